@@ -1,0 +1,12 @@
+//! The engine: one pure function that judges one object. No clock, no file, no network, nothing async.
+
+pub mod draft;
+pub mod exemption;
+mod inspect;
+mod os;
+mod placement;
+pub mod ratchet;
+mod repair;
+
+pub use inspect::{Decision, Inspection, inspect};
+pub use os::infer;

@@ -1,0 +1,228 @@
+//! The draft: a pod as it will be, together with the edits that make it so. Every method changes both at once.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use crate::model::build::Build;
+use crate::model::edit::{Edit, string_map};
+use crate::model::facts::Taint;
+use crate::model::finding::Resolver;
+use crate::model::path::{Path, Segment};
+use crate::model::pod::{
+    Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
+    Toleration,
+};
+use crate::model::scalar::{Flag, List, Present, Str};
+use crate::model::subject::Template;
+use crate::model::selection::is_build_label;
+
+/// A pod as it will be, and the edits that make it so.
+///
+/// The pod is copied at the first edit only.
+#[derive(Clone, Debug)]
+pub struct Draft<'t, 'a> {
+    template: Cow<'t, Template<'a>>,
+    spec: Path,
+    edits: Vec<(Edit, Resolver)>,
+}
+
+impl<'t, 'a> Draft<'t, 'a> {
+    /// A draft that changes nothing yet.
+    pub fn new(template: &'t Template<'a>, spec: Path) -> Self {
+        Draft { template: Cow::Borrowed(template), spec, edits: Vec::new() }
+    }
+
+    /// The pod as it will be.
+    pub fn template(&self) -> &Template<'a> {
+        &self.template
+    }
+
+    /// The pod spec as it will be.
+    pub fn pod(&self) -> &PodSpec<'a> {
+        &self.template.spec
+    }
+
+    /// The edits so far, each with what made it.
+    pub fn edits(&self) -> &[(Edit, Resolver)] {
+        &self.edits
+    }
+
+    /// The edits, at the end.
+    pub fn into_edits(self) -> Vec<(Edit, Resolver)> {
+        self.edits
+    }
+
+    fn place(&mut self, edit: Edit) -> &mut PodSpec<'a> {
+        self.edits.push((edit, Resolver::Placement));
+        &mut self.template.to_mut().spec
+    }
+
+    fn at(&self, fields: &[&'static str]) -> Path {
+        self.spec.clone().fields(fields)
+    }
+
+    /// Sets `spec.os.name: windows`.
+    pub fn set_os_name(&mut self) {
+        let edit = Edit::Set(self.at(&["os"]), json!({"name": "windows"}));
+        self.place(edit).os = Some(PodOs { name: Some("windows".into()) });
+    }
+
+    /// Adds an entry to the nodeSelector.
+    pub fn select(&mut self, key: &str, value: &str) {
+        let selector = self.at(&["nodeSelector"]);
+        let edit = if self.pod().node_selector.is_empty() {
+            Edit::Set(selector, string_map(key, value))
+        } else {
+            Edit::Set(selector.key(key), Value::from(value))
+        };
+        self.place(edit).node_selector.set(key.to_owned().into(), value.to_owned().into());
+    }
+
+    /// Takes an entry out of the nodeSelector.
+    pub fn unselect(&mut self, key: &str) {
+        let edit = Edit::Remove(self.at(&["nodeSelector"]).key(key));
+        self.place(edit).node_selector.remove(key);
+    }
+
+    /// Adds a toleration of exactly this taint at the end.
+    pub fn tolerate(&mut self, taint: &Taint) {
+        let path = self.at(&["tolerations"]);
+        let value =
+            json!({"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect});
+        let edit = if self.pod().tolerations.is_empty() {
+            Edit::Set(path, json!([value]))
+        } else {
+            Edit::Append(path, value)
+        };
+        self.place(edit).tolerations.0.push(Toleration {
+            key: Some(taint.key.clone().into()),
+            operator: Some("Equal".into()),
+            value: Some(taint.value.clone().into()),
+            effect: Some(taint.effect.clone().into()),
+            toleration_seconds: None,
+        });
+    }
+
+    /// Sets `spec.runtimeClassName`.
+    pub fn set_runtime_class(&mut self, name: &str) {
+        let edit = Edit::Set(self.at(&["runtimeClassName"]), Value::from(name));
+        self.place(edit).runtime_class_name = Some(name.to_owned().into());
+    }
+
+    /// Requires one of these builds by node affinity, inside every term that does not speak of builds yet.
+    pub fn require_builds(&mut self, label: &'static str, builds: &[Build]) {
+        let values: Vec<String> = builds.iter().map(ToString::to_string).collect();
+        let json = json!({"key": label, "operator": "In", "values": values});
+        let expression = Expression {
+            key: label.into(),
+            operator: "In".into(),
+            values: List(values.into_iter().map(Str::from).collect()),
+        };
+        let terms: Vec<(usize, bool)> = (self.pod().required_terms().iter().enumerate())
+            .filter(|(_, term)| !term.match_expressions.iter().any(|e| is_build_label(&e.key)))
+            .map(|(index, term)| (index, term.match_expressions.is_empty()))
+            .collect();
+        if self.pod().required_terms().is_empty() {
+            self.add_term(&json, expression);
+            return;
+        }
+        for (index, is_first) in terms {
+            let path = self.at(super::os::REQUIRED_TERMS).item(index).field("matchExpressions");
+            let edit = if is_first {
+                Edit::Set(path, json!([json]))
+            } else {
+                Edit::Append(path, json.clone())
+            };
+            let pod = self.place(edit);
+            if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(index)) {
+                term.match_expressions.0.push(expression.clone());
+            }
+        }
+    }
+
+    /// The first term of the required node affinity, with whatever of its parents is missing.
+    fn add_term(&mut self, json: &Value, expression: Expression<'a>) {
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [json]}]});
+        let affinity = self.pod().affinity.as_ref();
+        let edit = match affinity.map(|affinity| affinity.node_affinity.as_ref()) {
+            None => Edit::Set(
+                self.at(&["affinity"]),
+                json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}),
+            ),
+            Some(None) => Edit::Set(
+                self.at(&["affinity", "nodeAffinity"]),
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": required}),
+            ),
+            Some(Some(_)) => Edit::Set(
+                self.at(&["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"]),
+                required,
+            ),
+        };
+        let pod = self.place(edit);
+        let affinity = pod.affinity.get_or_insert_with(Affinity::default);
+        let node_affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
+        let term = NodeSelectorTerm { match_expressions: List(vec![expression]), ..NodeSelectorTerm::default() };
+        node_affinity.required = Some(NodeSelector { node_selector_terms: List(vec![term]) });
+    }
+
+    /// Takes an inert field out, as repair does. Says whether the draft knows the field; if not, nothing changes.
+    pub fn remove(&mut self, path: &Path) -> bool {
+        let Some(rest) = path.segments().strip_prefix(self.spec.segments()) else { return false };
+        if !clear(&mut self.template.to_mut().spec, rest) {
+            return false;
+        }
+        self.edits.push((Edit::Remove(path.clone()), Resolver::Repair));
+        true
+    }
+}
+
+fn required_terms_mut<'p, 'a>(pod: &'p mut PodSpec<'a>) -> Option<&'p mut Vec<NodeSelectorTerm<'a>>> {
+    Some(&mut pod.affinity.as_mut()?.node_affinity.as_mut()?.required.as_mut()?.node_selector_terms.0)
+}
+
+/// Clears the field at a path below the pod spec; false where it is none of the fields that repair knows.
+fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
+    match path {
+        [Segment::Field("hostPID")] => pod.host_pid = Flag(false),
+        [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
+        [Segment::Field("hostUsers")] => pod.host_users = Present(false),
+        [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = Present(false),
+        [Segment::Field("securityContext"), Segment::Field(field)] => {
+            let Some(context) = &mut pod.security_context else { return false };
+            match *field {
+                "appArmorProfile" => context.app_armor_profile = Present(false),
+                "seLinuxOptions" => context.se_linux_options = Present(false),
+                "seccompProfile" => context.seccomp_profile = Present(false),
+                "fsGroup" => context.fs_group = Present(false),
+                "fsGroupChangePolicy" => context.fs_group_change_policy = Present(false),
+                "runAsUser" => context.run_as_user = Present(false),
+                "runAsGroup" => context.run_as_group = Present(false),
+                "supplementalGroups" => context.supplemental_groups = Present(false),
+                "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
+                "seLinuxChangePolicy" => context.se_linux_change_policy = Present(false),
+                _ => return false,
+            }
+        }
+        [Segment::Field(list), Segment::Item(index, _), Segment::Field("securityContext"), Segment::Field(field)] => {
+            let Some(list) = ContainerList::ALL.into_iter().find(|l| l.field() == *list) else { return false };
+            let context = pod.list_mut(list).get_mut(*index).and_then(|c| c.security_context.as_mut());
+            let Some(context) = context else { return false };
+            match *field {
+                "appArmorProfile" => context.app_armor_profile = Present(false),
+                "seLinuxOptions" => context.se_linux_options = Present(false),
+                "seccompProfile" => context.seccomp_profile = Present(false),
+                "capabilities" => context.capabilities = Present(false),
+                "readOnlyRootFilesystem" => context.read_only_root_filesystem = Present(false),
+                "privileged" => context.privileged = Present(false),
+                "allowPrivilegeEscalation" => context.allow_privilege_escalation = Present(false),
+                "procMount" => context.proc_mount = Present(false),
+                "runAsUser" => context.run_as_user = Present(false),
+                "runAsGroup" => context.run_as_group = Present(false),
+                _ => return false,
+            }
+        }
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,165 @@
+//! Placement: the edits that make a Windows pod land on a node that can run it, and the guard of Linux pods.
+
+use super::draft::Draft;
+use crate::model::build::Isolation;
+use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::finding::Class;
+use crate::model::os::{Inference, Os};
+use crate::model::path::Path;
+use crate::model::pod::Toleration;
+use crate::model::policy::Policy;
+use crate::model::subject::Subject;
+use crate::rules::placement::{BuildNeed, build_need, stray_target, untolerated};
+use crate::rules::{self, Cx, PodCx, Selects};
+
+/// What placement needs to know about the pod at hand.
+pub struct Plan<'p> {
+    /// The object.
+    pub subject: &'p Subject<'p>,
+    /// The evidence.
+    pub inference: &'p Inference,
+    /// The cluster.
+    pub facts: &'p Facts,
+    /// The policy.
+    pub policy: &'p Policy,
+}
+
+impl<'p> Plan<'p> {
+    /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
+    pub fn windows(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
+        let parts = self.policy.parts;
+        if self.subject.is_daemonset_pod() {
+            // Its controller compares the pod with the template: anything but a toleration could make it start over.
+            if parts.tolerations {
+                self.tolerations(draft);
+            }
+            return Vec::new();
+        }
+        if parts.runtime_class {
+            self.runtime_class(draft);
+        }
+        if parts.os {
+            self.os_selector(draft);
+        }
+        if parts.build {
+            self.build(draft);
+        }
+        if parts.tolerations {
+            self.tolerations(draft);
+        }
+        if parts.os_field { self.os_name(draft) } else { Vec::new() }
+    }
+
+    /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
+    pub fn reverse_guard(&self, draft: &mut Draft<'_, 'p>) {
+        if self.with(draft, |cx| stray_target(cx).is_some()) {
+            draft.select(OS_LABEL, Os::Linux.label());
+        }
+    }
+
+    /// Looks at the pod as the draft has it now.
+    fn with<T>(&self, draft: &Draft<'_, 'p>, look: impl FnOnce(&PodCx<'_>) -> T) -> T {
+        let cx = Cx {
+            subject: self.subject,
+            template: Some(draft.template()),
+            inference: self.inference,
+            facts: self.facts,
+            policy: self.policy,
+        };
+        look(&PodCx { cx, spec: draft.pod(), meta: &draft.template().meta })
+    }
+
+    fn os_selector(&self, draft: &mut Draft<'_, 'p>) {
+        let has = |draft: &Draft<'_, 'p>, key: &str| draft.pod().node_selector.get(key).is_some();
+        let has_beta = has(draft, BETA_OS_LABEL);
+        let missing = has_beta || self.with(draft, |cx| rules::selects_windows(cx, true) != Selects::ByOs);
+        if missing && !has(draft, OS_LABEL) {
+            draft.select(OS_LABEL, Os::Windows.label());
+        }
+        let of_class = self.with(draft, |cx| {
+            cx.runtime_class().is_some_and(|class| class.node_selector.contains_key(BETA_OS_LABEL))
+        });
+        // What a RuntimeClass selects would be merged in again after us.
+        if has_beta && !of_class && draft.pod().node_selector.get(OS_LABEL).is_some_and(|os| **os == *"windows") {
+            draft.unselect(BETA_OS_LABEL);
+        }
+    }
+
+    fn build(&self, draft: &mut Draft<'_, 'p>) {
+        let label = if self.policy.trusted_build_label { TRUSTED_BUILD_LABEL } else { BUILD_LABEL };
+        if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
+            match builds.as_slice() {
+                [only] => draft.select(label, &only.to_string()),
+                several => draft.require_builds(label, several),
+            }
+        }
+    }
+
+    fn tolerations(&self, draft: &mut Draft<'_, 'p>) {
+        let allowed = self.toleration_whitelist();
+        let learned: Vec<Taint> = self.with(draft, |cx| untolerated(cx).cloned().collect());
+        for taint in self.policy.taints.iter().chain(&learned) {
+            let tolerated = draft.pod().tolerations.iter().any(|t| taint.is_tolerated_by(t));
+            let permitted = allowed.as_ref().is_none_or(|list| list.iter().any(|t| taint.is_tolerated_by(t)));
+            if !tolerated && permitted {
+                draft.tolerate(taint);
+            }
+        }
+    }
+
+    /// The tolerations that PodTolerationRestriction allows in the namespace; `None` where it does not restrict them.
+    /// A list that does not parse allows nothing: whatever we added, the plugin would answer with a 500.
+    fn toleration_whitelist(&self) -> Option<Vec<Toleration<'p>>> {
+        let namespace = self.facts.namespaces.get(&*self.subject.namespace)?;
+        let list: Vec<Toleration<'_>> =
+            serde_json::from_str(namespace.tolerations_whitelist.as_ref()?).unwrap_or_else(|_| {
+                vec![Toleration { key: Some("transom.dev/nothing".into()), ..Toleration::default() }]
+            });
+        (!list.is_empty()).then_some(list)
+    }
+
+    fn runtime_class(&self, draft: &mut Draft<'_, 'p>) {
+        if self.policy.runtime_classes.is_empty() || draft.pod().runtime_class_name.is_some() {
+            return;
+        }
+        let name = self.with(draft, |cx| {
+            if cx.isolation() == Isolation::HostProcess {
+                return None;
+            }
+            let mut builds = cx.containers().filter_map(|c| cx.image_build(c.container)).map(|(build, _)| build);
+            let build = builds.next()?;
+            if builds.any(|other| other != build) {
+                return None;
+            }
+            let name = self.policy.runtime_classes.get(build.release()?.name)?;
+            let class = self.facts.runtime_classes.get(name)?;
+            let agrees = (cx.spec.node_selector.iter())
+                .all(|(key, value)| class.node_selector.get(&**key).is_none_or(|other| **other == **value));
+            let fits = agrees && !class.has_overhead && class.isolation() == Isolation::Process;
+            fits.then(|| name.clone())
+        });
+        if let Some(name) = name {
+            draft.set_runtime_class(&name);
+        }
+    }
+
+    /// Sets `spec.os.name`, unless the API server would then refuse the pod; returns what is in the way.
+    fn os_name(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
+        if draft.pod().os.is_some() || self.facts.kubernetes < 24 {
+            return Vec::new();
+        }
+        // Whatever the policy says of these rules: the API server does not ask it.
+        let in_the_way = self.with(draft, |pod| {
+            let mut findings = Vec::new();
+            for rule in rules::catalogue().filter(|rule| rule.class == Class::Api) {
+                rule.run_regardless(&pod.cx, &mut findings);
+            }
+            findings.into_iter().map(|finding| finding.path).collect::<Vec<_>>()
+        });
+        if in_the_way.is_empty() {
+            draft.set_os_name();
+        }
+        in_the_way
+    }
+}
+

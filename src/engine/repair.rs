@@ -1,0 +1,17 @@
+//! Repair: takes out of a Windows pod the fields that Windows ignores and the API server would refuse, and nothing else.
+
+use super::draft::Draft;
+use crate::model::edit::Edit;
+use crate::model::finding::{Class, Finding};
+use crate::model::path::Path;
+
+/// Plans the removal of every inert field that was found below one of these places.
+pub fn plan(draft: &mut Draft<'_, '_>, findings: &[Finding], below: &Path) {
+    for finding in findings {
+        // A rule is inert as a whole; a finding of it that the kubelet would reject is not.
+        let is_inert = finding.rule.inert && finding.class == Class::Api;
+        if let (true, Some(Edit::Remove(path))) = (is_inert && finding.path.starts_with(below), &finding.edit) {
+            draft.remove(path);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Makes text of the bytes of an input and cuts it into documents; what is in a document is read elsewhere.
+
+use std::ops::Range;
+
+use super::ParseError;
+use super::locate::lines;
+
+/// The most bytes one input may have: offsets are kept in 32 bits, and YAML may grow when it becomes JSON.
+const MAX_INPUT: usize = 1 << 30;
+/// Makes text of the bytes, or says which encoding they seem to have.
+pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
+    let fail = |line, message: String| {
+        Err(ParseError {
+            line,
+            column: 1,
+            message,
+        })
+    };
+    if bytes.len() > MAX_INPUT {
+        return fail(
+            1,
+            "the input is larger than 1 GiB: split it, for example by namespace".to_owned(),
+        );
+    }
+    let utf16 = matches!(bytes.as_slice(), [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..])
+        || matches!(bytes.as_slice(), [a, 0, b, 0, ..] | [0, a, 0, b, ..] if *a != 0 && *b != 0);
+    if utf16 {
+        return fail(
+            1,
+            "the file is UTF-16, which is what `>` writes in Windows PowerShell: save it as UTF-8, for example with \
+             `… | Out-File -Encoding utf8 FILE`"
+                .to_owned(),
+        );
+    }
+    if bytes.starts_with(b"\xEF\xBB\xBF") {
+        bytes.drain(..3);
+    }
+    let line_at =
+        |bytes: &[u8], offset: usize| 1 + bytes.iter().take(offset).filter(|b| **b == b'\n').count();
+    if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
+        return fail(
+            line_at(&bytes, offset),
+            format!("a NUL at byte {offset}: this is not a text file, give the manifest itself"),
+        );
+    }
+    String::from_utf8(bytes).or_else(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        fail(
+            line_at(error.as_bytes(), offset),
+            format!("the byte at offset {offset} is not UTF-8: save the file as UTF-8 (editors call other encodings ANSI or Windows-1252)"),
+        )
+    })
+}
+
+/// What stands between two document markers; `---` belongs to the document that it opens.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) range: Range<usize>,
+    /// The line of its first byte, from 1.
+    pub(super) line: usize,
+}
+
+/// Cuts at `---` and `...` at the start of a line, where YAML and JSON alike can have nothing else.
+pub(super) fn split(text: &str) -> Vec<Chunk> {
+    let mut chunks = Vec::new();
+    let mut current = Chunk { range: 0..0, line: 1 };
+    // Directives (`%YAML 1.1`) and comments stay with the document that follows them.
+    let mut has_content = false;
+    let mut offset = 0;
+    for (number, line) in lines(text).enumerate() {
+        let bare = line.strip_prefix('\u{FEFF}').unwrap_or(line);
+        let marker = |marker: &str| {
+            bare.strip_prefix(marker)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+        };
+        let end = offset + line.len();
+        if marker("---") {
+            if has_content {
+                current.range.end = offset;
+                chunks.push(current);
+                current = Chunk {
+                    range: end - bare.len()..0,
+                    line: number + 1,
+                };
+            }
+            has_content = true;
+        } else if marker("...") {
+            current.range.end = end;
+            if has_content {
+                chunks.push(current);
+            }
+            current = Chunk {
+                range: end..0,
+                line: number + 2,
+            };
+            has_content = false;
+        } else if !has_content {
+            let trimmed = bare.trim_start();
+            has_content = !(trimmed.is_empty() || trimmed.starts_with('#') || bare.starts_with('%'));
+        }
+        offset = end;
+    }
+    current.range.end = text.len();
+    chunks.push(current);
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(bytes: &[u8]) -> (usize, String) {
+        let error = decode(bytes.to_vec()).unwrap_err();
+        (error.line, error.message)
+    }
+
+    #[test]
+    fn a_file_from_powershell_is_recognised() {
+        let utf16: Vec<u8> = "kind: Pod".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let with_mark: Vec<u8> = [0xFF, 0xFE].into_iter().chain(utf16.iter().copied()).collect();
+        let big_endian: Vec<u8> = "kind: Pod".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for bytes in [utf16, with_mark, big_endian] {
+            assert_eq!(
+                refused(&bytes).1,
+                "the file is UTF-16, which is what `>` writes in Windows PowerShell: save it as UTF-8, for example \
+                 with `… | Out-File -Encoding utf8 FILE`"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_text_is_refused_with_its_place() {
+        assert_eq!(
+            refused(b"a: 1\nb: \x00\n"),
+            (
+                2,
+                "a NUL at byte 8: this is not a text file, give the manifest itself".to_owned()
+            )
+        );
+        assert_eq!(
+            refused(b"a: 1\nb: 2\nc: gr\xFC\xDFe\n"),
+            (
+                3,
+                "the byte at offset 15 is not UTF-8: save the file as UTF-8 (editors call other encodings ANSI or \
+                 Windows-1252)"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_the_text() {
+        assert_eq!(decode(b"\xEF\xBB\xBFa: 1".to_vec()).unwrap(), "a: 1");
+    }
+
+    #[test]
+    fn documents_are_cut_at_their_markers() {
+        let pieces = |text: &str| -> Vec<(String, usize)> {
+            split(text)
+                .into_iter()
+                .map(|chunk| (text[chunk.range.clone()].to_owned(), chunk.line))
+                .collect()
+        };
+        let owned = |expected: &[(&str, usize)]| -> Vec<(String, usize)> {
+            expected
+                .iter()
+                .map(|(text, line)| ((*text).to_owned(), *line))
+                .collect()
+        };
+        assert_eq!(pieces("a\n---\nb\n"), owned(&[("a\n", 1), ("---\nb\n", 2)]));
+        assert_eq!(
+            pieces("# c\n--- x\n---y\n ---\n"),
+            owned(&[("# c\n--- x\n---y\n ---\n", 1)])
+        );
+        assert_eq!(
+            pieces("a\r\n...\r\n%YAML 1.1\r\n---\r\nb"),
+            owned(&[("a\r\n...\r\n", 1), ("%YAML 1.1\r\n---\r\nb", 3)])
+        );
+        assert_eq!(pieces("---"), owned(&[("---", 1)]));
+        assert_eq!(pieces("---\r---\rx"), owned(&[("---\r", 1), ("---\rx", 2)]));
+    }
+}

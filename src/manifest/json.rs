@@ -1,0 +1,350 @@
+//! Checks JSON text and finds the values in it; nothing is copied or turned into a tree.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// What was found: the ranges of the good values and the errors, both in the order of the text.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) values: Vec<Range<usize>>,
+    pub(super) errors: Vec<Error>,
+}
+
+/// Something that is wrong at an offset of the text.
+#[derive(Debug)]
+pub(super) struct Error {
+    pub(super) offset: usize,
+    /// Of a key that is given twice: where it was given first.
+    pub(super) first: Option<usize>,
+    pub(super) message: String,
+    /// Keys without quotes: the author had YAML in mind.
+    pub(super) looks_like_yaml: bool,
+}
+
+/// If the first thing after blanks, comments and a `---` is a bracket: its offset.
+pub(super) fn begins(chunk: &str) -> Option<usize> {
+    let mut rest = chunk;
+    let mut marker = false;
+    loop {
+        rest = rest.trim_start_matches(['\u{FEFF}', ' ', '\t', '\r', '\n']);
+        match rest.as_bytes().first()? {
+            b'{' | b'[' => return Some(chunk.len() - rest.len()),
+            b'#' => rest = rest.trim_start_matches(|c| c != '\n' && c != '\r'),
+            _ if !marker => {
+                rest = rest.strip_prefix("---")?;
+                marker = true;
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Reads the values that stand one after another in `range` of `text`.
+///
+/// After a syntax error it goes on at the next line that begins with a bracket, where a next value likely begins.
+pub(super) fn read(text: &str, range: Range<usize>, max_errors: usize) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut base = range.start;
+    while outcome.errors.len() <= max_errors {
+        let Some(rest) = text.get(base..range.end) else {
+            break;
+        };
+        let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+        let mut failed = None;
+        let mut done = 0;
+        while let Some(value) = stream.next() {
+            match value {
+                Ok(raw) => {
+                    done = stream.byte_offset();
+                    let value = base + done - raw.get().len()..base + done;
+                    match check(raw.get()) {
+                        Ok(()) => outcome.values.push(value),
+                        Err(mut error) => {
+                            error.offset += value.start;
+                            error.first = error.first.map(|first| first + value.start);
+                            outcome.errors.push(error);
+                        }
+                    }
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let Some(error) = failed else { break };
+        let at = offset_of(&error, rest);
+        outcome.errors.push(Error {
+            offset: base + at,
+            first: None,
+            ..explain(&error)
+        });
+        // At least one byte further than this attempt began, so that it ends.
+        let Some(next) = next_start(rest, at.max(done + 1)) else {
+            break;
+        };
+        base += next;
+    }
+    outcome
+}
+
+/// The next line at or after `at` that begins with a bracket.
+fn next_start(text: &str, at: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    (at..bytes.len()).find(|&here| {
+        matches!(bytes.get(here), Some(b'{' | b'['))
+            && here
+                .checked_sub(1)
+                .is_some_and(|before| matches!(bytes.get(before), Some(b'\n' | b'\r')))
+    })
+}
+
+/// serde_json counts lines by `\n` and columns in bytes, from 1.
+fn offset_of(error: &serde_json::Error, text: &str) -> usize {
+    let start: usize = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
+    (start + error.column().saturating_sub(1)).min(text.len())
+}
+
+fn explain(error: &serde_json::Error) -> Error {
+    let full = error.to_string();
+    let what = full
+        .rfind(" at line ")
+        .and_then(|at| full.get(..at))
+        .unwrap_or(&full);
+    let looks_like_yaml =
+        what == "key must be a string" || what == "expected value" || what == "expected ident";
+    let message = if error.is_eof() {
+        "the JSON ends too early: a bracket or quote is not closed, or the file was cut off".to_owned()
+    } else if what.starts_with("recursion limit") {
+        "nested deeper than 127 levels: no Kubernetes object is, make it flatter".to_owned()
+    } else if what == "trailing comma" {
+        "a comma before a closing bracket is not JSON: remove it".to_owned()
+    } else if what == "key must be a string" {
+        "not JSON: a key must stand in double quotes here".to_owned()
+    } else if what == "number out of range" {
+        "a number that is too large: quote it if it is text".to_owned()
+    } else if what.starts_with("control character") {
+        "not JSON: a line break or control character inside a string; write it as `\\n`, or close the quote before it"
+            .to_owned()
+    } else if what == "invalid escape" {
+        "an unknown `\\` escape: write `\\\\` for a backslash, for example in \"C:\\\\logs\"".to_owned()
+    } else {
+        format!("not JSON: {what}; look for a missing comma, quote or bracket just before this place")
+    };
+    Error {
+        offset: 0,
+        first: None,
+        message,
+        looks_like_yaml,
+    }
+}
+
+/// Checks what the syntax alone does not say: depth, numbers, escapes, keys given twice.
+fn check(text: &str) -> Result<(), Error> {
+    let duplicate = Cell::new(None);
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let Err(error) = (Check {
+        text,
+        duplicate: &duplicate,
+    })
+    .deserialize(&mut deserializer) else {
+        return Ok(());
+    };
+    let offset = offset_of(&error, text);
+    let Some((first, second)) = duplicate.take() else {
+        return Err(Error {
+            offset,
+            ..explain(&error)
+        });
+    };
+    let full = error.to_string();
+    let message = full
+        .rfind(" at line ")
+        .and_then(|at| full.get(..at))
+        .unwrap_or(&full)
+        .to_owned();
+    Err(Error {
+        offset: second.unwrap_or(offset),
+        first,
+        message,
+        looks_like_yaml: false,
+    })
+}
+
+/// Where a key was given first and where again; `None` for a key with escapes, which serde_json copies.
+type Duplicate = (Option<usize>, Option<usize>);
+
+#[derive(Clone, Copy)]
+struct Check<'t> {
+    text: &'t str,
+    duplicate: &'t Cell<Option<Duplicate>>,
+}
+
+impl Check<'_> {
+    /// The offset of a key's opening quote.
+    fn offset(&self, key: &Key<'_>) -> Option<usize> {
+        let Key(Cow::Borrowed(key)) = key else { return None };
+        (key.as_ptr() as usize)
+            .checked_sub(self.text.as_ptr() as usize)?
+            .checked_sub(1)
+    }
+}
+
+/// A key, borrowed when it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> DeserializeSeed<'de> for Check<'_> {
+    type Value = ();
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Check<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        // Most objects are small: comparing beats hashing.
+        const SMALL: usize = 24;
+        let mut keys: Vec<(Cow<'de, str>, Option<usize>)> = Vec::new();
+        let mut large: HashMap<Cow<'de, str>, Option<usize>> = HashMap::new();
+        while let Some(key) = entries.next_key::<Key<'de>>()? {
+            let offset = self.offset(&key);
+            let Key(key) = key;
+            let first = if large.is_empty() {
+                keys.iter()
+                    .find(|(seen, _)| *seen == key)
+                    .map(|(_, first)| *first)
+            } else {
+                large.get(&key).copied()
+            };
+            if let Some(first) = first {
+                self.duplicate.set(Some((first, offset)));
+                return Err(de::Error::custom(format_args!(
+                    "the key `{key}` is given twice in one object"
+                )));
+            }
+            if large.is_empty() && keys.len() < SMALL {
+                keys.push((key, offset));
+            } else {
+                large.extend(keys.drain(..));
+                large.insert(key, offset);
+            }
+            entries.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> Outcome {
+        read(text, 0..text.len(), 10)
+    }
+
+    #[test]
+    fn values_are_ranges_of_the_text() {
+        let text = " {\"a\":1}\n\n[2]{} ";
+        let outcome = all(text);
+        assert!(outcome.errors.is_empty());
+        let found: Vec<_> = outcome.values.into_iter().map(|range| &text[range]).collect();
+        assert_eq!(found, ["{\"a\":1}", "[2]", "{}"]);
+    }
+
+    #[test]
+    fn a_key_given_twice_is_found_in_small_and_large_objects() {
+        let many: Vec<_> = (0..200).map(|n| format!("\"k{n}\":{n},")).collect();
+        let many = many.concat();
+        for again in [0, 5, 23, 24, 25, 199] {
+            let text = format!("{{{many}\"k{again}\":0}}");
+            let outcome = all(&text);
+            let error = &outcome.errors[0];
+            assert_eq!(
+                error.message,
+                format!("the key `k{again}` is given twice in one object")
+            );
+            assert_eq!(error.first, text.find(&format!("\"k{again}\"")));
+            assert_eq!(Some(error.offset), text.rfind(&format!("\"k{again}\"")));
+        }
+        assert!(
+            all(&format!("{{{many}\"x\":[{{\"k1\":1}},{{\"k1\":1}}]}}"))
+                .errors
+                .is_empty()
+        );
+        // Escapes do not hide it, but its first place is not known then.
+        let error = &all(r#"{"\u0061":1,"a":2}"#).errors[0];
+        assert_eq!((error.offset, error.first), (12, None));
+    }
+
+    #[test]
+    fn a_key_given_twice_does_not_stop_the_next_value() {
+        let outcome = all("{\"a\":1,\"a\":2} {\"b\":1}");
+        assert_eq!(outcome.values.first(), Some(&(14..21)));
+        assert_eq!((outcome.values.len(), outcome.errors.len()), (1, 1));
+    }
+
+    #[test]
+    fn json_begins_after_comments_and_a_marker() {
+        let cases = [
+            ("{}", Some(0)),
+            ("# {\n--- # x\n\n [1]", Some(14)),
+            ("---{", Some(3)),
+            ("---\n---\n{}", None),
+            ("a: {}", None),
+            ("", None),
+            ("#", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(begins(text), expected, "{text:?}");
+        }
+    }
+}

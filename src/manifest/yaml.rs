@@ -1,0 +1,508 @@
+//! Writes YAML documents as compact JSON text and remembers where each key and item stood; what a scalar means is
+//! decided in `scalar`.
+
+mod explain;
+mod keys;
+mod merge;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
+
+use super::Position;
+use super::locate::{self, Mark, narrow};
+use super::scalar::{self, Scalar};
+use explain::Lines;
+use keys::Key;
+use merge::Fragment;
+
+/// One level less than serde_json accepts, so that what is written here can be read there.
+const MAX_DEPTH: u32 = 127;
+/// Why a document could not be read.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) position: Position,
+    pub(super) message: String,
+    /// The document is a template that was not rendered.
+    pub(super) template: bool,
+}
+
+/// A failure before it is known whether a template is behind it.
+struct Trouble {
+    line: usize,
+    column: usize,
+    message: String,
+    template: bool,
+}
+
+type Result<T = ()> = std::result::Result<T, Trouble>;
+
+/// The JSON text of all documents read so far.
+#[derive(Debug, Default)]
+pub(super) struct Transcriber {
+    out: String,
+    marks: Vec<Mark>,
+    expanded: usize,
+}
+
+impl Transcriber {
+    /// Adds the documents of `chunk` (nearly always one), whose first line is line `first_line` of the input, and
+    /// returns where they stand in the text. A failure adds nothing.
+    pub(super) fn document(
+        &mut self,
+        chunk: &str,
+        first_line: usize,
+    ) -> std::result::Result<Vec<Range<usize>>, Failure> {
+        let before = (self.out.len(), self.marks.len());
+        let mut reader = Reader {
+            lines: Lines::new(chunk),
+            first_line,
+            to: self,
+            frames: Vec::new(),
+            keys: Vec::new(),
+            anchors: HashMap::new(),
+            literal: Vec::new(),
+        };
+        // A bug of the scanner must cost one document, never the run.
+        let outcome = catch_unwind(AssertUnwindSafe(|| reader.read())).unwrap_or_else(|_| {
+            Err(Trouble {
+                line: 1,
+                column: 1,
+                message:
+                    "the YAML scanner fails at this document: write it more plainly, for example as JSON"
+                        .to_owned(),
+                template: false,
+            })
+        });
+        let failure = match outcome {
+            Ok(documents) => return Ok(documents),
+            Err(trouble) => explain::failure(trouble, &reader.lines, &reader.literal, first_line),
+        };
+        self.out.truncate(before.0);
+        self.marks.truncate(before.1);
+        Err(failure)
+    }
+
+    /// The text, and a mark for each key, item and document, sorted by offset.
+    pub(super) fn into_parts(self) -> (String, Vec<Mark>) {
+        (self.out, self.marks)
+    }
+}
+
+/// What a mapping waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Key,
+    Value,
+    /// The value of `<<`, which is taken out of the text again.
+    Merge {
+        start: usize,
+        marks: usize,
+    },
+}
+
+/// A mapping or sequence that is being written.
+struct Frame {
+    /// `None` for a sequence.
+    expect: Option<Expect>,
+    start: usize,
+    /// The marks before those of its content.
+    marks: usize,
+    anchor: usize,
+    empty: bool,
+    /// How many levels it holds so far, itself included.
+    height: u32,
+    /// Where its keys begin in `Reader::keys`.
+    keys: usize,
+    /// The first lines of its keys, once there are many.
+    index: HashMap<Box<str>, u32>,
+    merges: Vec<Rc<Fragment>>,
+    /// The first `<<`, for messages.
+    merge_line: usize,
+}
+
+struct Reader<'t, 'o> {
+    lines: Lines<'t>,
+    first_line: usize,
+    to: &'o mut Transcriber,
+    frames: Vec<Frame>,
+    /// The keys of all open mappings, one mapping after another.
+    keys: Vec<Key>,
+    anchors: HashMap<usize, Rc<Fragment>>,
+    /// The lines of quoted and block scalars that hold `{{`, which is theirs to hold.
+    literal: Vec<(usize, usize)>,
+}
+
+impl Reader<'_, '_> {
+    fn read(&mut self) -> Result<Vec<Range<usize>>> {
+        let mut documents = Vec::new();
+        let mut start = self.to.out.len();
+        for event in Parser::new_from_str(self.lines.text()) {
+            let (event, span) = event.map_err(|error| {
+                let (line, column, message) = explain::scan_error(&error, &self.lines);
+                Trouble {
+                    line,
+                    column,
+                    message,
+                    template: false,
+                }
+            })?;
+            let at = span.start;
+            match event {
+                Event::Nothing | Event::StreamStart => {}
+                Event::StreamEnd => break,
+                Event::DocumentStart(_) => start = self.to.out.len(),
+                Event::DocumentEnd => {
+                    let range = start..self.to.out.len();
+                    if self
+                        .to
+                        .out
+                        .get(range.clone())
+                        .is_some_and(|json| !json.is_empty() && json != "null")
+                    {
+                        documents.push(range);
+                    }
+                    self.anchors.clear();
+                }
+                Event::Scalar(text, style, anchor, tag) => {
+                    if style != ScalarStyle::Plain && text.contains("{{") {
+                        // The mark of a block scalar is its first line of text.
+                        self.literal.push((at.line(), span.end.line()));
+                    }
+                    self.scalar(&text, style, anchor, tag.as_deref(), at)?;
+                }
+                Event::Alias(anchor) => self.alias(anchor, at)?,
+                Event::SequenceStart(anchor, tag) => self.open(None, anchor, tag.as_deref(), at)?,
+                Event::MappingStart(anchor, tag) => {
+                    self.open(Some(Expect::Key), anchor, tag.as_deref(), at)?;
+                }
+                Event::SequenceEnd | Event::MappingEnd => self.close(at)?,
+            }
+        }
+        Ok(documents)
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+        at: Marker,
+    ) -> Result {
+        let is_plain = style == ScalarStyle::Plain;
+        if is_plain && text.contains("{{") {
+            return Err(Trouble {
+                template: true,
+                ..trouble(at, String::new())
+            });
+        }
+        let is_key = matches!(
+            self.frames.last(),
+            Some(Frame {
+                expect: Some(Expect::Key),
+                ..
+            })
+        );
+        let merge_tag = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "merge");
+        if is_key && text == "<<" && (merge_tag || (is_plain && tag.is_none())) {
+            self.begin_merge(at);
+            return Ok(());
+        }
+        let resolved = match tag {
+            None if is_plain => scalar::plain(text),
+            None => Ok(Scalar::Text(text.into())),
+            // `! text`: not specific, but text.
+            Some(tag) if tag.suffix.is_empty() || (tag.handle.is_empty() && tag.suffix == "!") => {
+                Ok(Scalar::Text(text.into()))
+            }
+            Some(tag) if tag.is_yaml_core_schema() => scalar::tagged(&tag.suffix, text),
+            Some(tag) => Err(scalar::unknown_tag(&tag.to_string())),
+        }
+        .map_err(|message| trouble(at, message))?;
+        if is_key {
+            let key = self.begin_key(at);
+            match resolved {
+                Scalar::Text(text) => locate::write_string(&mut self.to.out, &text),
+                Scalar::Number(number) => locate::write_string(&mut self.to.out, &number),
+                Scalar::Bool(value) => {
+                    locate::write_string(&mut self.to.out, if value { "true" } else { "false" });
+                }
+                Scalar::Null => return Err(trouble(at, explain::null_key(text))),
+            }
+            return self.end_key(key, anchor, at);
+        }
+        let at = if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
+            self.header(text, at)
+        } else {
+            place(at)
+        };
+        let (start, marks) = self.begin(at);
+        match resolved {
+            Scalar::Null => self.to.out.push_str("null"),
+            Scalar::Bool(value) => self.to.out.push_str(if value { "true" } else { "false" }),
+            Scalar::Number(number) => self.to.out.push_str(&number),
+            Scalar::Text(text) => locate::write_string(&mut self.to.out, &text),
+        }
+        self.end(start, marks, anchor, 0, at)
+    }
+
+    /// The place of a block scalar's `|`, which the scanner does not tell: it is on the last line above that has text.
+    fn header(&self, text: &str, at: Marker) -> Place {
+        let here = self.lines.get(at.line()).chars().nth(at.col());
+        let in_sequence = self.frames.last().is_some_and(|frame| frame.expect.is_none());
+        if !in_sequence || (text.trim().is_empty() && matches!(here, Some('|' | '>'))) {
+            return place(at);
+        }
+        let above = (1..at.line())
+            .rev()
+            .find(|line| !self.lines.get(*line).trim().is_empty());
+        let indicator = above.and_then(|line| {
+            let header = self.lines.get(line);
+            let header = header.split(" #").next().unwrap_or(header);
+            let found = header.rfind(['|', '>'])?;
+            Some(Place {
+                line,
+                column: header.get(..found)?.chars().count() + 1,
+            })
+        });
+        indicator.unwrap_or(place(at))
+    }
+
+    fn alias(&mut self, anchor: usize, at: Marker) -> Result {
+        let Some(fragment) = self.anchors.get(&anchor).map(Rc::clone) else {
+            return Err(trouble(
+                at,
+                "an alias (`*name`) inside its own anchor would never end: write the value out".to_owned(),
+            ));
+        };
+        self.spend(fragment.cost(), at)?;
+        if matches!(
+            self.frames.last(),
+            Some(Frame {
+                expect: Some(Expect::Key),
+                ..
+            })
+        ) {
+            let key = self.begin_key(at);
+            match fragment.json.as_bytes().first() {
+                Some(b'{' | b'[') | None => return Err(self.complex_key(at)),
+                Some(b'"') => self.to.out.push_str(&fragment.json),
+                _ if fragment.json == "null" => return Err(trouble(at, explain::null_key("null"))),
+                _ => locate::write_string(&mut self.to.out, &fragment.json),
+            }
+            return self.end_key(key, 0, at);
+        }
+        self.deeper(fragment.height, at)?;
+        let (start, marks) = self.begin(place(at));
+        self.append(&fragment.json, &fragment.marks, 0);
+        self.end(start, marks, 0, fragment.height, place(at))
+    }
+
+    fn open(&mut self, expect: Option<Expect>, anchor: usize, tag: Option<&Tag>, at: Marker) -> Result {
+        if matches!(
+            self.frames.last(),
+            Some(Frame {
+                expect: Some(Expect::Key),
+                ..
+            })
+        ) {
+            return Err(self.complex_key(at));
+        }
+        let own = if expect.is_some() { "map" } else { "seq" };
+        if let Some(tag) = tag.filter(|tag| !(tag.is_yaml_core_schema() && tag.suffix == own)) {
+            let name = if tag.is_yaml_core_schema() {
+                format!("!!{}", tag.suffix)
+            } else {
+                tag.to_string()
+            };
+            return Err(trouble(at, scalar::unknown_tag(&name)));
+        }
+        self.deeper(1, at)?;
+        let (start, marks) = self.begin(place(at));
+        self.to.out.push(if expect.is_some() { '{' } else { '[' });
+        self.frames.push(Frame {
+            expect,
+            start,
+            marks,
+            anchor,
+            empty: true,
+            height: 1,
+            keys: self.keys.len(),
+            index: HashMap::new(),
+            merges: Vec::new(),
+            merge_line: 0,
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, at: Marker) -> Result {
+        self.write_merges(at)?;
+        // The scanner closes only what it opened.
+        let Some(frame) = self.frames.pop() else {
+            return Ok(());
+        };
+        self.keys.truncate(frame.keys);
+        self.to.out.push(if frame.expect.is_some() { '}' } else { ']' });
+        self.end(frame.start, frame.marks, frame.anchor, frame.height, place(at))
+    }
+
+    /// Before a value: the comma and mark of an item. Returns where the value begins.
+    fn begin(&mut self, at: Place) -> (usize, usize) {
+        let mut mark = true;
+        if let Some(frame) = self.frames.last_mut() {
+            mark = frame.expect.is_none();
+            if mark && !std::mem::replace(&mut frame.empty, false) {
+                self.to.out.push(',');
+            }
+        }
+        if mark {
+            self.mark(at);
+        }
+        (self.to.out.len(), self.to.marks.len())
+    }
+
+    /// After a value: keeps it if it has an anchor, and goes on in the frame around it.
+    fn end(&mut self, start: usize, marks: usize, anchor: usize, height: u32, at: Place) -> Result {
+        if anchor > 0 {
+            let fragment = self.copy(start, marks, height);
+            self.spend_at(fragment.cost(), at)?;
+            self.anchors.insert(anchor, Rc::new(fragment));
+        }
+        let Some(frame) = self.frames.last_mut() else {
+            return Ok(());
+        };
+        if let Some(Expect::Merge { start, marks }) = frame.expect {
+            frame.expect = Some(Expect::Key);
+            let line = frame.merge_line;
+            let fragment = self.copy(start, marks, height);
+            self.to.out.truncate(start);
+            self.to.marks.truncate(marks);
+            return self.add_merge(fragment, line);
+        }
+        frame.height = frame.height.max(height + 1);
+        if frame.expect.is_some() {
+            frame.expect = Some(Expect::Key);
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, at: Place) {
+        self.to.marks.push(Mark {
+            offset: narrow(self.to.out.len()),
+            line: narrow(self.first_line - 1 + at.line),
+            column: narrow(at.column),
+        });
+    }
+
+    fn deeper(&self, levels: u32, at: Marker) -> Result {
+        if self.frames.len() + levels as usize > MAX_DEPTH as usize {
+            return Err(trouble(
+                at,
+                format!("nested deeper than {MAX_DEPTH} levels: no Kubernetes object is, make it flatter"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A place in the document: line and column from 1.
+#[derive(Clone, Copy)]
+struct Place {
+    line: usize,
+    column: usize,
+}
+
+fn place(at: Marker) -> Place {
+    Place {
+        line: at.line(),
+        column: at.col() + 1,
+    }
+}
+
+fn trouble(at: Marker, message: String) -> Trouble {
+    Trouble {
+        line: at.line(),
+        column: at.col() + 1,
+        message,
+        template: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> String {
+        let mut transcriber = Transcriber::default();
+        let ranges = transcriber
+            .document(text, 1)
+            .unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
+        let (text, marks) = transcriber.into_parts();
+        assert!(marks.is_sorted_by_key(|mark| mark.offset));
+        assert_eq!(ranges.len(), 1);
+        text
+    }
+
+    #[test]
+    fn scalars_keep_their_kind() {
+        let cases = [
+            (
+                "a: yes\nb: 'yes'\nc: \"1\"\nd: |\n  1\ne: 0644\nf:\n",
+                r#"{"a":true,"b":"yes","c":"1","d":"1\n","e":420,"f":null}"#,
+            ),
+            (
+                "- !!str 80\n- !!int '5'\n- ! 7\n- !!null ''\n- !!map {a: 1}\n- !!seq [1]\n",
+                r#"["80",5,"7",null,{"a":1},[1]]"#,
+            ),
+            (
+                "path: C:\\logs\nq: 'C:\\logs'\nr: \"C:\\\\logs\\u00e9\"\n",
+                r#"{"path":"C:\\logs","q":"C:\\logs","r":"C:\\logsé"}"#,
+            ),
+            ("{a, b: [c: d]}\n", r#"{"a":null,"b":[{"c":"d"}]}"#),
+            ("text over\n  lines\n", r#""text over lines""#),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(json(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_become_text() {
+        let text = "80: a\ntrue: b\n0x10: c\n'on': d\n1.50: e\n? f\n: g\n&x h: i\n*x : j\n";
+        // `*x` is the key `h` again.
+        let failure = Transcriber::default().document(text, 1).unwrap_err();
+        assert_eq!(
+            failure.message,
+            "the key `h` is given twice in one mapping, at lines 8 and 9: remove one of them"
+        );
+        let text = text.replace("*x : j", "? *x\n").replace("&x h: i\n", "z: &x h\n");
+        assert_eq!(
+            json(&text),
+            r#"{"80":"a","true":"b","16":"c","on":"d","1.5":"e","f":"g","z":"h","h":null}"#
+        );
+    }
+
+    #[test]
+    fn lines_count_from_the_start_of_the_input() {
+        let mut transcriber = Transcriber::default();
+        let failure = transcriber.document("a: 1\na: 2\n", 10).unwrap_err();
+        assert_eq!(failure.position, Position { line: 11, column: 1 });
+        assert_eq!(
+            failure.message,
+            "the key `a` is given twice in one mapping, at lines 10 and 11: remove one of them"
+        );
+        transcriber.document("a: 1\n", 20).unwrap();
+        assert_eq!(
+            transcriber.marks[1],
+            Mark {
+                offset: 1,
+                line: 20,
+                column: 1
+            }
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! Puts in what aliases and merge keys (`<<`) stand for, within bounds; events of the scanner are not read here.
+
+use std::rc::Rc;
+
+use saphyr_parser::Marker;
+
+use super::{Expect, Mark, Place, Reader, Result, Trouble, narrow, place};
+use crate::manifest::locate::Members;
+
+/// How much aliases and merge keys may add to all documents of an input, in bytes of text and marks.
+const MAX_EXPANSION: usize = 64 << 20;
+
+/// A node that an anchor names: its text, and its marks with offsets from its start.
+pub(super) struct Fragment {
+    pub(super) json: String,
+    pub(super) marks: Vec<Mark>,
+    pub(super) height: u32,
+}
+
+impl Fragment {
+    pub(super) fn cost(&self) -> usize {
+        self.json.len() + self.marks.len() * size_of::<Mark>()
+    }
+}
+
+impl Reader<'_, '_> {
+    /// At `<<`: what comes next is written, and taken out again by `end`.
+    pub(super) fn begin_merge(&mut self, at: Marker) {
+        let (start, marks) = (self.to.out.len(), self.to.marks.len());
+        if let Some(frame) = self.frames.last_mut() {
+            frame.expect = Some(Expect::Merge { start, marks });
+            frame.merge_line = at.line();
+        }
+    }
+
+    pub(super) fn add_merge(&mut self, fragment: Fragment, line: usize) -> Result {
+        let mapping = |at: usize| fragment.json.as_bytes().get(at) == Some(&b'{');
+        let fits = mapping(0)
+            || (fragment.json.starts_with('[')
+                && Members::of_array(&fragment.json, 0).all(|(_, item)| mapping(item.start)));
+        if !fits {
+            let message = "`<<` merges mappings: give it an alias of a mapping, or a list of them".to_owned();
+            return Err(Trouble {
+                line,
+                column: 1,
+                message,
+                template: false,
+            });
+        }
+        if let Some(frame) = self.frames.last_mut() {
+            let levels = fragment.height.saturating_sub(u32::from(!mapping(0)));
+            frame.height = frame.height.max(levels);
+            frame.merges.push(Rc::new(fragment));
+        }
+        Ok(())
+    }
+
+    /// At the end of a mapping: the entries of its `<<` that it does not have itself; the first to bring a key wins.
+    pub(super) fn write_merges(&mut self, at: Marker) -> Result {
+        let merges = self
+            .frames
+            .last_mut()
+            .map(|frame| std::mem::take(&mut frame.merges))
+            .unwrap_or_default();
+        for fragment in merges {
+            self.spend(fragment.cost(), at)?;
+            let json = &fragment.json;
+            if json.starts_with('{') {
+                self.write_merge(&fragment, 0);
+                continue;
+            }
+            for (_, item) in Members::of_array(json, 0) {
+                self.write_merge(&fragment, item.start);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_merge(&mut self, fragment: &Fragment, object: usize) {
+        for (key, value) in Members::of_object(&fragment.json, object) {
+            let Some(entry) = fragment.json.get(key.start..value.end) else {
+                continue;
+            };
+            let first = fragment
+                .marks
+                .partition_point(|mark| (mark.offset as usize) < key.start);
+            let last = fragment
+                .marks
+                .partition_point(|mark| (mark.offset as usize) < value.end);
+            let comma = self.frames.last().is_some_and(|frame| !frame.empty);
+            let before = self.to.out.len();
+            if comma {
+                self.to.out.push(',');
+            }
+            let start = self.to.out.len();
+            let marks = self.to.marks.len();
+            self.append(
+                entry,
+                fragment.marks.get(first..last).unwrap_or_default(),
+                key.start,
+            );
+            if self.remember(start..start + key.len(), 0).is_some() {
+                self.to.out.truncate(before);
+                self.to.marks.truncate(marks);
+            } else if let Some(frame) = self.frames.last_mut() {
+                frame.empty = false;
+            }
+        }
+    }
+
+    /// Adds text that was written before; its marks count from `origin`.
+    pub(super) fn append(&mut self, json: &str, marks: &[Mark], origin: usize) {
+        let start = self.to.out.len();
+        self.to.out.push_str(json);
+        self.to.marks.extend(marks.iter().map(|mark| Mark {
+            offset: narrow((mark.offset as usize).saturating_sub(origin) + start),
+            ..*mark
+        }));
+    }
+
+    /// The text from `start` on, and the marks from index `marks` on.
+    pub(super) fn copy(&self, start: usize, marks: usize, height: u32) -> Fragment {
+        let relative = |mark: &Mark| Mark {
+            offset: mark.offset.saturating_sub(narrow(start)),
+            ..*mark
+        };
+        Fragment {
+            json: self.to.out.get(start..).unwrap_or_default().to_owned(),
+            marks: self
+                .to
+                .marks
+                .get(marks..)
+                .unwrap_or_default()
+                .iter()
+                .map(relative)
+                .collect(),
+            height,
+        }
+    }
+
+    /// Fails when aliases have added more than an honest file needs.
+    pub(super) fn spend(&mut self, bytes: usize, at: Marker) -> Result {
+        self.spend_at(bytes, place(at))
+    }
+
+    pub(super) fn spend_at(&mut self, bytes: usize, at: Place) -> Result {
+        self.to.expanded = self.to.expanded.saturating_add(bytes);
+        if self.to.expanded > MAX_EXPANSION {
+            let message =
+                "aliases (`*name`) make this text grow beyond 64 MiB: write the values out".to_owned();
+            return Err(Trouble {
+                line: at.line,
+                column: at.column,
+                message,
+                template: false,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Transcriber;
+    use crate::manifest::locate::{marked, walk};
+    use crate::manifest::{Position, Step};
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) -> Transcriber {
+        let mut transcriber = Transcriber::default();
+        transcriber.document(text, 1).unwrap();
+        assert!(transcriber.marks.is_sorted_by_key(|mark| mark.offset));
+        assert_eq!(transcriber.out, expected, "{text}");
+        transcriber
+    }
+
+    #[test]
+    fn aliases_are_written_out_and_stand_at_their_anchor() {
+        let text = "a: &x\n  b: [1, &y 2]\nc: *x\nd: [*y, *x]\n";
+        let read = check(text, r#"{"a":{"b":[1,2]},"c":{"b":[1,2]},"d":[2,{"b":[1,2]}]}"#);
+        let at = |path: &[Step<'_>]| marked(&read.marks, walk(&read.out, 0..read.out.len(), path));
+        assert_eq!(at(&[Step::Key("c")]), Position { line: 3, column: 1 });
+        assert_eq!(
+            at(&[Step::Key("c"), Step::Key("b")]),
+            Position { line: 2, column: 3 }
+        );
+        assert_eq!(
+            at(&[Step::Key("c"), Step::Key("b"), Step::Index(1)]),
+            Position { line: 2, column: 10 }
+        );
+        assert_eq!(
+            at(&[Step::Key("d"), Step::Index(1)]),
+            Position { line: 4, column: 9 }
+        );
+    }
+
+    #[test]
+    fn explicit_keys_win_over_merged_ones() {
+        check(
+            "a: &x {p: 1, q: 2}\nb:\n  <<: *x\n  q: 3\n",
+            r#"{"a":{"p":1,"q":2},"b":{"q":3,"p":1}}"#,
+        );
+        check(
+            "a: &x {p: 1, q: 2}\nb:\n  q: 3\n  <<: *x\n",
+            r#"{"a":{"p":1,"q":2},"b":{"q":3,"p":1}}"#,
+        );
+        check(
+            "a: &x {p: 1}\nb: {<<: *x}\nc: {<<: {}}\n",
+            r#"{"a":{"p":1},"b":{"p":1},"c":{}}"#,
+        );
+        check(
+            "- &x {p: 1}\n- &y {p: 2, q: 2}\n- <<: [*x, *y, {r: 3}]\n",
+            r#"[{"p":1},{"p":2,"q":2},{"p":1,"q":2,"r":3}]"#,
+        );
+        // Quoted, it is a key like others.
+        check("'<<': 1\n", r#"{"<<":1}"#);
+        check("a: <<\n", r#"{"a":"<<"}"#);
+    }
+
+    #[test]
+    fn merged_mappings_can_be_merged_again() {
+        let text =
+            "a: &x {p: {z: 1}}\nb: &y\n  <<: *x\n  q: 2\nc:\n  <<: &w {s: 1}\n  t: *y\nd:\n  <<: [*y, *w]\n";
+        let expected = r#"{"a":{"p":{"z":1}},"b":{"q":2,"p":{"z":1}},"c":{"t":{"q":2,"p":{"z":1}},"s":1},"d":{"q":2,"p":{"z":1},"s":1}}"#;
+        let read = check(text, expected);
+        let path = [Step::Key("d"), Step::Key("p"), Step::Key("z")];
+        let at = marked(&read.marks, walk(&read.out, 0..read.out.len(), &path));
+        assert_eq!(at, Position { line: 1, column: 12 });
+    }
+
+    #[test]
+    fn laughs_are_bounded() {
+        let line = |n: usize, previous: usize| {
+            format!("a{n}: &a{n} [{}]\n", vec![format!("*a{previous}"); 10].join(", "))
+        };
+        let text: String = (1..20).map(|n| line(n, n - 1)).collect();
+        let text = format!("a0: &a0 [{}]\n{text}", "x, ".repeat(10));
+        let failure = Transcriber::default().document(&text, 1).unwrap_err();
+        assert_eq!(
+            failure.message,
+            "aliases (`*name`) make this text grow beyond 64 MiB: write the values out"
+        );
+        // The same with depth: every alias puts one level around the one before.
+        let lines: Vec<_> = (1..200).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect();
+        let text = lines.concat();
+        let text = format!("a0: &a0 [x]\n{text}");
+        let failure = Transcriber::default().document(&text, 1).unwrap_err();
+        assert_eq!(
+            failure.message,
+            "nested deeper than 127 levels: no Kubernetes object is, make it flatter"
+        );
+    }
+}

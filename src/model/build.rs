@@ -1,0 +1,597 @@
+//! Windows builds as data: releases, which container runs on which host, which builds a Kubernetes minor
+//! supports. What an image's name says of its build is in `image`.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use jiff::civil::{Date, date};
+
+/// A Windows build, `major.minor.build` as in `10.0.20348`. The fourth number (the update revision, UBR) is
+/// no part of it: no compatibility table but that of Server 2016 looks at it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Build {
+    major: u32,
+    minor: u32,
+    number: u32,
+}
+
+impl Build {
+    /// The build `10.0.<build>`; every Windows that runs containers is a 10.0.
+    pub const fn new(build: u32) -> Build {
+        Build {
+            major: 10,
+            minor: 0,
+            number: build,
+        }
+    }
+
+    /// The third number alone: 20348 of `10.0.20348`.
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Reads a value of the label `node.kubernetes.io/windows-build` as the kubelet writes it: `10.0.` and a
+    /// number of exactly five digits, nothing else. Anything else selects no node and is `None`.
+    pub fn parse_label(label: &str) -> Option<Build> {
+        let build = number(label.strip_prefix("10.0.")?)?;
+        FIVE_DIGITS.contains(&build).then(|| Build::new(build))
+    }
+
+    /// Reads a node's `status.nodeInfo.kernelVersion` or an image's `os.version`, `10.0.20348.2700`, into its
+    /// build and its revision (UBR), which may be absent. A Linux kernel's version is `None`.
+    pub fn parse_kernel_version(version: &str) -> Option<(Build, Option<u32>)> {
+        let mut parts = version.split('.');
+        let major = number(parts.next()?)?;
+        let minor = number(parts.next()?)?;
+        let build = number(parts.next()?)?;
+        let revision = match parts.next() {
+            Some(revision) => Some(number(revision)?),
+            None => None,
+        };
+        // Containers came with 10.0, and Linux kernels count their patches in fewer digits.
+        let windows = major >= 10 && FIVE_DIGITS.contains(&build) && parts.next().is_none();
+        let build = Build {
+            major,
+            minor,
+            number: build,
+        };
+        windows.then_some((build, revision))
+    }
+
+    /// The server release of this very build; `None` for clients, previews and builds newer than the table.
+    pub fn release(self) -> Option<&'static Release> {
+        RELEASES.iter().find(|release| release.build == self)
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.number)
+    }
+}
+
+const FIVE_DIGITS: RangeInclusive<u32> = 10_000..=99_999;
+
+/// A decimal number in its only spelling: digits, no sign, no leading zero, and it fits.
+fn number(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+/// A release of Windows Server that can be a node, a container base image, or both.
+///
+/// Source: Microsoft's "Base image servicing lifecycles" and hcsshim's `osversion/windowsbuilds.go`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Release {
+    /// Its build.
+    pub build: Build,
+    /// Its product name: `Windows Server 2022`.
+    pub product: &'static str,
+    /// Its short name, for people and for object names: `ltsc2022`, `20H2`.
+    pub name: &'static str,
+    /// The tokens of an image tag that mean it; none for a release that has no base image.
+    pub tags: &'static [&'static str],
+    /// The first day it was available, where it is documented.
+    pub available: Option<Date>,
+    /// The last day of mainstream support, where it is documented.
+    pub mainstream_end: Option<Date>,
+    /// The last day of extended support; only long-term releases have any.
+    pub extended_end: Option<Date>,
+    /// The last day of its Nano Server image, where that ended before the release did.
+    pub nano_server_end: Option<Date>,
+    /// Whether it is of the long-term servicing channel.
+    pub ltsc: bool,
+}
+
+impl Release {
+    /// The last day on which images of this release are serviced: the end of extended support for long-term
+    /// releases, else of mainstream support; `None` where it is not documented.
+    pub fn end_of_support(&self) -> Option<Date> {
+        if self.ltsc {
+            self.extended_end
+        } else {
+            self.mainstream_end
+        }
+    }
+
+    /// The release that a tag token such as `ltsc2022`, `1809` or `20H2` means, in any case of letters.
+    /// Whether a token in that place of that image means a build at all is decided in `image`.
+    pub fn from_tag(token: &str) -> Option<&'static Release> {
+        RELEASES
+            .iter()
+            .find(|release| release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(token)))
+    }
+}
+
+/// A release with the shape most of them have; the table overrides what differs.
+const fn semi_annual(build: u32, product: &'static str, tags: &'static [&'static str; 1]) -> Release {
+    Release {
+        build: Build::new(build),
+        product,
+        name: tags[0], // an array of one: checked at compile time
+        tags,
+        available: None,
+        mainstream_end: None,
+        extended_end: None,
+        nano_server_end: None,
+        ltsc: false,
+    }
+}
+
+/// Every server release since containers, by ascending build. Client builds (15063, 19043 to 19045, 22000,
+/// 22621) are left out: they are no Kubernetes nodes and have no base images of their own.
+pub static RELEASES: &[Release] = &[
+    Release {
+        build: Build::new(14393),
+        product: "Windows Server 2016",
+        name: "ltsc2016",
+        tags: &["ltsc2016", "1607", "sac2016"],
+        available: Some(date(2016, 10, 15)),
+        mainstream_end: Some(date(2022, 1, 11)),
+        extended_end: Some(date(2027, 1, 11)),
+        nano_server_end: Some(date(2018, 10, 9)),
+        ltsc: true,
+    },
+    Release {
+        available: Some(date(2017, 10, 17)),
+        mainstream_end: Some(date(2019, 4, 9)),
+        ..semi_annual(16299, "Windows Server 1709", &["1709"])
+    },
+    Release {
+        available: Some(date(2018, 4, 30)),
+        mainstream_end: Some(date(2019, 11, 12)),
+        ..semi_annual(17134, "Windows Server 1803", &["1803"])
+    },
+    // SAC 1809 has the same build and ended on 2020-11-10; its tags are those of the long-term release.
+    Release {
+        build: Build::new(17763),
+        product: "Windows Server 2019",
+        name: "ltsc2019",
+        tags: &["ltsc2019", "1809"],
+        available: Some(date(2018, 11, 13)),
+        mainstream_end: Some(date(2024, 1, 9)),
+        extended_end: Some(date(2029, 1, 9)),
+        nano_server_end: None,
+        ltsc: true,
+    },
+    Release {
+        available: Some(date(2019, 5, 21)),
+        mainstream_end: Some(date(2020, 12, 8)),
+        ..semi_annual(18362, "Windows Server 1903", &["1903"])
+    },
+    Release {
+        available: Some(date(2019, 11, 12)),
+        mainstream_end: Some(date(2021, 5, 11)),
+        ..semi_annual(18363, "Windows Server 1909", &["1909"])
+    },
+    Release {
+        available: Some(date(2020, 5, 27)),
+        mainstream_end: Some(date(2021, 12, 14)),
+        ..semi_annual(19041, "Windows Server 2004", &["2004"])
+    },
+    Release {
+        available: Some(date(2020, 10, 20)),
+        mainstream_end: Some(date(2022, 8, 9)),
+        ..semi_annual(19042, "Windows Server 20H2", &["20H2"])
+    },
+    Release {
+        build: Build::new(20348),
+        product: "Windows Server 2022",
+        name: "ltsc2022",
+        tags: &["ltsc2022"],
+        available: Some(date(2021, 8, 18)),
+        mainstream_end: Some(date(2026, 10, 13)),
+        extended_end: Some(date(2031, 10, 14)),
+        nano_server_end: None,
+        ltsc: true,
+    },
+    // The annual channel for containers is a host only (it runs ltsc2022); its dates are not verified.
+    Release {
+        tags: &[],
+        ..semi_annual(25398, "Windows Server 23H2", &["23H2"])
+    },
+    // Editions of Microsoft's page differ on the two ends by a month; the later days are taken.
+    Release {
+        build: Build::new(26100),
+        product: "Windows Server 2025",
+        name: "ltsc2025",
+        tags: &["ltsc2025"],
+        available: Some(date(2024, 11, 1)),
+        mainstream_end: Some(date(2029, 11, 13)),
+        extended_end: Some(date(2034, 11, 14)),
+        nano_server_end: None,
+        ltsc: true,
+    },
+];
+
+/// How a Windows container is kept apart from its host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Isolation {
+    /// Process isolation, the default: container and host share a kernel.
+    #[default]
+    Process,
+    /// Hyper-V isolation: the container brings the kernel of its own build.
+    HyperV,
+    /// A HostProcess container: it runs on the host itself, whatever build its image has.
+    HostProcess,
+}
+
+/// Whether a container build runs on a host build.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Compatibility {
+    /// Every known table says that it runs.
+    Runs,
+    /// Every known table says that it does not run.
+    Fails,
+    /// The known tables disagree: worth a warning, never a denial.
+    Disputed,
+    /// No table knows these builds: never a denial.
+    Unknown,
+}
+
+/// Which container builds one table takes on a host.
+enum Takes {
+    /// That of the host and no other.
+    Same,
+    /// Those from this one up to that of the host.
+    From(u32),
+}
+
+impl Takes {
+    fn takes(&self, container: u32, host: u32) -> bool {
+        match self {
+            Takes::Same => container == host,
+            Takes::From(oldest) => (*oldest..=host).contains(&container),
+        }
+    }
+}
+
+/// Hosts, by a range so that a build between two releases has an answer, and what each known table says.
+struct Row {
+    hosts: RangeInclusive<u32>,
+    tables: &'static [Takes],
+}
+
+/// The first build that ran containers.
+const FIRST: u32 = 14393;
+
+/// Process isolation, from containerd's `platforms/platform_windows_compat.go` and hcsshim's
+/// `osversion/platform_compat_windows.go`, in this order. Documentation wants the same *revision* too on
+/// 14393; that is left aside here, because labels and tags do not tell a revision, and neither code asks.
+static PROCESS: &[Row] = &[
+    Row {
+        hosts: FIRST..=20347,
+        tables: &[Takes::Same, Takes::Same],
+    },
+    Row {
+        hosts: 20348..=26100,
+        tables: &[Takes::From(20348), Takes::From(20348)],
+    },
+    Row {
+        hosts: 26101..=u32::MAX,
+        tables: &[Takes::From(20348), Takes::From(26100)],
+    },
+];
+
+/// Hyper-V isolation, from Microsoft's "Windows container version compatibility": every older build.
+static HYPER_V: &[Row] = &[Row {
+    hosts: FIRST..=u32::MAX,
+    tables: &[Takes::From(FIRST)],
+}];
+
+/// Whether a container of one build runs on a host of another.
+///
+/// Hosts before Server 2022 want their own build; Server 2022 images also run on newer hosts; Hyper-V
+/// isolation takes every older build; HostProcess containers run everywhere. Major and minor version must be
+/// equal. Revisions never count, though for 14393 (Server 2016) documentation wants them equal.
+pub fn compatibility(container: Build, host: Build, isolation: Isolation) -> Compatibility {
+    let rows = match isolation {
+        Isolation::HostProcess => return Compatibility::Runs,
+        Isolation::Process => PROCESS,
+        Isolation::HyperV => HYPER_V,
+    };
+    let Some(row) = rows.iter().find(|row| row.hosts.contains(&host.number)) else {
+        return Compatibility::Unknown;
+    };
+    if container.number < FIRST {
+        return Compatibility::Unknown;
+    }
+    if (container.major, container.minor) != (host.major, host.minor) {
+        // Only the tables of process isolation say so; what a virtual machine takes is not documented.
+        return if isolation == Isolation::Process {
+            Compatibility::Fails
+        } else {
+            Compatibility::Unknown
+        };
+    }
+    let takes = |table: &Takes| table.takes(container.number, host.number);
+    match (row.tables.iter().any(takes), row.tables.iter().all(takes)) {
+        (true, true) => Compatibility::Runs,
+        (true, false) => Compatibility::Disputed,
+        (false, _) => Compatibility::Fails,
+    }
+}
+
+/// The builds of every release that is known to run a container of this build, ascending; host-only releases
+/// are among them. Empty for a build that no release of the table runs.
+pub fn compatible_hosts(container: Build, isolation: Isolation) -> impl Iterator<Item = Build> {
+    RELEASES
+        .iter()
+        .map(|release| release.build)
+        .filter(move |host| compatibility(container, *host, isolation) == Compatibility::Runs)
+}
+
+const V1607: Build = Build::new(14393);
+const V1709: Build = Build::new(16299);
+const V1803: Build = Build::new(17134);
+const LTSC2019: Build = Build::new(17763);
+const V1903: Build = Build::new(18362);
+const V1909: Build = Build::new(18363);
+const V2004: Build = Build::new(19041);
+const V20H2: Build = Build::new(19042);
+const LTSC2022: Build = Build::new(20348);
+const LTSC2025: Build = Build::new(26100);
+
+/// Kubernetes minor releases, and the node builds that their Windows pages support. For 1.32 to 1.34 the
+/// pages name Server 2019 and 2022, and providers also support 2025: the union is taken. The tables of 1.21
+/// and 1.23 are not verified, and left out.
+static SUPPORTED: &[(RangeInclusive<u32>, &[Build])] = &[
+    (5..=13, &[V1607, V1709, V1803]),
+    (14..=17, &[LTSC2019]),
+    (18..=18, &[LTSC2019, V1903, V1909]),
+    (19..=20, &[LTSC2019, V1909, V2004]),
+    (22..=22, &[LTSC2019, V2004, V20H2]),
+    (24..=24, &[LTSC2019, V20H2, LTSC2022]),
+    (25..=31, &[LTSC2019, LTSC2022]),
+    (32..=34, &[LTSC2019, LTSC2022, LTSC2025]),
+    (35..=36, &[LTSC2022, LTSC2025]),
+];
+
+/// The node builds that Kubernetes `1.<minor>` is documented to support, ascending; `None` where that is not
+/// known, as for releases newer than the table. No Kubernetes code enforces it.
+pub fn supported_on(kubernetes_minor: u32) -> Option<&'static [Build]> {
+    let row = SUPPORTED
+        .iter()
+        .find(|(minors, _)| minors.contains(&kubernetes_minor));
+    row.map(|(_, builds)| *builds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Compatibility::{Disputed, Fails, Runs, Unknown};
+    use super::*;
+
+    fn numbers(builds: impl IntoIterator<Item = Build>) -> Vec<u32> {
+        builds.into_iter().map(Build::number).collect()
+    }
+
+    #[test]
+    fn only_what_the_kubelet_writes_is_a_build_label() {
+        assert_eq!(Build::parse_label("10.0.20348"), Some(Build::new(20348)));
+        assert_eq!(Build::new(17763).to_string(), "10.0.17763");
+        let wrong = "|10.0|10.0.|20348|10.0.2034|10.0.203481|10.0.20348.1| 10.0.20348|10.0.20348 |10.0.+2034\
+                     |10.0.02034|10.0.2034x|6.3.96000|10.1.20348|v10.0.20348|10.0.٢٠٣٤٨";
+        for label in wrong.split('|') {
+            assert_eq!(Build::parse_label(label), None, "{label:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_version_is_a_build_and_perhaps_a_revision() {
+        let (server, next) = (
+            Build::new(20348),
+            Build {
+                major: 11,
+                minor: 2,
+                number: 30000,
+            },
+        );
+        for (version, expected) in [
+            ("10.0.20348.2700", (server, Some(2700))),
+            ("10.0.20348.0", (server, Some(0))),
+            ("10.0.20348", (server, None)),
+            ("11.2.30000.1", (next, Some(1))),
+        ] {
+            assert_eq!(Build::parse_kernel_version(version), Some(expected), "{version}");
+        }
+        let wrong = "|.|...|10.0|10.0.20348.|10.0.20348.1.2|10.0.20348.x|10.0.20348.99999999999|5.15.0\
+                     |6.8.0-1041-azure|6.1.20348|10.0.1|10.0.-20348|10.0 17763 (17763.1.amd64fre)";
+        for version in wrong.split('|') {
+            assert_eq!(Build::parse_kernel_version(version), None, "{version:?}");
+        }
+    }
+
+    #[test]
+    fn every_release_is_as_microsoft_publishes_it() {
+        // Build, product, name, tags, available, end of mainstream and of extended support.
+        let table = "\
+            14393|Windows Server 2016|ltsc2016|ltsc2016 1607 sac2016|2016-10-15|2022-01-11|2027-01-11
+            16299|Windows Server 1709|1709|1709|2017-10-17|2019-04-09|
+            17134|Windows Server 1803|1803|1803|2018-04-30|2019-11-12|
+            17763|Windows Server 2019|ltsc2019|ltsc2019 1809|2018-11-13|2024-01-09|2029-01-09
+            18362|Windows Server 1903|1903|1903|2019-05-21|2020-12-08|
+            18363|Windows Server 1909|1909|1909|2019-11-12|2021-05-11|
+            19041|Windows Server 2004|2004|2004|2020-05-27|2021-12-14|
+            19042|Windows Server 20H2|20H2|20H2|2020-10-20|2022-08-09|
+            20348|Windows Server 2022|ltsc2022|ltsc2022|2021-08-18|2026-10-13|2031-10-14
+            25398|Windows Server 23H2|23H2||||
+            26100|Windows Server 2025|ltsc2025|ltsc2025|2024-11-01|2029-11-13|2034-11-14";
+        let date = |date: Option<Date>| date.map_or(String::new(), |date| date.to_string());
+        let row = |r: &Release| {
+            let (build, tags) = (r.build.number(), r.tags.join(" "));
+            let dates = [r.available, r.mainstream_end, r.extended_end]
+                .map(date)
+                .join("|");
+            format!("{build}|{}|{}|{tags}|{dates}", r.product, r.name)
+        };
+        let expected: Vec<_> = table.lines().map(str::trim).collect();
+        assert_eq!(RELEASES.iter().map(row).collect::<Vec<_>>(), expected);
+        assert!(RELEASES.is_sorted_by(|a, b| a.build < b.build));
+    }
+
+    #[test]
+    fn a_release_is_found_by_its_build_and_its_tags() {
+        for release in RELEASES {
+            assert_eq!(release.build.release(), Some(release));
+            for tag in release.tags {
+                assert_eq!(Release::from_tag(&tag.to_lowercase()), Some(release));
+                assert_eq!(Release::from_tag(&tag.to_uppercase()), Some(release));
+            }
+        }
+        assert_eq!(Build::new(22621).release(), None);
+        assert_eq!(Release::from_tag("23H2"), None);
+        assert_eq!(Release::from_tag(""), None);
+    }
+
+    #[test]
+    fn long_term_releases_end_with_their_extended_support() {
+        for release in RELEASES {
+            assert_eq!(release.ltsc, release.name.starts_with("ltsc"), "{}", release.name);
+            let end = if release.ltsc {
+                release.extended_end
+            } else {
+                release.mainstream_end
+            };
+            assert_eq!(release.end_of_support(), end, "{}", release.name);
+        }
+        let nano_2016 = Release::from_tag("sac2016").and_then(|release| release.nano_server_end);
+        assert_eq!(nano_2016, Some(date(2018, 10, 9)));
+    }
+
+    #[test]
+    fn process_isolation_follows_both_tables() {
+        // Host: what runs; what fails; what is disputed; what is unknown.
+        let table = "\
+            10240: ; ; ; 10240 14393
+            14393: 14393; 16299 17763 20348; ; 10240
+            16299: 16299; 14393 17134; ;
+            17134: 17134; 16299 17763; ;
+            17763: 17763; 14393 17134 18362 20348; ;
+            18362: 18362; 17763 18363; ;
+            18363: 18363; 18362; ;
+            19041: 19041; 19042; ;
+            19042: 19042; 19041; ;
+            19045: 19045; 19042; ;
+            20347: 20347; 20346 20348; ;
+            20348: 20348; 17763 19042 20347 20349 26100; ;
+            20349: 20348 20349; 20347 20350; ;
+            22621: 20348 22000 22621; 17763 25398; ;
+            25398: 20348 25398; 17763 26100; ;
+            26099: 20348 26099; 20347 26100; ;
+            26100: 20348 25398 26100; 14393 17763 20347 26101; ;
+            26101: 26100 26101; 17763 20347 26102; 20348 26099;
+            26200: 26100 26200; 17763 20347 26201; 20348 25398 26099;
+            30000: 26100 30000; 19042 30001; 20348;";
+        for line in table.lines() {
+            let (host, columns) = line.trim().split_once(':').expect("a host");
+            let host = Build::new(host.parse().expect("a build"));
+            for (column, expected) in columns.split(';').zip([Runs, Fails, Disputed, Unknown]) {
+                for container in column.split_whitespace() {
+                    let container = Build::new(container.parse().expect("a build"));
+                    let got = compatibility(container, host, Isolation::Process);
+                    assert_eq!(got, expected, "{container} on {host}");
+                    assert_eq!(compatibility(container, host, Isolation::HostProcess), Runs);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hyper_v_isolation_takes_every_older_build() {
+        let rows = [
+            (26100, [Runs, Runs, Runs, Runs]),
+            (20348, [Runs, Runs, Runs, Fails]),
+            (17763, [Runs, Runs, Fails, Fails]),
+            (14393, [Runs, Fails, Fails, Fails]),
+        ];
+        let check =
+            |container, host| compatibility(Build::new(container), Build::new(host), Isolation::HyperV);
+        for (host, expected) in rows {
+            assert_eq!(
+                [14393, 17763, 20348, 26100].map(|container| check(container, host)),
+                expected,
+                "{host}"
+            );
+        }
+        assert_eq!(check(18363, 19042), Runs);
+        assert_eq!(check(20348, 26200), Runs);
+        assert_eq!(check(20348, 10240), Unknown);
+    }
+
+    #[test]
+    fn another_major_or_minor_version_is_no_match() {
+        let (this, next) = (
+            Build::new(26100),
+            Build {
+                major: 11,
+                minor: 0,
+                number: 26100,
+            },
+        );
+        assert_eq!(compatibility(this, next, Isolation::Process), Fails);
+        assert_eq!(compatibility(next, this, Isolation::Process), Fails);
+        assert_eq!(compatibility(next, this, Isolation::HyperV), Unknown);
+        assert_eq!(compatibility(next, this, Isolation::HostProcess), Runs);
+    }
+
+    #[test]
+    fn compatible_hosts_come_in_order_and_include_the_host_only_release() {
+        let hosts = |container, isolation| numbers(compatible_hosts(Build::new(container), isolation));
+        let all = numbers(RELEASES.iter().map(|release| release.build));
+        for old in &all[..8] {
+            assert_eq!(hosts(*old, Isolation::Process), [*old]);
+        }
+        assert_eq!(hosts(20348, Isolation::Process), [20348, 25398, 26100]);
+        assert_eq!(hosts(26100, Isolation::Process), [26100]);
+        assert_eq!(hosts(15063, Isolation::Process), [0; 0]);
+        assert_eq!(hosts(26200, Isolation::Process), [0; 0]);
+        assert_eq!(hosts(19042, Isolation::HyperV), [19042, 20348, 25398, 26100]);
+        assert_eq!(hosts(14393, Isolation::HyperV), all);
+        assert_eq!(hosts(26200, Isolation::HostProcess), all);
+    }
+
+    #[test]
+    fn each_kubernetes_minor_supports_what_its_page_says() {
+        let rows: [(RangeInclusive<u32>, Option<&[u32]>); 13] = [
+            (0..=4, None),
+            (5..=13, Some(&[14393, 16299, 17134])),
+            (14..=17, Some(&[17763])),
+            (18..=18, Some(&[17763, 18362, 18363])),
+            (19..=20, Some(&[17763, 18363, 19041])),
+            (21..=21, None),
+            (22..=22, Some(&[17763, 19041, 19042])),
+            (23..=23, None),
+            (24..=24, Some(&[17763, 19042, 20348])),
+            (25..=31, Some(&[17763, 20348])),
+            (32..=34, Some(&[17763, 20348, 26100])),
+            (35..=36, Some(&[20348, 26100])),
+            (37..=60, None),
+        ];
+        for (minors, expected) in rows {
+            for minor in minors {
+                let got = supported_on(minor).map(|builds| numbers(builds.iter().copied()));
+                assert_eq!(got.as_deref(), expected, "1.{minor}");
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Edits: changes as data, and their spelling as a JSON Patch (RFC 6902).
+
+use serde_json::{Map, Value, json};
+
+use super::path::Path;
+
+/// One change to an object.
+///
+/// The parent of the place must exist; whoever plans an edit sees to that (the [draft](crate::engine::draft) does).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Edit {
+    /// Puts a value at a place, in place of what is there.
+    Set(Path, Value),
+    /// Takes a value away.
+    Remove(Path),
+    /// Adds an item at the end of a list that exists.
+    Append(Path, Value),
+}
+
+impl Edit {
+    /// The place that is changed (for `Append`, the list).
+    pub fn path(&self) -> &Path {
+        match self {
+            Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
+        }
+    }
+
+    /// The edit as one JSON Patch operation.
+    pub fn to_operation(&self) -> Value {
+        match self {
+            Edit::Set(path, value) => json!({"op": "add", "path": path.pointer(), "value": value}),
+            Edit::Remove(path) => json!({"op": "remove", "path": path.pointer()}),
+            Edit::Append(path, value) => {
+                json!({"op": "add", "path": format!("{}/-", path.pointer()), "value": value})
+            }
+        }
+    }
+}
+
+/// The edits as a JSON Patch document, in their order.
+pub fn to_json_patch(edits: &[Edit]) -> Value {
+    Value::Array(edits.iter().map(Edit::to_operation).collect())
+}
+
+/// An object with one string member; what a missing map is set to.
+pub fn string_map(key: &str, value: &str) -> Value {
+    let mut map = Map::new();
+    map.insert(key.to_owned(), Value::from(value));
+    Value::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_become_json_patch_operations() {
+        let selector = Path::of(&["spec", "nodeSelector"]);
+        let edits = [
+            Edit::Set(selector.clone().key("kubernetes.io/os"), "windows".into()),
+            Edit::Remove(selector.key("beta.kubernetes.io/os")),
+            Edit::Append(Path::of(&["spec", "tolerations"]), json!({"key": "os"})),
+        ];
+        assert_eq!(
+            to_json_patch(&edits),
+            json!([
+                {"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1os", "value": "windows"},
+                {"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"},
+                {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "os"}},
+            ])
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Field paths: where in an object something stands, printed the way kubectl and the API server print it.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// One step of a [`Path`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Segment {
+    /// A field of a Kubernetes type, such as `spec`.
+    Field(&'static str),
+    /// A key of a map, such as a label; printed in brackets because it may hold dots.
+    Key(Box<str>),
+    /// An item of a list, with the name that it goes by (container, volume, port) where it has one.
+    Item(usize, Option<Box<str>>),
+}
+
+/// Where in an object something stands, from the object's root.
+///
+/// Three spellings of the same place: [`Path`]'s `Display` is the API server's
+/// (`spec.containers[0].image`), [`Path::named`] is for people and survives a reordering
+/// (`spec.containers[web].image`), [`Path::pointer`] is a JSON Pointer (RFC 6901).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Path(Vec<Segment>);
+
+impl Path {
+    /// The object itself.
+    pub const ROOT: Path = Path(Vec::new());
+
+    /// A path of plain fields.
+    pub fn of(fields: &[&'static str]) -> Self {
+        Path(fields.iter().map(|f| Segment::Field(f)).collect())
+    }
+
+    /// This path, one field further.
+    #[must_use]
+    pub fn field(mut self, name: &'static str) -> Self {
+        self.0.push(Segment::Field(name));
+        self
+    }
+
+    /// This path, several fields further.
+    #[must_use]
+    pub fn fields(mut self, names: &[&'static str]) -> Self {
+        self.0.extend(names.iter().map(|f| Segment::Field(f)));
+        self
+    }
+
+    /// This path, at a key of a map.
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.0.push(Segment::Key(key.into()));
+        self
+    }
+
+    /// This path, at an item of a list that has no name.
+    #[must_use]
+    pub fn item(mut self, index: usize) -> Self {
+        self.0.push(Segment::Item(index, None));
+        self
+    }
+
+    /// This path, at an item of a list that goes by a name.
+    #[must_use]
+    pub fn named_item(mut self, index: usize, name: &str) -> Self {
+        self.0.push(Segment::Item(index, (!name.is_empty()).then(|| name.into())));
+        self
+    }
+
+    /// The steps, outermost first.
+    pub fn segments(&self) -> &[Segment] {
+        &self.0
+    }
+
+    /// The path of what holds this, or `None` at the root.
+    pub fn parent(&self) -> Option<Path> {
+        let (_, rest) = self.0.split_last()?;
+        Some(Path(rest.to_vec()))
+    }
+
+    /// Whether this path is `other` or stands below it.
+    pub fn starts_with(&self, other: &Path) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
+    /// The path with items by name where they have one: `spec.containers[web].image`.
+    pub fn named(&self) -> String {
+        self.spell(true)
+    }
+
+    /// The path as a JSON Pointer (RFC 6901): `/spec/nodeSelector/kubernetes.io~1os`.
+    pub fn pointer(&self) -> String {
+        let mut out = String::with_capacity(self.0.len() * 12);
+        for segment in &self.0 {
+            out.push('/');
+            match segment {
+                Segment::Field(name) => out.push_str(name),
+                Segment::Key(key) => push_escaped(&mut out, key),
+                Segment::Item(index, _) => out.push_str(&index.to_string()),
+            }
+        }
+        out
+    }
+
+    /// The value at this path, where there is one.
+    pub fn get<'v>(&self, root: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(root, |value, segment| match segment {
+            Segment::Field(name) => value.get(name),
+            Segment::Key(key) => value.get(&**key),
+            Segment::Item(index, _) => value.get(index),
+        })
+    }
+
+    fn spell(&self, by_name: bool) -> String {
+        let mut out = String::with_capacity(self.0.len() * 12);
+        for segment in &self.0 {
+            match segment {
+                Segment::Field(name) => {
+                    if !out.is_empty() {
+                        out.push('.');
+                    }
+                    out.push_str(name);
+                }
+                Segment::Key(key) => {
+                    out.push('[');
+                    out.push_str(key);
+                    out.push(']');
+                }
+                Segment::Item(index, name) => {
+                    out.push('[');
+                    match name {
+                        Some(name) if by_name => out.push_str(name),
+                        _ => out.push_str(&index.to_string()),
+                    }
+                    out.push(']');
+                }
+            }
+        }
+        out
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.spell(false))
+    }
+}
+
+fn push_escaped(out: &mut String, key: &str) {
+    for c in key.chars() {
+        match c {
+            '~' => out.push_str("~0"),
+            '/' => out.push_str("~1"),
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_place_has_three_spellings() {
+        let path = Path::of(&["spec", "template", "spec", "containers"]).named_item(0, "web").field("image");
+        assert_eq!(path.to_string(), "spec.template.spec.containers[0].image");
+        assert_eq!(path.named(), "spec.template.spec.containers[web].image");
+        assert_eq!(path.pointer(), "/spec/template/spec/containers/0/image");
+    }
+
+    #[test]
+    fn map_keys_keep_their_dots_and_escape_their_slashes() {
+        let path = Path::of(&["spec", "nodeSelector"]).key("kubernetes.io/os");
+        assert_eq!(path.to_string(), "spec.nodeSelector[kubernetes.io/os]");
+        assert_eq!(path.pointer(), "/spec/nodeSelector/kubernetes.io~1os");
+        assert_eq!(Path::ROOT.key("a~/b").pointer(), "/a~0~1b");
+    }
+}

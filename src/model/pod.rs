@@ -1,0 +1,484 @@
+//! The pod view: every field of a pod that Transom looks at, borrowed from the bytes; everything else is skipped unread.
+//!
+//! Field names and meanings follow `k8s.io/api/core/v1`. `Present` marks fields of which only the presence matters.
+
+use serde::Deserialize;
+
+use super::scalar::{Flag, List, Map, Present, Quantity, Str};
+
+/// `v1.PodSpec`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)] // the names are Kubernetes'
+pub struct PodSpec<'a> {
+    #[serde(borrow)]
+    pub os: Option<PodOs<'a>>,
+    pub node_name: Option<Str<'a>>,
+    pub node_selector: Map<'a>,
+    pub affinity: Option<Affinity<'a>>,
+    pub tolerations: List<Toleration<'a>>,
+    pub runtime_class_name: Option<Str<'a>>,
+    pub priority_class_name: Option<Str<'a>>,
+    pub init_containers: List<Container<'a>>,
+    pub containers: List<Container<'a>>,
+    pub ephemeral_containers: List<Container<'a>>,
+    pub volumes: List<Volume<'a>>,
+    pub security_context: Option<PodSecurityContext<'a>>,
+    pub host_network: Flag,
+    #[serde(rename = "hostPID")]
+    pub host_pid: Flag,
+    #[serde(rename = "hostIPC")]
+    pub host_ipc: Flag,
+    pub host_users: Present,
+    pub share_process_namespace: Present,
+    pub dns_policy: Option<Str<'a>>,
+    pub dns_config: Option<DnsConfig<'a>>,
+    pub resources: Present,
+    pub resource_claims: List<serde::de::IgnoredAny>,
+    pub termination_grace_period_seconds: Option<i64>,
+}
+
+/// The three lists of containers of a pod, in the order in which the API server visits them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ContainerList {
+    /// `initContainers`
+    Init,
+    /// `containers`
+    App,
+    /// `ephemeralContainers`
+    Ephemeral,
+}
+
+impl ContainerList {
+    /// Every list.
+    pub const ALL: [ContainerList; 3] = [ContainerList::Init, ContainerList::App, ContainerList::Ephemeral];
+
+    /// The name of the field.
+    pub fn field(self) -> &'static str {
+        match self {
+            ContainerList::Init => "initContainers",
+            ContainerList::App => "containers",
+            ContainerList::Ephemeral => "ephemeralContainers",
+        }
+    }
+}
+
+impl<'a> PodSpec<'a> {
+    /// The containers of one list.
+    pub fn list(&self, list: ContainerList) -> &[Container<'a>] {
+        match list {
+            ContainerList::Init => &self.init_containers,
+            ContainerList::App => &self.containers,
+            ContainerList::Ephemeral => &self.ephemeral_containers,
+        }
+    }
+
+    /// The containers of one list, to change.
+    pub fn list_mut(&mut self, list: ContainerList) -> &mut [Container<'a>] {
+        match list {
+            ContainerList::Init => &mut self.init_containers.0,
+            ContainerList::App => &mut self.containers.0,
+            ContainerList::Ephemeral => &mut self.ephemeral_containers.0,
+        }
+    }
+
+    /// Init, app and ephemeral containers alike, each with its list and index.
+    pub fn visit_containers(&self) -> impl Iterator<Item = (ContainerList, usize, &Container<'a>)> {
+        ContainerList::ALL
+            .into_iter()
+            .flat_map(move |list| self.list(list).iter().enumerate().map(move |(i, c)| (list, i, c)))
+    }
+
+    /// The pod's Windows options.
+    pub fn windows_options(&self) -> Option<&WindowsOptions<'a>> {
+        self.security_context.as_ref()?.windows_options.as_ref()
+    }
+
+    /// Whether a container is effectively HostProcess: its own word, else the pod's.
+    pub fn is_host_process(&self, container: &Container<'a>) -> bool {
+        let own = container.windows_options().and_then(|w| w.host_process);
+        own.or_else(|| self.windows_options()?.host_process).unwrap_or(false)
+    }
+
+    /// Whether any container is effectively HostProcess.
+    pub fn has_host_process(&self) -> bool {
+        self.visit_containers().any(|(_, _, c)| self.is_host_process(c))
+    }
+
+    /// The effective `runAsUserName` of a container: its own word, else the pod's.
+    pub fn run_as_user_name<'s>(&'s self, container: &'s Container<'a>) -> Option<&'s str> {
+        let own = container.windows_options().and_then(|w| w.run_as_user_name.as_deref());
+        own.or_else(|| self.windows_options()?.run_as_user_name.as_deref())
+    }
+
+    /// The effective `runAsNonRoot` of a container: its own word, else the pod's.
+    pub fn run_as_non_root(&self, container: &Container<'a>) -> Option<bool> {
+        let own = container.security_context.as_ref().and_then(|s| s.run_as_non_root);
+        own.or_else(|| self.security_context.as_ref()?.run_as_non_root)
+    }
+
+    /// The name in `spec.os`.
+    pub fn os_name(&self) -> Option<&str> {
+        self.os.as_ref()?.name.as_deref()
+    }
+
+    /// The terms of the required node affinity (ORed); empty where there is none.
+    pub fn required_terms(&self) -> &[NodeSelectorTerm<'a>] {
+        self.affinity
+            .as_ref()
+            .and_then(|a| a.node_affinity.as_ref()?.required.as_ref())
+            .map_or(&[], |required| &required.node_selector_terms.0)
+    }
+}
+
+/// `v1.PodOS`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct PodOs<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+}
+
+/// `v1.Affinity`, of which only the node affinity matters.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Affinity<'a> {
+    #[serde(borrow)]
+    pub node_affinity: Option<NodeAffinity<'a>>,
+}
+
+/// `v1.NodeAffinity`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct NodeAffinity<'a> {
+    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelector<'a>>,
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub preferred: List<PreferredTerm<'a>>,
+}
+
+/// `v1.NodeSelector`: terms, ORed.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct NodeSelector<'a> {
+    #[serde(borrow)]
+    pub node_selector_terms: List<NodeSelectorTerm<'a>>,
+}
+
+/// `v1.PreferredSchedulingTerm`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct PreferredTerm<'a> {
+    #[serde(borrow)]
+    pub preference: NodeSelectorTerm<'a>,
+}
+
+/// `v1.NodeSelectorTerm`: expressions, ANDed.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct NodeSelectorTerm<'a> {
+    #[serde(borrow)]
+    pub match_expressions: List<Expression<'a>>,
+    pub match_fields: List<Expression<'a>>,
+}
+
+/// `v1.NodeSelectorRequirement`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Expression<'a> {
+    #[serde(borrow)]
+    pub key: Str<'a>,
+    pub operator: Str<'a>,
+    pub values: List<Str<'a>>,
+}
+
+/// `v1.Toleration`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Toleration<'a> {
+    #[serde(borrow)]
+    pub key: Option<Str<'a>>,
+    pub operator: Option<Str<'a>>,
+    pub value: Option<Str<'a>>,
+    pub effect: Option<Str<'a>>,
+    pub toleration_seconds: Option<i64>,
+}
+
+/// `v1.Container` and `v1.EphemeralContainer`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Container<'a> {
+    #[serde(borrow)]
+    pub name: Str<'a>,
+    pub image: Option<Str<'a>>,
+    pub command: List<Str<'a>>,
+    pub working_dir: Option<Str<'a>>,
+    pub env: List<EnvVar<'a>>,
+    pub ports: List<ContainerPort<'a>>,
+    pub resources: Option<Resources<'a>>,
+    pub volume_mounts: List<VolumeMount<'a>>,
+    pub volume_devices: List<VolumeDevice<'a>>,
+    pub security_context: Option<SecurityContext<'a>>,
+    pub lifecycle: Option<Lifecycle<'a>>,
+    pub termination_message_path: Option<Str<'a>>,
+}
+
+impl<'a> Container<'a> {
+    /// The container's own Windows options.
+    pub fn windows_options(&self) -> Option<&WindowsOptions<'a>> {
+        self.security_context.as_ref()?.windows_options.as_ref()
+    }
+}
+
+/// `v1.EnvVar`, by name.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct EnvVar<'a> {
+    #[serde(borrow)]
+    pub name: Str<'a>,
+}
+
+/// `v1.ContainerPort`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct ContainerPort<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+    pub protocol: Option<Str<'a>>,
+}
+
+/// `v1.ResourceRequirements`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Resources<'a> {
+    #[serde(borrow)]
+    pub limits: Map<'a, Quantity<'a>>,
+    #[serde(borrow)]
+    pub requests: Map<'a, Quantity<'a>>,
+    pub claims: List<serde::de::IgnoredAny>,
+}
+
+/// `v1.VolumeMount`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct VolumeMount<'a> {
+    #[serde(borrow)]
+    pub name: Str<'a>,
+    pub mount_path: Str<'a>,
+    pub sub_path: Option<Str<'a>>,
+    pub sub_path_expr: Option<Str<'a>>,
+    pub mount_propagation: Option<Str<'a>>,
+    pub recursive_read_only: Option<Str<'a>>,
+}
+
+/// `v1.VolumeDevice`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct VolumeDevice<'a> {
+    #[serde(borrow)]
+    pub name: Str<'a>,
+}
+
+/// `v1.Lifecycle`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Lifecycle<'a> {
+    #[serde(borrow)]
+    pub stop_signal: Option<Str<'a>>,
+}
+
+/// `v1.PodSecurityContext`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct PodSecurityContext<'a> {
+    pub app_armor_profile: Present,
+    pub se_linux_options: Present,
+    pub seccomp_profile: Present,
+    pub fs_group: Present,
+    pub fs_group_change_policy: Present,
+    pub sysctls: List<serde::de::IgnoredAny>,
+    pub run_as_user: Present,
+    pub run_as_group: Present,
+    pub supplemental_groups: Present,
+    #[serde(borrow)]
+    pub supplemental_groups_policy: Option<Str<'a>>,
+    pub se_linux_change_policy: Present,
+    pub run_as_non_root: Option<bool>,
+    pub windows_options: Option<WindowsOptions<'a>>,
+}
+
+/// `v1.SecurityContext` of a container.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct SecurityContext<'a> {
+    pub app_armor_profile: Present,
+    pub se_linux_options: Present,
+    pub seccomp_profile: Present,
+    pub capabilities: Present,
+    pub read_only_root_filesystem: Present,
+    pub privileged: Present,
+    pub allow_privilege_escalation: Present,
+    pub proc_mount: Present,
+    pub run_as_user: Present,
+    pub run_as_group: Present,
+    pub run_as_non_root: Option<bool>,
+    #[serde(borrow)]
+    pub windows_options: Option<WindowsOptions<'a>>,
+}
+
+/// `v1.WindowsSecurityContextOptions`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct WindowsOptions<'a> {
+    pub host_process: Option<bool>,
+    #[serde(borrow)]
+    pub run_as_user_name: Option<Str<'a>>,
+    pub gmsa_credential_spec_name: Option<Str<'a>>,
+    pub gmsa_credential_spec: Option<Str<'a>>,
+}
+
+/// `v1.PodDNSConfig`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct DnsConfig<'a> {
+    #[serde(borrow)]
+    pub searches: List<Str<'a>>,
+    pub options: List<DnsOption<'a>>,
+}
+
+/// `v1.PodDNSConfigOption`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct DnsOption<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+}
+
+/// `v1.Volume`: its name and the sources that matter.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Volume<'a> {
+    #[serde(borrow)]
+    pub name: Str<'a>,
+    pub empty_dir: Option<EmptyDir<'a>>,
+    pub host_path: Option<HostPath<'a>>,
+    pub secret: Option<FileSource>,
+    pub config_map: Option<FileSource>,
+    #[serde(rename = "downwardAPI")]
+    pub downward_api: Option<FileSource>,
+    pub projected: Option<Projected>,
+    pub persistent_volume_claim: Option<ClaimSource<'a>>,
+    pub ephemeral: Option<EphemeralSource<'a>>,
+    pub nfs: Present,
+    pub image: Present,
+    pub iscsi: Present,
+    pub fc: Present,
+    pub rbd: Present,
+    pub cephfs: Present,
+    pub glusterfs: Present,
+    pub cinder: Present,
+    pub flocker: Present,
+    pub quobyte: Present,
+    #[serde(rename = "scaleIO")]
+    pub scale_io: Present,
+    pub storageos: Present,
+    pub portworx_volume: Present,
+    pub photon_persistent_disk: Present,
+    pub git_repo: Present,
+    pub flex_volume: Present,
+}
+
+/// `v1.EmptyDirVolumeSource`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct EmptyDir<'a> {
+    #[serde(borrow)]
+    pub medium: Option<Str<'a>>,
+}
+
+/// `v1.HostPathVolumeSource`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct HostPath<'a> {
+    #[serde(borrow)]
+    pub path: Str<'a>,
+    pub r#type: Option<Str<'a>>,
+}
+
+/// A volume source that writes files with modes: secret, configMap, downwardAPI.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct FileSource {
+    pub default_mode: Option<i64>,
+    pub items: List<FileItem>,
+}
+
+/// `v1.KeyToPath` and `v1.DownwardAPIVolumeFile`, by mode.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct FileItem {
+    pub mode: Option<i64>,
+}
+
+/// `v1.ProjectedVolumeSource`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Projected {
+    pub default_mode: Option<i64>,
+    pub sources: List<Projection>,
+}
+
+/// `v1.VolumeProjection`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Projection {
+    pub secret: Option<FileSource>,
+    pub config_map: Option<FileSource>,
+    #[serde(rename = "downwardAPI")]
+    pub downward_api: Option<FileSource>,
+}
+
+/// `v1.PersistentVolumeClaimVolumeSource`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct ClaimSource<'a> {
+    #[serde(borrow)]
+    pub claim_name: Str<'a>,
+}
+
+/// `v1.EphemeralVolumeSource`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct EphemeralSource<'a> {
+    #[serde(borrow)]
+    pub volume_claim_template: Option<super::object::ClaimTemplate<'a>>,
+}

@@ -1,0 +1,239 @@
+//! The policy: what is to be done for one subject, with everything resolved that depends on who, where and when.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::facts::{Host, Taint};
+use super::os::Os;
+use crate::rules::Rule;
+use crate::model::finding::Severity;
+
+/// What findings do. Ordered: what comes later is stricter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Action {
+    /// Nothing at all; the rule does not run.
+    Off,
+    /// Nothing that the user sees: audit annotations, log, metrics.
+    Audit,
+    /// A kubectl warning.
+    Warn,
+    /// A denial.
+    Deny,
+}
+
+impl Action {
+    /// What a finding of this severity does unless the policy says otherwise.
+    pub fn of_severity(severity: Severity) -> Action {
+        match severity {
+            Severity::Error => Action::Deny,
+            Severity::Warning => Action::Warn,
+            Severity::Advice => Action::Audit,
+        }
+    }
+
+    /// The name in every output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Action::Off => "Off",
+            Action::Audit => "Audit",
+            Action::Warn => "Warn",
+            Action::Deny => "Deny",
+        }
+    }
+}
+
+/// What edits do. Ordered: what comes later does more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Switch {
+    /// No edits are planned.
+    Off,
+    /// Edits are planned and reported.
+    DryRun,
+    /// Edits are applied.
+    Apply,
+}
+
+impl Switch {
+    /// The name in every output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Switch::Off => "Off",
+            Switch::DryRun => "DryRun",
+            Switch::Apply => "Apply",
+        }
+    }
+}
+
+/// Whether inert Linux-only fields are taken out of Windows pods.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Repair {
+    /// Never.
+    Off,
+    /// Reported only.
+    DryRun,
+    /// Fields that Windows ignores are taken out.
+    Inert,
+}
+
+/// What happens to a Linux pod that could land on a Windows node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum ReverseGuard {
+    /// Nothing.
+    Off,
+    /// A warning.
+    Warn,
+    /// It gets the Linux selector.
+    Apply,
+}
+
+/// The parts of placement, each on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(clippy::struct_excessive_bools)] // five independent switches of the custom resource
+pub struct PlacementParts {
+    /// The nodeSelector `kubernetes.io/os`.
+    pub os: bool,
+    /// `spec.os.name`.
+    pub os_field: bool,
+    /// Tolerations of the Windows nodes' taints.
+    pub tolerations: bool,
+    /// The build: nodeSelector or affinity.
+    pub build: bool,
+    /// `runtimeClassName`.
+    pub runtime_class: bool,
+}
+
+impl PlacementParts {
+    /// Every part.
+    pub const ALL: PlacementParts =
+        PlacementParts { os: true, os_field: true, tolerations: true, build: true, runtime_class: true };
+}
+
+/// A label of node pools that tells the operating system; the value may end in `*`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolLabel {
+    /// The label's key.
+    pub key: String,
+    /// Its value, compared without regard to case; a trailing `*` stands for anything.
+    pub value: String,
+}
+
+impl PoolLabel {
+    /// Whether a nodeSelector entry says Windows by this label.
+    pub fn matches(&self, key: &str, value: &str) -> bool {
+        key == self.key
+            && match self.value.strip_suffix('*') {
+                Some(prefix) => {
+                    value.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+                }
+                None => value.eq_ignore_ascii_case(&self.value),
+            }
+    }
+}
+
+/// An exemption that is in force for the subject at hand.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Exemption {
+    /// The ids of the rules that it lifts; empty: every rule.
+    pub rules: Vec<&'static str>,
+    /// Image patterns (`*` stands for anything); only findings in containers with such an image. Empty: everywhere.
+    pub images: Vec<String>,
+    /// Who answers for it, and why: for the audit log.
+    pub note: String,
+}
+
+/// What is to be done for one subject.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Policy {
+    /// The name of the WindowsPodPolicy, or of the built-in default.
+    pub name: String,
+    /// What findings do at most.
+    pub validation: Action,
+    /// What placement edits do.
+    pub placement: Switch,
+    /// The parts of placement.
+    pub parts: PlacementParts,
+    /// Opt-in repair.
+    pub repair: Repair,
+    /// The guard of Linux pods.
+    pub reverse_guard: ReverseGuard,
+    /// Actions by rule id, where they differ from what the severity says.
+    pub actions: BTreeMap<&'static str, Action>,
+    /// Pool labels that say Windows.
+    pub pool_labels: Vec<PoolLabel>,
+    /// Whether images are evidence.
+    pub image_evidence: bool,
+    /// The operating system of pods that give no sign.
+    pub namespace_default_os: Option<Os>,
+    /// Taints that pools scaled to zero will carry: tolerated by Windows pods.
+    pub taints: Vec<Taint>,
+    /// Pools that may be at zero.
+    pub pools: Vec<Host>,
+    /// Whether the build is required by the label that a kubelet cannot write.
+    pub trusted_build_label: bool,
+    /// RuntimeClasses by release (`ltsc2022`).
+    pub runtime_classes: BTreeMap<String, String>,
+    /// Exemptions in force.
+    pub exemptions: Vec<Exemption>,
+}
+
+impl Policy {
+    /// What a cluster gets that has no policy stored: nothing is denied, nothing is changed, all is reported.
+    pub fn cluster_default() -> Self {
+        Policy { validation: Action::Audit, placement: Switch::DryRun, ..Policy::standalone() }
+    }
+
+    /// What `serve --standalone` and `check` use: Deny and Apply, repair off.
+    pub fn standalone() -> Self {
+        Policy {
+            name: "built-in".to_owned(),
+            validation: Action::Deny,
+            placement: Switch::Apply,
+            parts: PlacementParts::ALL,
+            repair: Repair::Off,
+            reverse_guard: ReverseGuard::Off,
+            actions: BTreeMap::new(),
+            pool_labels: Policy::well_known_pool_labels(),
+            image_evidence: true,
+            namespace_default_os: None,
+            taints: vec![Taint::no_schedule("os", "windows")],
+            pools: Vec::new(),
+            trusted_build_label: false,
+            runtime_classes: BTreeMap::new(),
+            exemptions: Vec::new(),
+        }
+    }
+
+    /// The pool labels of AKS and GKE that say Windows.
+    pub fn well_known_pool_labels() -> Vec<PoolLabel> {
+        [("kubernetes.azure.com/os-sku", "Windows*"), ("cloud.google.com/gke-os-distribution", "windows_*")]
+            .map(|(key, value)| PoolLabel { key: key.to_owned(), value: value.to_owned() })
+            .into()
+    }
+
+    /// What a finding of this rule and severity does: the weaker of `validation` and the rule's own action.
+    pub fn action(&self, rule: &Rule, severity: Severity) -> Action {
+        let own = self.actions.get(rule.id).copied().unwrap_or_else(|| Action::of_severity(severity));
+        own.min(self.validation)
+    }
+
+    /// Whether the rule does not run at all.
+    pub fn is_off(&self, rule: &Rule) -> bool {
+        self.actions.get(rule.id) == Some(&Action::Off)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pool_labels_match_by_prefix_without_regard_to_case() {
+        let label = PoolLabel { key: "kubernetes.azure.com/os-sku".into(), value: "Windows*".into() };
+        assert!(label.matches("kubernetes.azure.com/os-sku", "Windows2022"));
+        assert!(label.matches("kubernetes.azure.com/os-sku", "windows2025"));
+        assert!(!label.matches("kubernetes.azure.com/os-sku", "Ubuntu"));
+        assert!(!label.matches("kubernetes.azure.com/os-sku", "Win"));
+        assert!(!label.matches("agentpool", "Windows2022"));
+    }
+}

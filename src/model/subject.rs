@@ -1,0 +1,283 @@
+//! Subjects: one object that rules look at, parsed into views, with the place of its pod template.
+
+use serde::Deserialize;
+
+use super::object::{
+    Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
+};
+use super::path::Path;
+use super::pod::PodSpec;
+use super::scalar::{List, Str};
+use super::workload::Kind;
+
+/// When the object is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Stage {
+    /// As its author wrote it, before other webhooks: files, and the mutating phase.
+    Written,
+    /// As it will be stored, after every mutating webhook: the validating phase.
+    Stored,
+}
+
+/// What admission may change of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Editable {
+    /// Nothing: an update, a deletion, a pod that is placed already.
+    Nothing,
+    /// The whole pod: a creation.
+    Pod,
+    /// The ephemeral containers only: `pods/ephemeralcontainers`.
+    EphemeralContainers,
+}
+
+/// One object with everything that rules read of it.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    /// The kind.
+    pub kind: Kind,
+    /// The object's metadata.
+    pub meta: Meta<'a>,
+    /// The namespace: the request's, else the object's own.
+    pub namespace: Str<'a>,
+    /// What it holds.
+    pub body: Body<'a>,
+    /// When it is looked at.
+    pub stage: Stage,
+    /// What admission may change of it.
+    pub editable: Editable,
+}
+
+/// What a subject holds besides its metadata.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // the names are Kubernetes'
+pub enum Body<'a> {
+    Pod(Box<Template<'a>>),
+    Service(Box<Service<'a>>),
+    EndpointSlice(EndpointSlice<'a>),
+    Claim(Claim<'a>),
+    Volume(Box<Volume<'a>>),
+    Node(Box<Node<'a>>),
+    RuntimeClass(RuntimeClass<'a>),
+    Autoscaler(Autoscaler<'a>),
+}
+
+/// A pod, or the template of one.
+#[derive(Clone, Debug)]
+pub struct Template<'a> {
+    /// The metadata of the pod: for a bare pod its own, for a workload the template's.
+    pub meta: Meta<'a>,
+    /// The pod spec.
+    pub spec: PodSpec<'a>,
+    /// A StatefulSet's volumeClaimTemplates.
+    pub claim_templates: Vec<NamedClaimTemplate<'a>>,
+}
+
+impl<'a> Subject<'a> {
+    /// Reads the JSON of an object of a known kind.
+    ///
+    /// # Errors
+    /// The field that does not have the type that Kubernetes gives it, and why.
+    pub fn parse(kind: Kind, json: &'a str, stage: Stage) -> Result<Self, SubjectError> {
+        let body_of = |meta: &Meta<'a>, body| Subject {
+            kind,
+            namespace: meta.namespace.clone(),
+            meta: meta.clone(),
+            body,
+            stage,
+            editable: Editable::Nothing,
+        };
+        Ok(match kind {
+            Kind::Service => {
+                let view: Service<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::Service(Box::new(view)))
+            }
+            Kind::EndpointSlice => {
+                let view: EndpointSlice<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::EndpointSlice(view))
+            }
+            Kind::PersistentVolumeClaim => {
+                let view: Claim<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::Claim(view))
+            }
+            Kind::PersistentVolume => {
+                let view: Volume<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::Volume(Box::new(view)))
+            }
+            Kind::Node => {
+                let view: Node<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::Node(Box::new(view)))
+            }
+            Kind::RuntimeClass => {
+                let view: RuntimeClass<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::RuntimeClass(view))
+            }
+            Kind::HorizontalPodAutoscaler => {
+                let view: Autoscaler<'a> = read(json)?;
+                body_of(&view.metadata.clone(), Body::Autoscaler(view))
+            }
+            _ => {
+                let (meta, template) = read_template(kind, json)?;
+                let whole = kind == Kind::Pod && stage == Stage::Written;
+                Subject {
+                    kind,
+                    namespace: meta.namespace.clone(),
+                    meta,
+                    body: Body::Pod(Box::new(template)),
+                    stage,
+                    editable: if whole { Editable::Pod } else { Editable::Nothing },
+                }
+            }
+        })
+    }
+
+    /// The pod template, where the kind has one.
+    pub fn template(&self) -> Option<&Template<'a>> {
+        match &self.body {
+            Body::Pod(template) => Some(template),
+            _ => None,
+        }
+    }
+
+    /// The pod spec, where the kind has one.
+    pub fn pod(&self) -> Option<&PodSpec<'a>> {
+        self.template().map(|t| &t.spec)
+    }
+
+    /// The path of the pod template (its metadata and spec stand below it).
+    pub fn template_path(&self) -> Path {
+        Path::of(self.kind.template().unwrap_or_default())
+    }
+
+    /// The path of the pod spec.
+    pub fn spec_path(&self) -> Path {
+        self.template_path().field("spec")
+    }
+
+    /// Whether a controller made the object, so that whoever should hear of a problem wrote another one.
+    pub fn is_made_by_controller(&self) -> bool {
+        matches!(self.kind, Kind::Pod | Kind::ReplicaSet | Kind::Job) && self.meta.controller().is_some()
+    }
+
+    /// Whether the pod was made by a DaemonSet, which has pinned it to a node already.
+    pub fn is_daemonset_pod(&self) -> bool {
+        self.kind == Kind::Pod && self.meta.controller().is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Whether the pod is the mirror of a static pod, which no answer can stop.
+    pub fn is_mirror(&self) -> bool {
+        self.meta.annotations.get("kubernetes.io/config.mirror").is_some()
+    }
+}
+
+/// An object whose fields do not have the types that Kubernetes gives them.
+#[derive(thiserror::Error, Debug)]
+#[error("{path}: {reason}")]
+pub struct SubjectError {
+    /// The field, `.` for the object itself.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
+    serde_json::from_str(json).map_err(|first| {
+        // Only now, on the way out, is it worth the time to find out which field it was.
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let (path, error) = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+            Err(error) => (error.path().to_string(), error.into_inner()),
+            Ok(_) => (".".to_owned(), first),
+        };
+        let reason = error.to_string();
+        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(text, _)| text).to_owned();
+        SubjectError { path, reason }
+    })
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Shell<'a, S: Default> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    spec: S,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WorkloadSpec<'a> {
+    #[serde(borrow)]
+    template: Shell<'a, PodSpec<'a>>,
+    volume_claim_templates: List<NamedClaimTemplate<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct CronJobSpec<'a> {
+    #[serde(borrow)]
+    job_template: JobTemplate<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct JobTemplate<'a> {
+    #[serde(borrow)]
+    spec: WorkloadSpec<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodTemplateObject<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    template: Shell<'a, PodSpec<'a>>,
+}
+
+fn read_template(kind: Kind, json: &str) -> Result<(Meta<'_>, Template<'_>), SubjectError> {
+    let (meta, (template_meta, spec), claims) = match kind {
+        Kind::Pod => {
+            let pod: Shell<'_, PodSpec<'_>> = read(json)?;
+            (pod.metadata.clone(), (pod.metadata, pod.spec), List::default())
+        }
+        Kind::PodTemplate => {
+            let object: PodTemplateObject<'_> = read(json)?;
+            (object.metadata, (object.template.metadata, object.template.spec), List::default())
+        }
+        Kind::CronJob => {
+            let object: Shell<'_, CronJobSpec<'_>> = read(json)?;
+            let template = object.spec.job_template.spec.template;
+            (object.metadata, (template.metadata, template.spec), List::default())
+        }
+        _ => {
+            let object: Shell<'_, WorkloadSpec<'_>> = read(json)?;
+            let template = object.spec.template;
+            (object.metadata, (template.metadata, template.spec), object.spec.volume_claim_templates)
+        }
+    };
+    Ok((meta, Template { meta: template_meta, spec, claim_templates: claims.0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_spec_is_found_in_every_kind() {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
+            let mut json = r#"{"spec": {"hostPID": true}}"#.to_owned();
+            for field in kind.template().unwrap().iter().rev() {
+                json = format!(r#"{{"{field}": {json}}}"#);
+            }
+            let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+            assert!(subject.pod().unwrap().host_pid.0, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_named() {
+        let json = r#"{"spec": {"containers": [{"name": "a"}, {"name": 7}]}}"#;
+        let error = Subject::parse(Kind::Pod, json, Stage::Written).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "spec.containers[1].name: invalid type: integer `7`, expected a string"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! The kinds that Transom knows, and where each carries its pod template.
+
+use std::fmt;
+
+/// A kind of object that rules look at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)] // the names are Kubernetes'
+pub enum Kind {
+    Pod,
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    Job,
+    CronJob,
+    ReplicationController,
+    PodTemplate,
+    Service,
+    EndpointSlice,
+    PersistentVolumeClaim,
+    PersistentVolume,
+    Node,
+    RuntimeClass,
+    HorizontalPodAutoscaler,
+}
+
+impl Kind {
+    /// Every kind, those with a pod template first.
+    pub const ALL: [Kind; 16] = [
+        Kind::Pod,
+        Kind::Deployment,
+        Kind::ReplicaSet,
+        Kind::StatefulSet,
+        Kind::DaemonSet,
+        Kind::Job,
+        Kind::CronJob,
+        Kind::ReplicationController,
+        Kind::PodTemplate,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::PersistentVolumeClaim,
+        Kind::PersistentVolume,
+        Kind::Node,
+        Kind::RuntimeClass,
+        Kind::HorizontalPodAutoscaler,
+    ];
+
+    /// The API group that the kind belongs to; the core group is empty.
+    pub fn group(self) -> &'static str {
+        match self {
+            Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::DaemonSet => "apps",
+            Kind::Job | Kind::CronJob => "batch",
+            Kind::EndpointSlice => "discovery.k8s.io",
+            Kind::RuntimeClass => "node.k8s.io",
+            Kind::HorizontalPodAutoscaler => "autoscaling",
+            _ => "",
+        }
+    }
+
+    /// The kind of an object by its API group and kind; old groups (`extensions`) included.
+    pub fn of(group: &str, kind: &str) -> Option<Kind> {
+        let found = Kind::ALL.into_iter().find(|k| k.as_str() == kind)?;
+        let old = group == "extensions" && found.group() == "apps";
+        (group == found.group() || old).then_some(found)
+    }
+
+    /// The kind by an object's `apiVersion` and `kind`.
+    pub fn of_api_version(api_version: &str, kind: &str) -> Option<Kind> {
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        Kind::of(group, kind)
+    }
+
+    /// The name of the kind.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Pod => "Pod",
+            Kind::Deployment => "Deployment",
+            Kind::ReplicaSet => "ReplicaSet",
+            Kind::StatefulSet => "StatefulSet",
+            Kind::DaemonSet => "DaemonSet",
+            Kind::Job => "Job",
+            Kind::CronJob => "CronJob",
+            Kind::ReplicationController => "ReplicationController",
+            Kind::PodTemplate => "PodTemplate",
+            Kind::Service => "Service",
+            Kind::EndpointSlice => "EndpointSlice",
+            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Kind::PersistentVolume => "PersistentVolume",
+            Kind::Node => "Node",
+            Kind::RuntimeClass => "RuntimeClass",
+            Kind::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
+        }
+    }
+
+    /// Where the pod template (its metadata and spec) stands; `None` for kinds without one.
+    pub fn template(self) -> Option<&'static [&'static str]> {
+        match self {
+            Kind::Pod => Some(&[]),
+            Kind::PodTemplate => Some(&["template"]),
+            Kind::CronJob => Some(&["spec", "jobTemplate", "spec", "template"]),
+            Kind::Deployment
+            | Kind::ReplicaSet
+            | Kind::StatefulSet
+            | Kind::DaemonSet
+            | Kind::Job
+            | Kind::ReplicationController => Some(&["spec", "template"]),
+            _ => None,
+        }
+    }
+
+    /// Whether objects of this kind carry a pod template.
+    pub fn has_pod(self) -> bool {
+        self.template().is_some()
+    }
+
+    /// Whether a template of this kind can no longer be changed once it is stored.
+    pub fn is_immutable(self) -> bool {
+        matches!(self, Kind::Pod | Kind::Job)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_known_by_its_group_too() {
+        assert_eq!(Kind::of_api_version("apps/v1", "Deployment"), Some(Kind::Deployment));
+        assert_eq!(Kind::of_api_version("extensions/v1beta1", "Deployment"), Some(Kind::Deployment));
+        assert_eq!(Kind::of_api_version("v1", "Pod"), Some(Kind::Pod));
+        assert_eq!(Kind::of_api_version("serving.knative.dev/v1", "Service"), None);
+        assert_eq!(Kind::of_api_version("v1", "Deployment"), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! The catalogue: every rule, by family. Adding a rule touches one file, that of its family.
+
+pub mod examples;
+mod identity;
+mod images;
+mod nodes;
+mod os;
+pub mod placement;
+mod pod;
+mod rule;
+mod security;
+mod services;
+mod storage;
+mod volumes;
+
+pub(crate) use os::{Selects, selects_windows};
+pub use rule::{Builds, Check, ContainerAt, Cx, Out, PodCx, Rule, VolumeAt};
+
+/// A family of rules: the hundreds of their ids.
+pub struct Family {
+    /// The title in documentation.
+    pub title: &'static str,
+    /// Its rules, by id.
+    pub rules: &'static [&'static Rule],
+}
+
+/// Every family, by id.
+pub static FAMILIES: &[Family] = &[
+    Family { title: "Operating system", rules: os::RULES },
+    Family { title: "Security context", rules: security::RULES },
+    Family { title: "HostProcess and identity", rules: identity::RULES },
+    Family { title: "Pod and container settings", rules: pod::RULES },
+    Family { title: "Volumes and paths", rules: volumes::RULES },
+    Family { title: "Images", rules: images::RULES },
+    Family { title: "Placement", rules: placement::RULES },
+    Family { title: "Services", rules: services::RULES },
+    Family { title: "Storage objects", rules: storage::RULES },
+    Family { title: "Nodes and RuntimeClasses", rules: nodes::RULES },
+];
+
+/// Every rule, by id.
+pub fn catalogue() -> impl Iterator<Item = &'static Rule> {
+    FAMILIES.iter().flat_map(|family| family.rules.iter().copied())
+}
+
+/// The rule with this id or name, without regard to case.
+pub fn find(id_or_name: &str) -> Option<&'static Rule> {
+    catalogue().find(|r| r.id.eq_ignore_ascii_case(id_or_name) || r.name.eq_ignore_ascii_case(id_or_name))
+}
+
+/// The name of a rule that this may have been meant to be.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let distance = |rule: &&Rule| strsim::damerau_levenshtein(name, rule.name);
+    let best = catalogue().min_by_key(distance)?;
+    (distance(&best) <= name.len().max(4) / 3 + 1).then_some(best.name)
+}
+
+/// Two rules with one id, or with one name, do not compile.
+const _: () = {
+    let mut i = 0;
+    while i < FAMILIES.len() {
+        let mut j = 0;
+        while j < FAMILIES[i].rules.len() {
+            let mut k = i;
+            while k < FAMILIES.len() {
+                let mut l = if k == i { j + 1 } else { 0 };
+                while l < FAMILIES[k].rules.len() {
+                    let (one, other) = (FAMILIES[i].rules[j], FAMILIES[k].rules[l]);
+                    assert!(!same(one.id, other.id), "two rules have the same id");
+                    assert!(!same(one.name, other.name), "two rules have the same name");
+                    l += 1;
+                }
+                k += 1;
+            }
+            j += 1;
+        }
+        i += 1;
+    }
+};
+
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < one.len() {
+        if one[i] != other[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}

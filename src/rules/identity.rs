@@ -1,0 +1,456 @@
+//! HostProcess containers. Who a container runs as stands in the files below this one: users, and group-managed
+//! service accounts (gMSA).
+
+mod gmsa;
+mod user;
+
+use super::rule::{Check, ContainerAt, PodCx, Rule};
+use crate::model::build::Isolation;
+use crate::model::edit::Edit;
+use crate::model::finding::{Class, Severity};
+use crate::model::path::Path;
+use crate::model::pod::{HostPath, WindowsOptions};
+
+/// Rules TSM301 and up.
+pub static RULES: &[&Rule] = &[
+    &HOST_PROCESS_REQUIRES_HOST_NETWORK,
+    &HOST_PROCESS_ALL_CONTAINERS,
+    &HOST_PROCESS_POD_CONTAINER_MISMATCH,
+    &HOST_PROCESS_RUN_AS_NON_ROOT,
+    &HOST_PROCESS_USER,
+    &NAMED_PIPE_IN_HOST_PROCESS,
+    &HOST_PROCESS_HYPERV,
+    &HOST_PROCESS_VERSION,
+    &gmsa::GMSA_NAME_SYNTAX,
+    &gmsa::GMSA_SPEC_SIZE,
+    &gmsa::GMSA_NAME_UNRESOLVED,
+    &user::RUN_AS_USER_NAME_SYNTAX,
+    &user::RUN_AS_NON_ROOT_ADMINISTRATOR,
+];
+
+const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+const HOST_PROCESS_SOURCE: &str =
+    "kubernetes: pkg/apis/core/validation/validation.go, validateWindowsHostProcessPod";
+const OPTIONS_SOURCE: &str =
+    "kubernetes: pkg/apis/core/validation/validation.go, validateWindowsSecurityContextOptions";
+
+/// What the API server refuses about HostProcess pods, since it knows them.
+const HOST_PROCESS_API: Rule = Rule {
+    class: Class::ApiAlways,
+    kubernetes: 22..=Rule::STILL,
+    ..Rule::BASE
+};
+
+/// The Windows options as written: the pod's own (`None`), then those of each container.
+fn windows_options<'c>(
+    cx: &PodCx<'c>,
+) -> impl Iterator<Item = (Option<ContainerAt<'c>>, &'c WindowsOptions<'c>)> + use<'c> {
+    let pod = cx.spec.windows_options().map(|options| (None, options));
+    let containers = cx
+        .containers()
+        .filter_map(|c| Some((Some(c), c.container.windows_options()?)));
+    pod.into_iter().chain(containers)
+}
+
+/// The path of a field of the security context of a container, or of the pod.
+fn context_at(cx: &PodCx<'_>, container: Option<ContainerAt<'_>>, fields: &[&'static str]) -> Path {
+    let context = &["securityContext"];
+    container
+        .map_or_else(|| cx.at(context), |container| container.at(context))
+        .fields(fields)
+}
+
+/// The path of a field of the Windows options of a container, or of the pod.
+fn option_at(cx: &PodCx<'_>, container: Option<ContainerAt<'_>>, field: &'static str) -> Path {
+    context_at(cx, container, &["windowsOptions", field])
+}
+
+/// Where the pod first says that it is HostProcess; `None` where it is not.
+fn host_process_at(cx: &PodCx<'_>) -> Option<Path> {
+    let first = cx
+        .containers()
+        .find(|container| cx.spec.is_host_process(container))?;
+    let says_so_itself = first
+        .windows_options()
+        .is_some_and(|options| options.host_process.is_some());
+    Some(option_at(cx, says_so_itself.then_some(first), "hostProcess"))
+}
+
+static HOST_PROCESS_REQUIRES_HOST_NETWORK: Rule = Rule {
+    id: "TSM301",
+    name: "host-process-requires-host-network",
+    summary: "a pod with HostProcess containers needs hostNetwork: true",
+    docs: "HostProcess containers run in the network of their node; there is no other for them. The API server refuses \
+           the pod unless it says so.",
+    remedy: "add hostNetwork: true",
+    see: &[HOST_PROCESS, HOST_PROCESS_SOURCE],
+    bad: &[
+        "securityContext: {windowsOptions: {hostProcess: true}}",
+        "hostNetwork: false\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
+        "initContainers: [{name: init, image: app, securityContext: {windowsOptions: {hostProcess: true}}}]",
+    ],
+    good: &[
+        "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "securityContext: {windowsOptions: {hostProcess: false}}",
+        "# --kubernetes 1.21\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if !cx.spec.host_network.0 && cx.spec.has_host_process() {
+            let finding = out.report(cx.at(&["hostNetwork"]));
+            finding.edit = Some(Edit::Set(finding.path.clone(), true.into()));
+        }
+    }),
+    ..HOST_PROCESS_API
+};
+
+static HOST_PROCESS_ALL_CONTAINERS: Rule = Rule {
+    id: "TSM302",
+    name: "host-process-all-containers",
+    summary: "only some containers of the pod are HostProcess",
+    docs: "Either every container of a pod is HostProcess or none is; init and ephemeral containers count. The API \
+           server refuses anything else, and so do the kubelet and containerd.",
+    remedy: "make it HostProcess too (windowsOptions.hostProcess: true), or run it in a pod of its own",
+    see: &[HOST_PROCESS, HOST_PROCESS_SOURCE],
+    bad: &[
+        "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}, {name: app, image: app}]",
+        "hostNetwork: true\n\
+         initContainers: [{name: init, image: app}]\n\
+         containers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
+        "hostNetwork: true\n\
+         containers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]\n\
+         ephemeralContainers: [{name: debugger, image: app}]",
+    ],
+    good: &[
+        "hostNetwork: true\ninitContainers: [{name: init, image: app}]\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "containers: [{name: a, image: a}, {name: b, image: b, securityContext: {windowsOptions: {hostProcess: false}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        if !cx.spec.has_host_process() {
+            return;
+        }
+        for container in cx
+            .containers()
+            .filter(|container| !cx.spec.is_host_process(container))
+        {
+            out.report(option_at(cx, Some(container), "hostProcess"))
+                .says("not HostProcess, while other containers of the pod are");
+        }
+    }),
+    ..HOST_PROCESS_API
+};
+
+static HOST_PROCESS_POD_CONTAINER_MISMATCH: Rule = Rule {
+    id: "TSM303",
+    name: "host-process-pod-container-mismatch",
+    summary: "hostProcess of the container contradicts that of the pod",
+    docs: "`windowsOptions.hostProcess` can be set for the pod and for a container, but then to the same value: no \
+           container can be made an exception. The API server refuses the pod.",
+    remedy: "set hostProcess in one place only, for the pod as a whole",
+    see: &[HOST_PROCESS, HOST_PROCESS_SOURCE],
+    bad: &[
+        "hostNetwork: true\n\
+         securityContext: {windowsOptions: {hostProcess: true}}\n\
+         containers: [{name: app, image: app, securityContext: {windowsOptions: {hostProcess: false}}}]",
+        "hostNetwork: true\n\
+         securityContext: {windowsOptions: {hostProcess: false}}\n\
+         initContainers: [{name: init, image: app, securityContext: {windowsOptions: {hostProcess: true}}}]",
+    ],
+    good: &[
+        "hostNetwork: true\n\
+         securityContext: {windowsOptions: {hostProcess: true}}\n\
+         containers: [{name: app, image: app, securityContext: {windowsOptions: {hostProcess: true}}}]",
+        "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let Some(of_pod) = cx.spec.windows_options().and_then(|options| options.host_process) else {
+            return;
+        };
+        for container in cx.containers() {
+            if container
+                .windows_options()
+                .and_then(|options| options.host_process)
+                == Some(!of_pod)
+            {
+                out.report(option_at(cx, Some(container), "hostProcess"));
+            }
+        }
+    }),
+    ..HOST_PROCESS_API
+};
+
+static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
+    id: "TSM304",
+    name: "host-process-run-as-non-root",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    kubernetes: 22..=Rule::STILL,
+    summary: "runAsNonRoot is not meant for HostProcess containers",
+    docs: "The documentation says that runAsNonRoot cannot be true for HostProcess containers. Nothing enforces it: the \
+           kubelet only makes sure that the user is not ContainerAdministrator, so that a container which runs as \
+           NT AUTHORITY\\SYSTEM passes for one that is not root.",
+    remedy: "remove it; choose a user of few rights by windowsOptions.runAsUserName instead",
+    see: &[
+        HOST_PROCESS,
+        "kubernetes: pkg/kubelet/kuberuntime/security_context_windows.go",
+    ],
+    bad: &[
+        "hostNetwork: true\nsecurityContext: {runAsNonRoot: true, windowsOptions: {hostProcess: true}}",
+        "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {runAsNonRoot: true, windowsOptions: {hostProcess: true}}}]",
+    ],
+    good: &[
+        "securityContext: {runAsNonRoot: true}",
+        "hostNetwork: true\nsecurityContext: {runAsNonRoot: false, windowsOptions: {hostProcess: true}}",
+        "hostNetwork: true\n\
+         securityContext: {runAsNonRoot: true, windowsOptions: {hostProcess: true}}\n\
+         containers: [{name: agent, image: agent, securityContext: {runAsNonRoot: false}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        let mut inherited = false;
+        for container in cx
+            .containers()
+            .filter(|container| cx.spec.is_host_process(container))
+        {
+            match container
+                .security_context
+                .as_ref()
+                .and_then(|context| context.run_as_non_root)
+            {
+                Some(true) => {
+                    out.report(context_at(cx, Some(container), &["runAsNonRoot"]))
+                        .removable();
+                }
+                Some(false) => {}
+                None => inherited = true,
+            }
+        }
+        if inherited
+            && cx
+                .spec
+                .security_context
+                .as_ref()
+                .and_then(|context| context.run_as_non_root)
+                == Some(true)
+        {
+            out.report(context_at(cx, None, &["runAsNonRoot"])).removable();
+        }
+    }),
+    ..Rule::BASE
+};
+
+static HOST_PROCESS_USER: Rule = Rule {
+    id: "TSM305",
+    name: "host-process-user",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    kubernetes: 22..=Rule::STILL,
+    summary: "the HostProcess container does not say which user it runs as",
+    docs: "The documentation asks for runAsUserName on HostProcess containers; nothing enforces it. A HostProcess \
+           container runs on the node itself: as NT AUTHORITY\\SYSTEM (everything), NT AUTHORITY\\Local service or \
+           NT AUTHORITY\\NetworkService (little), or the name of a local group of the node, for which a \
+           temporary account is made.",
+    remedy: "set windowsOptions.runAsUserName, such as NT AUTHORITY\\Local service",
+    see: &[HOST_PROCESS],
+    bad: &[
+        "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
+        "hostNetwork: true\n\
+         securityContext: {windowsOptions: {hostProcess: true}}\n\
+         containers: [{name: agent, image: agent}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app}]",
+        "hostNetwork: true\n\
+         securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\\SYSTEM'}}\n\
+         containers: [{name: agent, image: agent}]",
+        "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\\Local service'}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        let mut inherited = false;
+        for container in cx
+            .containers()
+            .filter(|container| cx.spec.is_host_process(container))
+        {
+            if cx.spec.run_as_user_name(container.container).is_some() {
+                continue;
+            }
+            if container
+                .windows_options()
+                .is_some_and(|options| options.host_process.is_some())
+            {
+                out.report(option_at(cx, Some(container), "runAsUserName"));
+            } else {
+                inherited = true;
+            }
+        }
+        if inherited {
+            out.report(option_at(cx, None, "runAsUserName"));
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// Whether a host path is a named pipe of Windows, `\\.\pipe\...`.
+fn is_named_pipe(path: &str) -> bool {
+    let prefix = path.get(..9).unwrap_or_default();
+    prefix.eq_ignore_ascii_case(r"\\.\pipe\") || prefix.eq_ignore_ascii_case("//./pipe/")
+}
+
+/// Whether a host path looks like a unix socket: `*.sock`.
+fn is_unix_socket(path: &str) -> bool {
+    path.len()
+        .checked_sub(5)
+        .and_then(|at| path.get(at..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(".sock"))
+}
+
+static NAMED_PIPE_IN_HOST_PROCESS: Rule = Rule {
+    id: "TSM306",
+    name: "named-pipe-in-host-process",
+    kubernetes: 22..=Rule::STILL,
+    summary: "a HostProcess container cannot mount a named pipe or a unix socket",
+    docs: "A HostProcess container runs on the node and sees its pipes and sockets as they are. A mount of one fails \
+           when the container is created (`named pipe mounts not supported for job containers`).",
+    remedy: r"remove the mount, and open the path directly, such as \\.\pipe\containerd-containerd",
+    see: &[HOST_PROCESS, "hcsshim: internal/jobcontainers/mounts.go"],
+    bad: &[
+        r"hostNetwork: true
+securityContext: {windowsOptions: {hostProcess: true}}
+volumes: [{name: cri, hostPath: {path: '\\.\pipe\containerd-containerd'}}]
+containers: [{name: agent, image: agent, volumeMounts: [{name: cri, mountPath: '\\.\pipe\containerd-containerd'}]}]",
+        r"hostNetwork: true
+securityContext: {windowsOptions: {hostProcess: true}}
+volumes: [{name: csi, hostPath: {path: 'C:\csi\csi.sock'}}]
+initContainers: [{name: init, image: agent, volumeMounts: [{name: csi, mountPath: 'C:\csi\csi.sock'}]}]",
+    ],
+    good: &[
+        r"volumes: [{name: cri, hostPath: {path: '\\.\pipe\containerd-containerd'}}]
+containers: [{name: agent, image: agent, volumeMounts: [{name: cri, mountPath: '\\.\pipe\containerd-containerd'}]}]",
+        r"hostNetwork: true
+securityContext: {windowsOptions: {hostProcess: true}}
+volumes: [{name: cri, hostPath: {path: '\\.\pipe\containerd-containerd'}}]",
+        r"hostNetwork: true
+securityContext: {windowsOptions: {hostProcess: true}}
+volumes: [{name: csi, hostPath: {path: 'C:\csi', type: DirectoryOrCreate}}]
+containers: [{name: agent, image: agent, volumeMounts: [{name: csi, mountPath: 'C:\csi'}]}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        let is_endpoint = |path: &HostPath<'_>| is_named_pipe(&path.path) || is_unix_socket(&path.path);
+        let mut endpoints: Vec<&str> = (cx.volumes())
+            .filter(|volume| volume.host_path.as_ref().is_some_and(is_endpoint))
+            .map(|volume| &*volume.volume.name)
+            .collect();
+        if endpoints.is_empty() {
+            return;
+        }
+        endpoints.sort_unstable();
+        for container in cx
+            .containers()
+            .filter(|container| cx.spec.is_host_process(container))
+        {
+            for (index, mount) in container.volume_mounts.iter().enumerate() {
+                if endpoints.binary_search(&&*mount.name).is_ok() {
+                    out.report(container.mount(index));
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static HOST_PROCESS_HYPERV: Rule = Rule {
+    id: "TSM307",
+    name: "host-process-hyperv",
+    kubernetes: 22..=Rule::STILL,
+    summary: "HostProcess containers cannot be isolated by Hyper-V",
+    docs: "A HostProcess container is a process of the node, so that nothing can be isolated. The API server does not \
+           notice; the container fails on the node.",
+    remedy: "remove runtimeClassName, or name a class with a process handler (runhcs-wcow-process)",
+    see: &[HOST_PROCESS],
+    bad: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, runtimeClassName: isolated, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: agent, image: agent}]}}\n\
+         ---\n\
+         {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: isolated}, handler: runhcs-wcow-hypervisor}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, runtimeClassName: plain, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: agent, image: agent}]}}\n\
+         ---\n\
+         {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: plain}, handler: runhcs-wcow-process}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, runtimeClassName: isolated, containers: [{name: app, image: app}]}}\n\
+         ---\n\
+         {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: isolated}, handler: runhcs-wcow-hypervisor}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let Some(class) = cx.runtime_class() else { return };
+        if class.isolation() == Isolation::HyperV && cx.spec.has_host_process() {
+            out.report(cx.at(&["runtimeClassName"]));
+        }
+    }),
+    ..Rule::BASE
+};
+
+static HOST_PROCESS_VERSION: Rule = Rule {
+    id: "TSM308",
+    name: "host-process-version",
+    severity: Severity::Warning,
+    summary: "HostProcess containers need Kubernetes 1.22 and containerd 1.6",
+    docs: "HostProcess containers are alpha in Kubernetes 1.22 (behind the feature gate WindowsHostProcessContainers), \
+           beta in 1.23 and stable since 1.26. They need containerd 1.6 or later on the node. The rule fires where the \
+           cluster is older, or where every Windows node that reports a containerd version reports an older one.",
+    remedy: "upgrade Kubernetes to 1.23 or later, and containerd on the Windows nodes to 1.6 or later",
+    see: &[HOST_PROCESS],
+    bad: &[
+        "# --kubernetes 1.21\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, containers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]}}\n\
+         ---\n\
+         {apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.5.13'}}}",
+    ],
+    good: &[
+        "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "# --kubernetes 1.21\nsecurityContext: {windowsOptions: {runAsUserName: ContainerUser}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: agent, image: agent}]}}\n\
+         ---\n\
+         {apiVersion: v1, kind: Node, metadata: {name: old}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.5.13'}}}\n\
+         ---\n\
+         {apiVersion: v1, kind: Node, metadata: {name: new}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.10.0'}}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let old_cluster = cx.facts.kubernetes < 22;
+        let newest = || cx.hosts().filter_map(|host| host.containerd).max();
+        if !old_cluster && newest().is_none_or(|version| version >= (1, 6)) {
+            return;
+        }
+        if let Some(path) = host_process_at(cx) {
+            let finding = out.report(path);
+            if old_cluster {
+                finding.says(format!(
+                    "Kubernetes 1.{} has no HostProcess containers",
+                    cx.facts.kubernetes
+                ));
+            } else if let Some((major, minor)) = newest() {
+                finding.says(format!(
+                    "no Windows node is known that has a containerd newer than {major}.{minor}"
+                ));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipes_and_sockets_are_told_from_folders() {
+        for path in [
+            r"\\.\pipe\containerd-containerd",
+            r"\\.\PIPE\docker_engine",
+            "//./pipe/docker_engine",
+        ] {
+            assert!(is_named_pipe(path), "{path}");
+        }
+        assert!(is_unix_socket(r"C:\csi\csi.sock") && is_unix_socket("/var/run/docker.sock"));
+        for path in [r"C:\pipe", r"\\server\share", "", "é", r"C:\csi", "sock"] {
+            assert!(!is_named_pipe(path) && !is_unix_socket(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Group-managed service accounts (gMSA): the two fields of a container's or a pod's Windows options.
+
+use super::{OPTIONS_SOURCE, option_at, windows_options};
+use crate::model::finding::{Class, Severity};
+use crate::model::pod::WindowsOptions;
+use crate::model::workload::Kind;
+use crate::rules::rule::{Check, Rule, shown};
+
+const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/";
+const MERGE_SOURCE: &str = "kubernetes: pkg/securitycontext/util.go, DetermineEffectiveSecurityContext";
+
+/// Whether the text is a lower-case RFC 1123 subdomain: labels of letters, digits and inner hyphens, 253 bytes in all.
+///
+/// Source: apimachinery `validation.IsDNS1123Subdomain`.
+fn is_dns1123_subdomain(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
+    id: "TSM309",
+    name: "gmsa-name-syntax",
+    class: Class::ApiAlways,
+    kubernetes: 14..=Rule::STILL,
+    summary: "gmsaCredentialSpecName is not the name of a Kubernetes object",
+    docs: "The field names a GMSACredentialSpec object, so it must be a lower-case RFC 1123 subdomain: letters, digits, \
+           hyphens and dots, 253 bytes at most. The API server refuses anything else; the `gmsa-WebApp1` of the \
+           documentation is refused too.",
+    remedy: "write the name of a GMSACredentialSpec object, in lower case",
+    see: &[GMSA, OPTIONS_SOURCE],
+    bad: &[
+        "securityContext: {windowsOptions: {gmsaCredentialSpecName: gmsa-WebApp1}}",
+        "securityContext: {windowsOptions: {gmsaCredentialSpecName: ''}}",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {gmsaCredentialSpecName: web_app}}}]",
+    ],
+    good: &[
+        "securityContext: {windowsOptions: {gmsaCredentialSpecName: gmsa-webapp1.example.com}}",
+        "securityContext: {windowsOptions: {gmsaCredentialSpecName: null}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        for (container, options) in windows_options(cx) {
+            let Some(name) = options.gmsa_credential_spec_name.as_deref() else {
+                continue;
+            };
+            if !is_dns1123_subdomain(name) {
+                let message = format!("\"{}\" is not a lower-case RFC 1123 subdomain", shown(name));
+                out.report(option_at(cx, container, "gmsaCredentialSpecName"))
+                    .says(message);
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static GMSA_SPEC_SIZE: Rule = Rule {
+    id: "TSM310",
+    name: "gmsa-spec-size",
+    class: Class::ApiAlways,
+    kubernetes: 14..=Rule::STILL,
+    summary: "gmsaCredentialSpec is empty or larger than 64 KiB",
+    docs: "The field holds the credential spec itself. The API server does not read it, but refuses an empty one and one \
+           of more than 65,536 bytes. It is meant to be filled in by the windows-gmsa webhook.",
+    remedy: "leave it to the windows-gmsa webhook: set gmsaCredentialSpecName only",
+    see: &[GMSA, OPTIONS_SOURCE],
+    bad: &[
+        "securityContext: {windowsOptions: {gmsaCredentialSpec: ''}}",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {gmsaCredentialSpec: ''}}}]",
+    ],
+    good: &[
+        "securityContext: {windowsOptions: {gmsaCredentialSpec: '{\"CmsPlugins\": [\"ActiveDirectory\"]}'}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        for (container, options) in windows_options(cx) {
+            let Some(spec) = options.gmsa_credential_spec.as_deref() else {
+                continue;
+            };
+            if let Some(problem) = gmsa_spec_problem(spec) {
+                out.report(option_at(cx, container, "gmsaCredentialSpec"))
+                    .says(problem);
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// What the API server has against a credential spec.
+fn gmsa_spec_problem(spec: &str) -> Option<&'static str> {
+    const MOST: usize = 64 * 1024;
+    match spec.len() {
+        0 => Some("gmsaCredentialSpec is empty"),
+        size if size > MOST => Some("gmsaCredentialSpec is larger than 64 KiB"),
+        _ => None,
+    }
+}
+
+pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
+    id: "TSM311",
+    name: "gmsa-name-unresolved",
+    severity: Severity::Warning,
+    class: Class::Ignored,
+    kubernetes: 14..=Rule::STILL,
+    stored_only: true,
+    summary: "nothing has filled in the credential spec of this gMSA name",
+    docs: "The kubelet passes on gmsaCredentialSpec only; the name alone does nothing, and the container runs without the \
+           domain account. The windows-gmsa webhook puts the content of the named GMSACredentialSpec beside the name. The \
+           rule looks at pods after every mutating webhook, when that should have happened; templates are never \
+           filled in. A container that sets either of the two fields replaces both of the pod.",
+    remedy: "install the windows-gmsa webhook, and see that it covers this namespace",
+    see: &[
+        GMSA,
+        MERGE_SOURCE,
+        "kubernetes: pkg/kubelet/kuberuntime/kuberuntime_container_windows.go",
+    ],
+    bad: &[
+        "# --stored\nsecurityContext: {windowsOptions: {gmsaCredentialSpecName: web}}",
+        "# --stored\ncontainers: [{name: app, image: app, securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}}]",
+        "# --stored\n\
+         securityContext: {windowsOptions: {gmsaCredentialSpecName: web, gmsaCredentialSpec: '{}'}}\n\
+         containers: [{name: app, image: app, securityContext: {windowsOptions: {gmsaCredentialSpecName: other}}}]",
+    ],
+    good: &[
+        "securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}",
+        "# --stored\nsecurityContext: {windowsOptions: {gmsaCredentialSpecName: web, gmsaCredentialSpec: '{}'}}",
+        "# --stored\n\
+         securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}\n\
+         containers: [{name: app, image: app, securityContext: {windowsOptions: {gmsaCredentialSpec: '{}'}}}]",
+        "# --stored\n\
+         {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {os: {name: windows}, securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}, containers: [{name: web, image: web}]}}}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.subject.kind != Kind::Pod {
+            return;
+        }
+        let is_unresolved = |options: &WindowsOptions<'_>| {
+            options.gmsa_credential_spec_name.is_some() && options.gmsa_credential_spec.is_none()
+        };
+        let mut inherited = false;
+        for container in cx.containers() {
+            let own = container.windows_options().filter(|options| {
+                options.gmsa_credential_spec_name.is_some() || options.gmsa_credential_spec.is_some()
+            });
+            match own {
+                Some(pair) if is_unresolved(pair) => {
+                    out.report(option_at(cx, Some(container), "gmsaCredentialSpecName"));
+                }
+                Some(_) => {}
+                None => inherited = true,
+            }
+        }
+        if inherited && cx.spec.windows_options().is_some_and(is_unresolved) {
+            out.report(option_at(cx, None, "gmsaCredentialSpecName"));
+        }
+    }),
+    ..Rule::BASE
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gmsa_names_are_lower_case_subdomains() {
+        for name in ["gmsa-webapp1", "web.example.com", "1", &"a".repeat(253)] {
+            assert!(is_dns1123_subdomain(name), "{name}");
+        }
+        for name in [
+            "",
+            "gmsa-WebApp1",
+            "web_app",
+            "-web",
+            "web-",
+            "web..app",
+            ".web",
+            "web.",
+            "wéb",
+            &"a".repeat(254),
+        ] {
+            assert!(!is_dns1123_subdomain(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_credential_spec_has_1_to_65536_bytes() {
+        assert_eq!(gmsa_spec_problem(""), Some("gmsaCredentialSpec is empty"));
+        assert_eq!(gmsa_spec_problem("{"), None);
+        assert_eq!(gmsa_spec_problem(&"x".repeat(65536)), None);
+        let larger = Some("gmsaCredentialSpec is larger than 64 KiB");
+        assert_eq!(gmsa_spec_problem(&"x".repeat(65537)), larger);
+        assert_eq!(gmsa_spec_problem(&"é".repeat(32769)), larger);
+    }
+}

@@ -1,0 +1,255 @@
+//! The user that a container runs as: names that the API server refuses, and the one that runAsNonRoot forbids.
+
+use super::{OPTIONS_SOURCE, context_at, option_at, windows_options};
+use crate::model::finding::Class;
+use crate::rules::rule::{Check, Rule, shown};
+
+const RUN_AS_USER_NAME: &str =
+    "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/";
+
+pub(super) static RUN_AS_USER_NAME_SYNTAX: Rule = Rule {
+    id: "TSM312",
+    name: "run-as-user-name-syntax",
+    class: Class::ApiAlways,
+    kubernetes: 16..=Rule::STILL,
+    summary: "runAsUserName is not the name of a Windows user",
+    docs: "The API server takes `user` or `DOMAIN\\user`. The domain is a NetBIOS name (15 characters, no leading period) \
+           or a DNS name of less than 256 bytes. The user has 104 bytes at most (the 20 of the documentation are not \
+           enforced), more than periods and spaces, and none of `\"/\\:;|=,+*?<>@[]`. Whether such a user exists \
+           is only seen on the node: if not, the container fails with `The user name or password is incorrect.`",
+    remedy: r"write user or DOMAIN\user, such as ContainerUser or NT AUTHORITY\NETWORK SERVICE; user@domain is not accepted",
+    see: &[RUN_AS_USER_NAME, OPTIONS_SOURCE],
+    bad: &[
+        "securityContext: {windowsOptions: {runAsUserName: ''}}",
+        "securityContext: {windowsOptions: {runAsUserName: user@corp.example.com}}",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: 'CORP\\web\\app'}}}]",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: \"CORP\\tweb\"}}}]",
+    ],
+    good: &[
+        r"securityContext: {windowsOptions: {runAsUserName: 'NT AUTHORITY\NETWORK SERVICE'}}",
+        "securityContext: {windowsOptions: {runAsUserName: null}}",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: 'corp.example.com\\web$'}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for (container, options) in windows_options(cx) {
+            let Some(name) = options.run_as_user_name.as_deref() else {
+                continue;
+            };
+            if let Some(problem) = user_name_problem(name) {
+                let message = format!("the user name \"{}\" {problem}", shown(name));
+                out.report(option_at(cx, container, "runAsUserName"))
+                    .says(message);
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// What the API server has against a `runAsUserName`; the first thing, in its order.
+///
+/// Source: kubernetes `pkg/apis/core/validation/validation.go`, `validateWindowsSecurityContextOptions`.
+fn user_name_problem(name: &str) -> Option<&'static str> {
+    let is_only_periods_and_spaces = |user: &str| user.chars().all(|c| matches!(c, '.' | ' '));
+    if name.is_empty() {
+        return Some("is empty");
+    }
+    if name.bytes().any(|b| b.is_ascii_control()) {
+        return Some("has a control character");
+    }
+    let (domain, user) = match name.split_once('\\') {
+        Some((_, user)) if user.contains('\\') => return Some("has more than one backslash"),
+        Some((domain, user)) => (Some(domain), user),
+        None => (None, name),
+    };
+    match domain {
+        Some(domain) if domain.len() >= 256 => Some("has a domain of 256 bytes or more"),
+        Some(domain) if !is_net_bios_name(domain) && !is_dns_name(domain) => {
+            Some("has a domain that is neither a NetBIOS nor a DNS name")
+        }
+        _ if user.is_empty() => Some("has no user after its backslash"),
+        _ if user.len() > 104 => Some("has a user of more than 104 bytes"),
+        _ if is_only_periods_and_spaces(user) => Some("has a user of periods and spaces only"),
+        _ if user.contains(|c| r#""/\:;|=,+*?<>@[]"#.contains(c)) => {
+            Some(r#"has one of "/\:;|=,+*?<>@[] in its user"#)
+        }
+        _ => None,
+    }
+}
+
+/// `^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`, counted in characters.
+fn is_net_bios_name(domain: &str) -> bool {
+    let forbidden = |c| r#"\/:*?"<>|"#.contains(c);
+    let length = domain.chars().take(16).count();
+    (1..=15).contains(&length) && !domain.starts_with('.') && !domain.contains(forbidden)
+}
+
+/// Labels of 1 to 63 letters, digits and inner hyphens, in either case.
+fn is_dns_name(domain: &str) -> bool {
+    domain.split('.').all(|label| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    })
+}
+
+pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
+    id: "TSM313",
+    name: "run-as-non-root-administrator",
+    summary: "runAsNonRoot forbids the user ContainerAdministrator",
+    docs: "The kubelet takes ContainerAdministrator (in any case) for root. With an effective runAsNonRoot the container \
+           stays in CreateContainerConfigError. The container's own values count before those of the pod. Other \
+           powerful users, such as NT AUTHORITY\\SYSTEM, pass; so does an image without a user, which may then run as \
+           ContainerAdministrator.",
+    remedy: "use ContainerUser, or remove runAsNonRoot",
+    see: &[
+        RUN_AS_USER_NAME,
+        "kubernetes: pkg/kubelet/kuberuntime/security_context_windows.go",
+    ],
+    bad: &[
+        "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}\n\
+         containers: [{name: app, image: app}]",
+        "containers: [{name: app, image: app, securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: containeradministrator}}}]",
+        "securityContext: {runAsNonRoot: true}\n\
+         containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]",
+        "securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}\n\
+         containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]",
+    ],
+    good: &[
+        "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerUser}}",
+        "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}",
+        "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}\n\
+         containers: [{name: app, image: app, securityContext: {runAsNonRoot: false}}]",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]",
+        r"containers: [{name: app, image: app, securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: 'NT AUTHORITY\SYSTEM'}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        let mut inherited = false;
+        for container in cx.containers() {
+            let is_administrator = cx
+                .spec
+                .run_as_user_name(container.container)
+                .is_some_and(is_administrator);
+            if !is_administrator || cx.spec.run_as_non_root(container.container) != Some(true) {
+                continue;
+            }
+            // At what the container says itself, so that the finding stands beside what can be changed.
+            if container
+                .windows_options()
+                .is_some_and(|options| options.run_as_user_name.is_some())
+            {
+                out.report(option_at(cx, Some(container), "runAsUserName"));
+            } else if container
+                .security_context
+                .as_ref()
+                .is_some_and(|own| own.run_as_non_root.is_some())
+            {
+                out.report(context_at(cx, Some(container), &["runAsNonRoot"]));
+            } else {
+                inherited = true;
+            }
+        }
+        if inherited {
+            out.report(option_at(cx, None, "runAsUserName"));
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// `strings.EqualFold(name, "ContainerAdministrator")`: Go folds the long s, too.
+fn is_administrator(name: &str) -> bool {
+    let fold = |c: char| if c == 'ſ' { 's' } else { c.to_ascii_lowercase() };
+    name.chars().map(fold).eq("containeradministrator".chars())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_names_that_the_api_server_takes_pass() {
+        let long = "u".repeat(104);
+        let (label, labels) = (
+            "d".repeat(63),
+            format!(r"{0}.{0}.{0}.{1}\user", "d".repeat(63), "d".repeat(60)),
+        );
+        for name in [
+            "ContainerAdministrator",
+            "ContainerUser",
+            r"NT AUTHORITY\NETWORK SERVICE",
+            r"-bad.com\user",
+            r"DOM AIN\user",
+            " a",
+            "user.",
+            "S-1-5-18",
+            r"CORP\gmsa$",
+            "Container. User",
+            r"Network Service\Container. User",
+            r"fifteen_letters\user",
+            r"ünïcödë_döm_äin\user",
+            r"corp.example.com\user",
+            &format!(r"{label}.com\user"),
+            &labels,
+            &long,
+        ] {
+            assert_eq!(user_name_problem(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn user_names_that_the_api_server_refuses_are_told_why() {
+        let neither = "has a domain that is neither a NetBIOS nor a DNS name";
+        let characters = r#"has one of "/\:;|=,+*?<>@[] in its user"#;
+        for (name, problem) in [
+            ("", "is empty"),
+            ("Container\tUser", "has a control character"),
+            ("a\\b\\c\n", "has a control character"),
+            ("user\u{7f}", "has a control character"),
+            (r"a\b\c", "has more than one backslash"),
+            (r"Container\Foo\Lish", "has more than one backslash"),
+            (r"\\", "has more than one backslash"),
+            (
+                &format!(r"{}\user", "d".repeat(256)),
+                "has a domain of 256 bytes or more",
+            ),
+            (&format!(r"{}\user", "d".repeat(255)), neither),
+            (r"\user", neither),
+            (r".dom\user", neither),
+            (r".FooLish\User", neither),
+            (r"Foo? Lish?\User", neither),
+            (r"....com-\user", neither),
+            (r"sixteen_letters_\user", neither),
+            (r"sixteen-letters-\user", neither),
+            (&format!(r"{}.com\user", "d".repeat(64)), neither),
+            (r"dom\", "has no user after its backslash"),
+            (&"u".repeat(105), "has a user of more than 104 bytes"),
+            (&"ü".repeat(53), "has a user of more than 104 bytes"),
+            ("... ...", "has a user of periods and spaces only"),
+            (r"dom\ ", "has a user of periods and spaces only"),
+            ("user@corp.com", characters),
+            ("Container/User", characters),
+            ("a[b", characters),
+            ("a|b", characters),
+        ] {
+            assert_eq!(user_name_problem(name), Some(problem), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_domain_is_judged_before_the_user_and_the_control_character_before_all() {
+        assert_eq!(user_name_problem("\\\\\u{1}"), Some("has a control character"));
+        let both = r".dom\user@corp";
+        assert_eq!(
+            user_name_problem(both),
+            Some("has a domain that is neither a NetBIOS nor a DNS name")
+        );
+        // Not of the C0 set, which is all that Go's [[:cntrl:]] stands for.
+        assert_eq!(user_name_problem("user\u{85}"), None);
+    }
+
+    #[test]
+    fn the_administrator_is_known_in_any_case() {
+        assert!(is_administrator("ContainerAdministrator") && is_administrator("CONTAINERADMINIſTRATOR"));
+        assert!(!is_administrator("Administrator") && !is_administrator(r"BUILTIN\ContainerAdministrator"));
+    }
+}

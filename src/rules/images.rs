@@ -1,0 +1,444 @@
+//! Images: whether what a container names exists for Windows, runs on the nodes that the pod requires, and is still
+//! serviced. Text that is no image reference is left to the API server and the kubelet.
+
+mod builds;
+
+use super::rule::{Check, ContainerAt, PodCx, Rule};
+use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
+use crate::model::finding::{Class, Severity};
+use crate::model::image::{ImageRef, OsHint, build_hint, end_of_support, os_hint};
+use crate::model::os::Os;
+
+/// Rules TSM601 and up.
+pub static RULES: &[&Rule] = &[
+    &builds::IMAGE_BUILD_MISMATCH,
+    &IMAGE_UNTAGGED_OR_LATEST,
+    &DOTNET_TAG_LINUX_ONLY,
+    &MIXED_OS_IMAGES,
+    &RUN_AS_ADMINISTRATOR,
+    &IMAGE_DOCKER_HUB_MICROSOFT,
+    &IMAGE_EOL_BUILD,
+];
+
+const VERSIONS: &str =
+    "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
+const LIFECYCLE: &str =
+    "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/base-image-lifecycle";
+const BASE_IMAGES: &str =
+    "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
+const DOTNET_TAGS: &str =
+    "https://learn.microsoft.com/dotnet/core/compatibility/containers/8.0/multi-platform-tags";
+const RUN_AS_USER_NAME: &str =
+    "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/";
+const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";
+
+/// The user with all rights inside a Windows container.
+const ADMINISTRATOR: &str = "ContainerAdministrator";
+
+/// A container with its image, as written and in its parts.
+struct Imaged<'c> {
+    container: ContainerAt<'c>,
+    text: &'c str,
+    image: ImageRef<'c>,
+}
+
+/// The containers whose `image` is an image reference.
+fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
+    cx.containers().filter_map(|container| {
+        let text = container.container.image.as_deref()?;
+        Some(Imaged {
+            container,
+            text,
+            image: ImageRef::parse(text).ok()?,
+        })
+    })
+}
+
+impl Imaged<'_> {
+    /// The build of the image, and whether it is beyond doubt: the registry's word, else what the tag says.
+    fn build(&self, cx: &PodCx<'_>) -> Option<(Build, bool)> {
+        let known = cx.facts.images.get(self.text).and_then(|facts| facts.build);
+        let hint = || build_hint(&self.image).map(|hint| (hint.build, hint.certain));
+        known.map(|build| (build, true)).or_else(hint)
+    }
+
+    /// The operating system that the image is for by the registry's word or by a well-known name, and the word in
+    /// its name that says so.
+    fn os(&self, cx: &PodCx<'_>) -> Option<(Os, Option<&str>)> {
+        if let Some(os) = cx.facts.images.get(self.text).and_then(|facts| facts.os) {
+            return Some((os, None));
+        }
+        match os_hint(&self.image) {
+            OsHint::WindowsOnlyRepository => Some((Os::Windows, Some(self.image.repository))),
+            OsHint::WindowsTagToken(token) => Some((Os::Windows, Some(token))),
+            OsHint::LinuxTag(token) => Some((Os::Linux, Some(token))),
+            OsHint::DotnetLinuxOnly | OsHint::None => None,
+        }
+    }
+
+    /// The image as it is shown: without its digest, and of a long one the end, where the tag is. (What parses
+    /// holds no control character.)
+    fn shown(&self) -> String {
+        const LONGEST: usize = 90;
+        let name = self.text.split_once('@').map_or(self.text, |(name, _)| name);
+        match name
+            .len()
+            .checked_sub(LONGEST)
+            .and_then(|start| name.get(start..))
+        {
+            Some(end) if end.len() < name.len() => format!("…{end}"),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// A build for people: `Windows Server 2022 (10.0.20348)`.
+fn named(build: Build) -> String {
+    build.release().map_or_else(
+        || build.to_string(),
+        |release| format!("{} ({build})", release.product),
+    )
+}
+
+/// The tag by which Microsoft publishes the newest base image that runs on a host. Nano Server of 2016 and 2019 goes by
+/// other names than Server Core.
+fn tag_for(host: Build, isolation: Isolation, nano_server: bool) -> Option<&'static str> {
+    let runs = |build| compatibility(build, host, isolation) == Compatibility::Runs;
+    let release = RELEASES
+        .iter()
+        .rev()
+        .find(|release| !release.tags.is_empty() && runs(release.build))?;
+    Some(match release.name {
+        "ltsc2016" if nano_server => "sac2016",
+        "ltsc2019" if nano_server => "1809",
+        name => name,
+    })
+}
+
+/// The tag to propose for a pod: that of the oldest node it may land on, because newer ones may run older images.
+fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
+    let oldest = cx.targets().first().copied();
+    oldest
+        .and_then(|host| tag_for(host, Isolation::Process, nano_server))
+        .unwrap_or("ltsc2022")
+}
+
+static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
+    id: "TSM602",
+    name: "image-untagged-or-latest",
+    severity: Severity::Error,
+    class: Class::Run,
+    summary: "the image has no fixed tag, so its Windows build can change at any pull",
+    docs: "A Windows container must fit the build of its node. What `latest`, or no tag at all, stands for can change \
+           from one Windows release to another between two pulls, and then the container no longer starts on the \
+           nodes that ran it before. Transom cannot tell the build of such an image either. Microsoft's base images \
+           (`mcr.microsoft.com/windows`, `windows/servercore`, `windows/nanoserver` and `windows/server`) have had no \
+           `latest` tag since 2019-04-16: there the pull fails, and the finding is an error. For all others it is \
+           advice.",
+    remedy: "name a tag that says the Windows build, or a digest",
+    see: &[VERSIONS, "https://kubernetes.io/docs/concepts/containers/images/"],
+    bad: &[
+        "containers: [{name: app, image: registry.example.com/app}]",
+        "containers: [{name: app, image: 'registry.example.com/app:latest'}]",
+        "initContainers: [{name: init, image: mcr.microsoft.com/windows/nanoserver}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:latest'}]",
+        "containers: [{name: app, image: mcr.microsoft.com/windows}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'registry.example.com:5000/app:1.0'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]",
+        "containers: [{name: app, image: 'https://not.an.image'}]",
+        "containers: [{name: app}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for imaged in images(cx).filter(|imaged| imaged.image.is_untagged_or_latest()) {
+            let finding = out.report(imaged.container.at(&["image"]));
+            if !imaged.image.is_windows_base() {
+                finding.severity(Severity::Advice).class(Class::BestPractice);
+                continue;
+            }
+            let tag = proposed_tag(cx, imaged.image.is_nano_server());
+            let repository = match (imaged.image.repository, tag) {
+                // The full Windows image has gone by another name since Server 2022.
+                ("windows", "ltsc2022" | "ltsc2025") => "windows/server",
+                (repository, _) => repository,
+            };
+            finding
+                .says(format!(
+                    "{} has had no latest tag since 2019-04-16",
+                    imaged.image.repository
+                ))
+                .remedy(format!(
+                    "name the Windows build: {}/{repository}:{tag}",
+                    imaged.image.registry
+                ));
+        }
+    }),
+    ..Rule::BASE
+};
+
+static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
+    id: "TSM603",
+    name: "dotnet-tag-linux-only",
+    severity: Severity::Error,
+    class: Class::Run,
+    summary: "since .NET 8, tags that name no operating system are for Linux only",
+    docs: "Up to .NET 7, a tag such as `7.0` of Microsoft's .NET images stood for Linux and Windows variants alike. \
+           Since .NET 8 such tags have Linux variants only, because containerd could pick a Windows one that did not \
+           fit the node. On a Windows node the pull fails with `no match for platform in manifest`. Tags of Windows \
+           images name their base: `-nanoserver-ltsc2022`, `-windowsservercore-ltsc2022`. Some repositories \
+           (`runtime-deps`, `monitor`) have no Windows images any more.",
+    remedy: "use a tag that names a Windows base, such as 8.0-nanoserver-ltsc2022, of a repository that has one",
+    see: &[
+        DOTNET_TAGS,
+        "https://github.com/dotnet/dotnet-docker/blob/main/documentation/supported-tags.md",
+    ],
+    bad: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0'}]",
+        "initContainers: [{name: init, image: 'mcr.microsoft.com/dotnet/sdk:9.0.100'}]",
+        "ephemeralContainers: [{name: debugger, image: 'mcr.microsoft.com/dotnet/runtime:8.0.4-amd64'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/monitor:9'}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:7.0'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]",
+        "containers: [{name: app, image: 'registry.example.com/dotnet/aspnet:8.0'}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for imaged in images(cx).filter(|imaged| os_hint(&imaged.image) == OsHint::DotnetLinuxOnly) {
+            let finding = out.report(imaged.container.at(&["image"]));
+            finding.says(format!("{} exists for Linux only", imaged.shown()));
+            let repository = imaged.image.repository;
+            if let (Some("aspnet" | "runtime" | "sdk"), Some(tag)) =
+                (repository.rsplit('/').next(), imaged.image.tag)
+            {
+                let version = ["-amd64", "-arm64v8", "-arm32v7"]
+                    .iter()
+                    .find_map(|architecture| tag.strip_suffix(architecture))
+                    .unwrap_or(tag);
+                // .NET 8 and later have images for these releases only.
+                let base = match proposed_tag(cx, true) {
+                    base @ ("1809" | "ltsc2025") => base,
+                    _ => "ltsc2022",
+                };
+                finding.remedy(format!(
+                    "use {}/{repository}:{version}-nanoserver-{base}, or another tag that names a Windows base",
+                    imaged.image.registry
+                ));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static MIXED_OS_IMAGES: Rule = Rule {
+    id: "TSM604",
+    name: "mixed-os-images",
+    severity: Severity::Warning,
+    class: Class::Run,
+    summary: "a Linux image beside a Windows image; a pod runs on one operating system",
+    docs: "All containers of a pod run on one node, and a Windows node runs Windows images only: the other image is not \
+           pulled (`no match for platform in manifest`) or its container does not start. Transom goes by what a \
+           registry says of the images, and else by well-known names: Microsoft's Windows repositories and tag words \
+           such as `nanoserver` on one side, the names of Linux distributions as words of a tag on the other. A tag \
+           can say anything, so this is a warning.",
+    remedy: "use a Windows image here, or run the Linux container in a pod of its own",
+    see: &[INTRO],
+    bad: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
+        "{initContainers: [{name: init, image: 'busybox:1.36-musl'}], containers: [{name: app, image: 'golang:1.22-nanoserver-ltsc2022'}]}",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0'}]",
+        "containers: [{name: app, image: 'nginx:1.27-alpine'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        let is = |imaged: &Imaged<'_>, os| imaged.os(cx).is_some_and(|(is, _)| is == os);
+        let mut linux = images(cx).filter(|imaged| is(imaged, Os::Linux)).peekable();
+        if linux.peek().is_none() || !images(cx).any(|imaged| is(&imaged, Os::Windows)) {
+            return;
+        }
+        for imaged in linux {
+            let source = match imaged.os(cx) {
+                Some((_, Some(word))) => format!("its tag says {word}"),
+                _ => "says its registry".to_owned(),
+            };
+            let message = format!(
+                "{} is a Linux image ({source}) beside a Windows image",
+                imaged.shown()
+            );
+            out.report(imaged.container.at(&["image"])).says(message);
+        }
+    }),
+    ..Rule::BASE
+};
+
+static RUN_AS_ADMINISTRATOR: Rule = Rule {
+    id: "TSM605",
+    name: "run-as-administrator",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    summary: "the container runs as ContainerAdministrator",
+    docs: "ContainerAdministrator has all rights inside the container, over files, services and the registry, and \
+           `runAsNonRoot: true` refuses it only where the pod or the image names it. Containers on Server Core, Server \
+           and Windows base images run as ContainerAdministrator unless the image or `runAsUserName` names another \
+           user; Nano Server images name ContainerUser themselves. Transom does not see the user that an image sets itself: for an \
+           image on such a base that does so, naming the same user in `runAsUserName` settles it. HostProcess \
+           containers have users of the host and are left out.",
+    remedy: "set windowsOptions.runAsUserName to ContainerUser",
+    see: &[
+        RUN_AS_USER_NAME,
+        "https://kubernetes.io/docs/concepts/security/windows-security/",
+    ],
+    bad: &[
+        "containers: [{name: app, image: 'registry.example.com/app:1.0', securityContext: {windowsOptions: {runAsUserName: containeradministrator}}}]",
+        "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]",
+        "initContainers: [{name: init, image: 'mcr.microsoft.com/dotnet/framework/runtime:4.8'}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]",
+        "{securityContext: {windowsOptions: {runAsUserName: ContainerUser}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
+        "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: app, image: 'registry.example.com/app:1.0', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]}",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]",
+        "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
+        "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
+    ],
+    check: Check::Pod(|cx, out| {
+        const FIELD: [&str; 3] = ["securityContext", "windowsOptions", "runAsUserName"];
+        let mut inherited = false;
+        for container in cx
+            .containers()
+            .filter(|container| !cx.spec.is_host_process(container))
+        {
+            let own = container
+                .windows_options()
+                .and_then(|options| options.run_as_user_name.as_deref());
+            match own.or_else(|| cx.spec.run_as_user_name(container.container)) {
+                Some(user) if !user.eq_ignore_ascii_case(ADMINISTRATOR) => {}
+                Some(_) if own.is_none() => inherited = true,
+                Some(_) => {
+                    out.report(container.at(&FIELD));
+                }
+                None => {
+                    let image = container
+                        .image
+                        .as_deref()
+                        .and_then(|text| ImageRef::parse(text).ok());
+                    if image.is_some_and(|image| image.is_servercore_or_server_base()) {
+                        out.report(container.at(&FIELD)).says(
+                            "no user is named, and images on this base run as ContainerAdministrator by default",
+                        );
+                    }
+                }
+            }
+        }
+        if inherited {
+            out.report(cx.at(&FIELD))
+                .says("the pod's containers run as ContainerAdministrator");
+        }
+    }),
+    ..Rule::BASE
+};
+
+static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
+    id: "TSM606",
+    name: "image-docker-hub-microsoft",
+    severity: Severity::Error,
+    class: Class::Run,
+    summary: "Microsoft's Windows images have left Docker Hub",
+    docs: "Old examples use images such as `microsoft/windowsservercore` and `microsoft/iis`. Microsoft has published \
+           Windows images on its own registry, `mcr.microsoft.com`, only; what was on Docker Hub was for Windows Server \
+           2016 to 1803 and has had no updates since, and no supported node runs those builds.",
+    remedy: "use the image of the same purpose on mcr.microsoft.com",
+    see: &[BASE_IMAGES, LIFECYCLE],
+    bad: &[
+        "containers: [{name: app, image: 'microsoft/windowsservercore:1709'}]",
+        "containers: [{name: app, image: 'docker.io/microsoft/iis'}]",
+        "initContainers: [{name: init, image: 'microsoft/nanoserver:latest'}]",
+        "containers: [{name: app, image: 'index.docker.io/microsoft/aspnet:4.7.2'}]",
+        "containers: [{name: app, image: 'microsoft/dotnet-framework:4.7.2-runtime'}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]",
+        "containers: [{name: app, image: 'quay.io/microsoft/iis:1.0'}]",
+        "containers: [{name: app, image: 'microsoft/azure-cli:2.0'}]",
+        "containers: [{name: app, image: 'registry.example.com/iis:1.0'}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for imaged in images(cx) {
+            let Some(moved) = imaged.image.mcr_equivalent() else {
+                continue;
+            };
+            let tag = proposed_tag(cx, imaged.image.is_nano_server());
+            let before = match (moved, tag) {
+                (moved, "ltsc2025") if moved.contains("/dotnet/framework/") => "4.8.1-windowsservercore-",
+                (moved, _) if moved.contains("/dotnet/framework/") => "4.8-windowsservercore-",
+                (moved, _) if moved.ends_with("/iis") => "windowsservercore-",
+                _ => "",
+            };
+            out.report(imaged.container.at(&["image"]))
+                .says(format!(
+                    "{} has moved to mcr.microsoft.com",
+                    imaged.image.repository
+                ))
+                .remedy(format!("use {moved}:{before}{tag}"));
+        }
+    }),
+    ..Rule::BASE
+};
+
+static IMAGE_EOL_BUILD: Rule = Rule {
+    id: "TSM607",
+    name: "image-eol-build",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    summary: "the image is built on a Windows release that is out of support",
+    docs: "An image carries the user mode of its Windows release, and after the end of support Microsoft publishes no \
+           security updates for it. Of long-term releases (LTSC) the end of extended support counts; Nano Server 2016 \
+           ended earlier than its release. Nodes of a release out of support are no longer offered by cloud providers \
+           either, and most older images run on no newer node. HostProcess containers use little of their image and are \
+           left out.",
+    remedy: "rebuild the image on a supported base such as ltsc2022 or ltsc2025",
+    see: &[LIFECYCLE],
+    bad: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]",
+        "containers: [{name: app, image: 'golang:1.16-windowsservercore-1909'}]",
+        "initContainers: [{name: init, image: 'mcr.microsoft.com/windows/nanoserver:sac2016'}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2025'}]",
+        "containers: [{name: app, image: 'registry.example.com/app:20H2'}]",
+        "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]}",
+    ],
+    check: Check::Pod(|cx, out| {
+        for imaged in images(cx) {
+            let Some((build, _)) = imaged.build(cx) else {
+                continue;
+            };
+            let Some(end) = end_of_support(&imaged.image, build) else {
+                continue;
+            };
+            if end >= cx.facts.today || cx.spec.is_host_process(&imaged.container) {
+                continue;
+            }
+            let nano_server =
+                imaged.image.is_nano_server() && build.release().is_some_and(|r| r.nano_server_end.is_some());
+            let base = if nano_server {
+                format!("Nano Server of {}", named(build))
+            } else {
+                named(build)
+            };
+            out.report(imaged.container.at(&["image"])).says(format!(
+                "{} is built on {base}, whose support ended on {end}",
+                imaged.shown()
+            ));
+        }
+    }),
+    ..Rule::BASE
+};

@@ -1,0 +1,324 @@
+//! Nodes and RuntimeClasses: Windows nodes that pods will not find, or that will not carry them.
+
+use std::borrow::Cow;
+
+use super::rule::{Check, Cx, Rule};
+use crate::model::build::{Build, supported_on};
+use crate::model::facts::{BUILD_LABEL, Host, OS_LABEL, Runtime, Taint, major_minor};
+use crate::model::finding::{Class, Severity};
+use crate::model::object::Node;
+use crate::model::path::Path;
+use crate::model::scalar::{Map, Quantity};
+use crate::model::subject::Body;
+use crate::model::workload::Kind;
+
+/// Rules TSM901 and up.
+pub static RULES: &[&Rule] = &[
+    &NODE_BUILD_UNSUPPORTED,
+    &NODE_BUILD_LABEL_MISMATCH,
+    &NODE_MISSING_BUILD_LABEL,
+    &NODE_MISSING_TAINT,
+    &NODE_MEMORY_RESERVATION,
+    &RUNTIME_CLASS_DOCKER_HANDLER,
+];
+
+const VERSIONS: &str = "https://kubernetes.io/docs/concepts/windows/intro/#windows-os-version-support";
+const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
+const RESOURCES: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/";
+const RUNTIME_CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/";
+
+/// What the rules on nodes have in common.
+const OF_NODES: Rule = Rule {
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    ..Rule::BASE
+};
+
+/// The node at hand, where it is a Windows node, with what the kubelet says its build is.
+fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
+    let Body::Node(node) = &cx.subject.body else {
+        return None;
+    };
+    Some((node, Host::of_node(node)?))
+}
+
+/// The build that a node really has: what its kubelet reports of the kernel. The label may be stale or made up.
+fn kernel_build(node: &Node<'_>) -> Option<Build> {
+    Build::parse_kernel_version(&node.status.node_info.kernel_version).map(|(build, _)| build)
+}
+
+/// A value as it is shown: no control characters, and of a long one the start.
+fn shown(value: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 40;
+    let clean = !value.chars().any(char::is_control);
+    if clean && value.len() <= LONGEST {
+        return Cow::Borrowed(value);
+    }
+    let start: String = value.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    Cow::Owned(if value.chars().count() > LONGEST {
+        start + "…"
+    } else {
+        start
+    })
+}
+
+static NODE_BUILD_UNSUPPORTED: Rule = Rule {
+    id: "TSM901",
+    name: "node-build-unsupported",
+    summary: "this Kubernetes release does not support the Windows build of the node",
+    docs: "Each Kubernetes release is tested on certain releases of Windows Server only, and its documentation lists \
+           them: from 1.25 Windows Server 2019 and 2022, from 1.32 also 2025, and from 1.35 only 2022 and 2025. No code \
+           enforces it: the kubelet starts on any build, and what breaks then, breaks at run time. The release is that \
+           of the node's kubelet, else that of the cluster; where its list is not known the rule is silent. Providers \
+           may support less (AKS ended Windows Server 2019 with 1.33), and sometimes more.",
+    remedy: "move the node's pods to a pool of a supported Windows Server release, and remove the node",
+    see: &[VERSIONS],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.35.0}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, kubeletVersion: v1.31.4-gke.1}}}",
+        "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {kernelVersion: 10.0.19042.1}}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2}}}",
+        // A kubelet may be older than its cluster.
+        "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.34.1}}}",
+        // No list is known of this release.
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, kubeletVersion: v1.23.0}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure, kubeletVersion: v1.36.2}}}",
+    ],
+    check: Check::Object(&[Kind::Node], |cx, out| {
+        let Some((node, _)) = windows_node(cx) else { return };
+        let own = major_minor(&node.status.node_info.kubelet_version);
+        let minor = own.map_or(cx.facts.kubernetes, |(_, minor)| minor);
+        let (Some(build), Some(supported)) = (kernel_build(node), supported_on(minor)) else {
+            return;
+        };
+        if supported.contains(&build) {
+            return;
+        }
+        let name = |build: &Build| {
+            build
+                .release()
+                .map_or_else(|| build.to_string(), |r| r.product.to_owned())
+        };
+        let names: Vec<String> = supported.iter().map(name).collect();
+        let node_is = build
+            .release()
+            .map_or_else(|| build.to_string(), |r| format!("{} ({build})", r.product));
+        out.report(Path::of(&["status", "nodeInfo", "kernelVersion"]))
+            .says(format!(
+                "Kubernetes 1.{minor} supports {}, not {node_is}",
+                names.join(" and ")
+            ));
+    }),
+    ..OF_NODES
+};
+
+static NODE_BUILD_LABEL_MISMATCH: Rule = Rule {
+    id: "TSM902",
+    name: "node-build-label-mismatch",
+    summary: "the label node.kubernetes.io/windows-build is not the build of the node",
+    docs: "Pods that select a Windows build are scheduled by the label `node.kubernetes.io/windows-build`. The kubelet \
+           writes it when the node registers, and not again: an in-place upgrade of Windows leaves it stale until the \
+           kubelet restarts, and `--node-labels` can put anything there. Pods then land on a node that cannot run them. \
+           The truth is the first three numbers of `status.nodeInfo.kernelVersion`; the label has no fourth, the update \
+           revision. With a WindowsNodePolicy Transom keeps the label right.",
+    remedy: "restart the kubelet, or correct the label to the first three numbers of status.nodeInfo.kernelVersion",
+    see: &[
+        GUIDE,
+        "kubernetes: pkg/kubelet/kubelet_node_status_windows.go",
+        "kubernetes: pkg/kubelet/winstats/version.go",
+    ],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: 10.0.17763}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: 10.0.20348.2700}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: ''}}, status: {nodeInfo: {kernelVersion: 10.0.20348.2700}}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: 10.0.20348}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: x}}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure}}}",
+    ],
+    check: Check::Object(&[Kind::Node], |cx, out| {
+        let Some((node, _)) = windows_node(cx) else { return };
+        let (Some(label), Some(build)) = (node.metadata.labels.get(BUILD_LABEL), kernel_build(node)) else {
+            return;
+        };
+        let truth = build.to_string();
+        if **label != *truth {
+            out.report(Path::of(&["metadata", "labels"]).key(BUILD_LABEL))
+                .says(format!(
+                    "the label says \"{}\", the kernel is {truth}",
+                    shown(label)
+                ))
+                .remedy(format!("restart the kubelet, or set the label to {truth}"));
+        }
+    }),
+    ..OF_NODES
+};
+
+static NODE_MISSING_BUILD_LABEL: Rule = Rule {
+    id: "TSM903",
+    name: "node-missing-build-label",
+    summary: "the Windows node has no label node.kubernetes.io/windows-build",
+    docs: "Pods that select a Windows build never land on a node without the label. The kubelet writes it since 1.17, but \
+           only when the node registers: a label that was taken away comes back when the kubelet restarts. With a \
+           WindowsNodePolicy Transom adds it from `status.nodeInfo.kernelVersion`.",
+    remedy: "add the label with the first three numbers of status.nodeInfo.kernelVersion, such as 10.0.20348",
+    see: &[GUIDE, "kubernetes: pkg/kubelet/kubelet_node_status_windows.go"],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node-restriction.kubernetes.io/windows-build: 10.0.20348}}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: linux}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: linux}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}}",
+    ],
+    check: Check::Object(&[Kind::Node], |cx, out| {
+        let Some((node, _)) = windows_node(cx) else { return };
+        if node.metadata.labels.get(BUILD_LABEL).is_some() {
+            return;
+        }
+        let finding = out.report(Path::of(&["metadata", "labels"]).key(BUILD_LABEL));
+        if let Some(build) = kernel_build(node) {
+            finding.remedy(format!("add the label with the value {build}"));
+        }
+    }),
+    ..OF_NODES
+};
+
+static NODE_MISSING_TAINT: Rule = Rule {
+    id: "TSM904",
+    name: "node-missing-taint",
+    severity: Severity::Advice,
+    summary: "no taint keeps Linux pods off the Windows node",
+    docs: "Linux pods mostly say nothing of their operating system. Without a taint the scheduler places them on Windows \
+           nodes too, where their images cannot be pulled. Neither Kubernetes nor its node controllers taint Windows \
+           nodes; the usual taint is `os=windows:NoSchedule`, and Transom gives Windows pods the toleration. Clouds \
+           reset the taints of the nodes that they own, so that the taint belongs in the setting of the pool: \
+           `--node-taints` of `az aks nodepool`, `--node-taints` of `gcloud container node-pools`, `taints` of an EKS \
+           node group, `--register-with-taints` of a kubelet of your own. First see to it that every Windows DaemonSet \
+           tolerates the taint, because their controller goes by the template. Taints with `windows` as the value of a key \
+           such as `os` or `node.kubernetes.io/os` count, and so do those with effect `NoExecute`.",
+    remedy: "add the taint os=windows:NoSchedule in the settings of the node pool",
+    see: &[
+        "https://kubernetes.io/docs/concepts/windows/user-guide/#ensuring-os-specific-workloads-land-on-the-appropriate-container-host",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
+    ],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: team, value: windows, effect: NoSchedule}]}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {taints: [{key: os, value: windows, effect: NoExecute}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: linux}}}",
+    ],
+    check: Check::Object(&[Kind::Node], |cx, out| {
+        let Some((_, mut host)) = windows_node(cx) else {
+            return;
+        };
+        let keeps_linux_off = |taint: &mut Taint| {
+            if taint.effect == "NoExecute" {
+                // It keeps pods off as well, and is marked by the same keys and values.
+                "NoSchedule".clone_into(&mut taint.effect);
+            }
+            taint.marks_windows()
+        };
+        if !host.taints.iter_mut().any(keeps_linux_off) {
+            out.report(Path::of(&["spec", "taints"]));
+        }
+    }),
+    ..OF_NODES
+};
+
+static NODE_MEMORY_RESERVATION: Rule = Rule {
+    id: "TSM905",
+    name: "node-memory-reservation",
+    severity: Severity::Advice,
+    summary: "less than 2Gi of memory are kept back for Windows and its services",
+    docs: "Windows has no out-of-memory killer: when pods use up what a node has, Windows pages to disk, and the node \
+           slows down until its kubelet no longer reports. Kubernetes recommends at least 2GiB for the system. Counted \
+           is the difference of the node's capacity and what it offers to pods (allocatable): `--system-reserved`, \
+           `--kube-reserved` and the threshold of hard eviction, which is 500Mi by default.",
+    remedy: "start the kubelet with --system-reserved=memory=2Gi, or set systemReserved in its configuration",
+    see: &[RESOURCES],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16776692Ki}, allocatable: {memory: 16264692Ki}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 8Gi}, allocatable: {memory: 8Gi}, nodeInfo: {operatingSystem: windows}}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 14Gi}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16Gi}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 16Gi}, nodeInfo: {operatingSystem: linux}}}",
+    ],
+    check: Check::Object(&[Kind::Node], |cx, out| {
+        const RECOMMENDED: u128 = 2 << 30;
+        let Some((node, _)) = windows_node(cx) else { return };
+        let bytes = |of: &Map<'_, Quantity<'_>>| of.get("memory")?.millis().map(|millis| millis / 1000);
+        let (Some(capacity), Some(allocatable)) =
+            (bytes(&node.status.capacity), bytes(&node.status.allocatable))
+        else {
+            return;
+        };
+        let kept = capacity.saturating_sub(allocatable);
+        if kept < RECOMMENDED {
+            out.report(Path::of(&["status", "allocatable"]).key("memory"))
+                .says(format!(
+                    "{}Mi of memory are kept back for Windows and its services, less than the recommended 2Gi",
+                    kept >> 20
+                ));
+        }
+    }),
+    ..OF_NODES
+};
+
+static RUNTIME_CLASS_DOCKER_HANDLER: Rule = Rule {
+    id: "TSM906",
+    name: "runtime-class-docker-handler",
+    severity: Severity::Error,
+    class: Class::Run,
+    runtime: Some(Runtime::Containerd),
+    summary: "containerd has no handler docker",
+    docs: "The RuntimeClasses of the Windows guide for Kubernetes 1.20 have `handler: docker`. Kubernetes 1.24 removed \
+           dockershim, the only part of it that knew this handler; containerd answers `no runtime for \"docker\" is \
+           configured`, and the pods of the class stay in ContainerCreating. containerd calls process isolation on \
+           Windows runhcs-wcow-process, and from 1.7 on Hyper-V isolation runhcs-wcow-hypervisor. The handler of a \
+           RuntimeClass cannot be changed. Where Docker is the runtime (dockershim, cri-dockerd) the handler works, and \
+           a class that selects Linux nodes is left alone.",
+    remedy: "delete the class and create it with handler runhcs-wcow-process (or runhcs-wcow-hypervisor for Hyper-V)",
+    see: &[
+        RUNTIME_CLASS,
+        GUIDE,
+        "https://kubernetes.io/docs/tasks/administer-cluster/migrating-from-dockershim/",
+    ],
+    bad: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
+    ],
+    good: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process}",
+        "# --kubernetes 1.20 --runtime docker\n{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: linux}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: linux}}}",
+    ],
+    check: Check::Object(&[Kind::RuntimeClass], |cx, out| {
+        let Body::RuntimeClass(class) = &cx.subject.body else {
+            return;
+        };
+        let selected = class
+            .scheduling
+            .as_ref()
+            .and_then(|scheduling| scheduling.node_selector.get(OS_LABEL));
+        if &*class.handler == "docker" && selected.is_none_or(|os| &**os != "linux") {
+            out.report(Path::of(&["handler"]));
+        }
+    }),
+    ..Rule::BASE
+};

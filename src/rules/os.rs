@@ -1,0 +1,388 @@
+//! The operating system itself: what the author says of it, and signs that contradict each other.
+
+use super::rule::{Check, Out, PodCx, Rule};
+use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use crate::model::finding::{Class, Severity};
+use crate::model::os::{Os, Verdict};
+use crate::model::path::Path;
+use crate::model::pod::{NodeSelectorTerm, WindowsOptions};
+use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
+use crate::model::subject::Body;
+use crate::model::workload::Kind;
+
+/// Rules TSM101 and up.
+pub static RULES: &[&Rule] = &[
+    &OS_NAME_MISSING,
+    &OS_NAME_INVALID,
+    &MISSING_OS_SELECTOR,
+    &OS_SELECTOR_VALUE,
+    &MIXED_OS_CONTRADICTION,
+    &POD_OS_LABEL_MISMATCH,
+    &DEPRECATED_BETA_OS_LABEL,
+    &LINUX_WINDOWS_OPTIONS,
+];
+
+const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
+const LABELS: &str = "https://kubernetes.io/docs/reference/labels-annotations-taints/";
+const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
+
+const REQUIRED: &[&str] =
+    &["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+
+/// What holds the pod to nodes of an operating system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selects {
+    /// Nothing.
+    Nothing,
+    /// A build label or a pool label that only Windows nodes have.
+    ByPool,
+    /// The label `kubernetes.io/os`, or its deprecated form.
+    ByOs,
+}
+
+/// What holds the pod to Windows nodes, by its own selectors or by its RuntimeClass.
+pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selects {
+    let class = cx.runtime_class().filter(|_| with_runtime_class);
+    let own = cx.spec.node_selector.iter().map(|(key, value)| (&**key, &**value));
+    let of_class = class.into_iter().flat_map(|class| &class.node_selector).map(|(k, v)| (k.as_str(), v.as_str()));
+    let mut best = Selects::Nothing;
+    for (key, value) in own.chain(of_class) {
+        if os_of_label(key, value, &cx.policy.pool_labels) == Some(Os::Windows) {
+            if is_os_label(key) {
+                return Selects::ByOs;
+            }
+            best = Selects::ByPool;
+        }
+    }
+    let terms = cx.spec.required_terms();
+    let every_term = |by: fn(&str) -> bool| {
+        !terms.is_empty()
+            && terms.iter().all(|term| {
+                term.match_expressions.iter().any(|expression| {
+                    by(&expression.key)
+                        && os_of_expression(expression, &cx.policy.pool_labels) == Some(Os::Windows)
+                })
+            })
+    };
+    if every_term(is_os_label) {
+        Selects::ByOs
+    } else if best == Selects::ByPool || every_term(|_| true) {
+        Selects::ByPool
+    } else {
+        Selects::Nothing
+    }
+}
+
+static OS_NAME_MISSING: Rule = Rule {
+    id: "TSM101",
+    name: "os-name-missing",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    kubernetes: 24..=Rule::STILL,
+    summary: "the pod does not say that it is for Windows",
+    docs: "With `spec.os.name: windows` the API server checks the pod's fields, Pod Security leaves out what Windows \
+           cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
+           the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused.",
+    remedy: "add spec.os.name: windows",
+    see: &[GUIDE, "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os"],
+    bad: &["os: null"],
+    good: &["os: {name: windows}"],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.os_name().is_none() {
+            out.report(cx.at(&["os", "name"]));
+        }
+    }),
+    ..Rule::BASE
+};
+
+static OS_NAME_INVALID: Rule = Rule {
+    id: "TSM102",
+    name: "os-name-invalid",
+    class: Class::ApiAlways,
+    kubernetes: 24..=Rule::STILL,
+    verdicts: &[Verdict::Windows, Verdict::Conflicting],
+    summary: "the name of an operating system is windows or linux",
+    docs: "The API server compares `spec.os.name` exactly: `Windows` is not `windows`.",
+    remedy: "write spec.os.name: windows, in lower case",
+    see: &["https://kubernetes.io/docs/concepts/workloads/pods/#pod-os", VALIDATION],
+    bad: &["os: {name: Windows}", "os: {name: freebsd}", "os: {name: ''}"],
+    good: &["os: {name: windows}"],
+    check: Check::Pod(|cx, out| {
+        if let Some(os) = &cx.spec.os {
+            let name = os.name.as_deref().unwrap_or_default();
+            if name != "windows" && name != "linux" {
+                let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
+                out.report(cx.at(&["os", "name"])).says(format!(
+                    "\"{shown}\" is no operating system that Kubernetes knows; there are windows and linux"
+                ));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static MISSING_OS_SELECTOR: Rule = Rule {
+    id: "TSM103",
+    name: "missing-os-selector",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    summary: "nothing keeps this Windows pod off Linux nodes",
+    docs: "The scheduler ignores `spec.os.name` and knows nothing of images. Without a nodeSelector, a required node \
+           affinity or a RuntimeClass that selects `kubernetes.io/os: windows`, a Windows pod is put on any node, and on a \
+           Linux node it fails. Placement adds the nodeSelector to pods. Templates of DaemonSets have a rule of their own.",
+    remedy: "add nodeSelector kubernetes.io/os: windows",
+    see: &[GUIDE],
+    bad: &[
+        "nodeSelector: null",
+        "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}",
+        "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}, {matchExpressions: [{key: pool, operator: Exists}]}]}}}}",
+    ],
+    good: &[
+        "{}",
+        "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let is_placed = cx.spec.node_name.is_some() || cx.subject.is_daemonset_pod();
+        if is_placed || cx.subject.kind == Kind::DaemonSet {
+            return;
+        }
+        match selects_windows(cx, true) {
+            Selects::ByOs => {}
+            Selects::ByPool => {
+                out.report(cx.at(&["nodeSelector"]))
+                    .severity(Severity::Advice)
+                    .says("the pod is held to Windows nodes by another label only");
+            }
+            Selects::Nothing => {
+                out.report(cx.at(&["nodeSelector"]));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static OS_SELECTOR_VALUE: Rule = Rule {
+    id: "TSM104",
+    name: "os-selector-value",
+    verdicts: &[Verdict::Windows, Verdict::Conflicting],
+    summary: "the label is written in lower case, so this matches no node",
+    docs: "Nodes carry `kubernetes.io/os: windows`; label values are compared exactly. The pod stays Pending.",
+    remedy: "write windows, in lower case",
+    see: &[LABELS],
+    bad: &[
+        "nodeSelector: {kubernetes.io/os: Windows}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [WINDOWS]}]}]}}}",
+    ],
+    good: &["nodeSelector: {kubernetes.io/os: windows}", "nodeSelector: {kubernetes.io/os: windows, os: Windows}"],
+    check: Check::Pod(|cx, out| {
+        let is_wrong = |value: &str| Os::parse_lenient(value).is_some_and(|os| value != os.label());
+        for (key, value) in &cx.spec.node_selector {
+            if is_os_label(key) && is_wrong(value) {
+                out.report(cx.at(&["nodeSelector"]).key(key))
+                    .says(format!("nodes carry the label in lower case, so \"{value}\" matches none"));
+            }
+        }
+        for (t, term) in cx.spec.required_terms().iter().enumerate() {
+            for (e, expression) in term.match_expressions.iter().enumerate() {
+                let only_wrong = expression.values.iter().all(|value| is_wrong(value));
+                if is_os_label(&expression.key) && &*expression.operator == "In" && only_wrong && !expression.values.is_empty() {
+                    out.report(cx.at(REQUIRED).item(t).field("matchExpressions").item(e).field("values"));
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static MIXED_OS_CONTRADICTION: Rule = Rule {
+    id: "TSM105",
+    name: "mixed-os-contradiction",
+    verdicts: &[Verdict::Conflicting],
+    summary: "the pod says Windows in one place and Linux in another",
+    docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. Where they \
+           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Nobody but the author knows \
+           which one is right, so nothing is changed.",
+    remedy: "make them agree",
+    see: &[GUIDE],
+    bad: &[
+        "nodeSelector: {kubernetes.io/os: linux}",
+        "{os: {name: linux}, nodeSelector: {kubernetes.io/os: windows}}",
+        "{os: {name: linux}, nodeSelector: null, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}}",
+    ],
+    good: &["{}", "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}"],
+    check: Check::Pod(|cx, out| {
+        let evidence = &cx.inference.evidence;
+        let Some(first) = evidence.first() else { return };
+        let Some(other) = evidence.iter().find(|e| e.kind.is_strong() && e.os != first.os) else { return };
+        out.report(other.path.clone())
+            .says(format!("{other} is for {}, but {first} is for {}", other.os.label(), first.os.label()));
+    }),
+    ..Rule::BASE
+};
+
+static POD_OS_LABEL_MISMATCH: Rule = Rule {
+    id: "TSM106",
+    name: "pod-os-label-mismatch",
+    class: Class::Admit,
+    kubernetes: 22..=Rule::STILL,
+    summary: "the kubelet rejects a pod whose own label kubernetes.io/os is not that of its node",
+    docs: "The kubelet compares the pod's label (not its nodeSelector) with its own operating system and rejects the pod \
+           (PodOSSelectorNodeLabelDoesNotMatch). A controller then makes the next one, and so on.",
+    remedy: "remove the label, or write kubernetes.io/os: windows",
+    see: &["kubernetes: pkg/kubelet/lifecycle/predicate.go, rejectPodAdmissionBasedOnOSSelector"],
+    bad: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {labels: {kubernetes.io/os: Windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
+    ],
+    good: &["{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    check: Check::Pod(|cx, out| {
+        if cx.meta.labels.get(OS_LABEL).is_some_and(|os| **os != *Os::Windows.label()) {
+            out.report(cx.meta_at("labels").key(OS_LABEL));
+        }
+    }),
+    ..Rule::BASE
+};
+
+static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
+    id: "TSM107",
+    name: "deprecated-beta-os-label",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    kubernetes: 14..=Rule::STILL,
+    verdicts: &[Verdict::Windows, Verdict::Conflicting],
+    summary: "the label has been deprecated since Kubernetes 1.14",
+    docs: "`beta.kubernetes.io/os` and `beta.kubernetes.io/arch` are still copied to nodes, but not by every tool that \
+           makes nodes (autoscalers at zero, EKS admission). Placement writes the stable label into the nodeSelector of pods.",
+    remedy: "write kubernetes.io/os and kubernetes.io/arch",
+    see: &[LABELS],
+    bad: &[
+        "nodeSelector: {kubernetes.io/os: null, beta.kubernetes.io/os: windows}",
+        "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: beta.kubernetes.io/arch, operator: In, values: [amd64]}]}}]}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {beta.kubernetes.io/os: windows}}}",
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: w}, spec: {nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: beta.kubernetes.io/os, operator: In, values: [windows]}]}]}}}}",
+    ],
+    good: &[
+        "{}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runc, scheduling: {nodeSelector: {beta.kubernetes.io/os: linux}}}",
+    ],
+    check: Check::Object(WITH_SELECTORS, |cx, out| {
+        if let Some(pod) = cx.pod() {
+            beta_labels_of_pod(&pod, out);
+            return;
+        }
+        match &cx.subject.body {
+            Body::RuntimeClass(class) => {
+                let selector = class.scheduling.iter().flat_map(|scheduling| &scheduling.node_selector);
+                for (key, _) in selector.filter(|(k, v)| **k == *BETA_OS_LABEL && Os::parse_lenient(v) == Some(Os::Windows)) {
+                    out.report(Path::of(&["scheduling", "nodeSelector"]).key(key));
+                }
+            }
+            Body::Volume(volume) => {
+                let required = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+                let terms = required.map_or(&[][..], |required| &required.node_selector_terms);
+                let base = Path::of(&["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
+                beta_labels_of_terms(terms, |key, expression| {
+                    key == BETA_OS_LABEL && expression == Some(Os::Windows)
+                }, &base, out);
+            }
+            _ => {}
+        }
+    }),
+    ..Rule::BASE
+};
+
+const WITH_SELECTORS: &[Kind] = &[
+    Kind::Pod,
+    Kind::Deployment,
+    Kind::ReplicaSet,
+    Kind::StatefulSet,
+    Kind::DaemonSet,
+    Kind::Job,
+    Kind::CronJob,
+    Kind::ReplicationController,
+    Kind::PodTemplate,
+    Kind::RuntimeClass,
+    Kind::PersistentVolume,
+];
+
+fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Out<'_>) {
+    for (key, _) in &cx.spec.node_selector {
+        if is_beta(key) {
+            out.report(cx.at(&["nodeSelector"]).key(key));
+        }
+    }
+    beta_labels_of_terms(cx.spec.required_terms(), |key, _| is_beta(key), &cx.at(REQUIRED), out);
+    let affinity = cx.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    for (p, preferred) in affinity.iter().flat_map(|affinity| affinity.preferred.iter().enumerate()) {
+        for (e, expression) in preferred.preference.match_expressions.iter().enumerate() {
+            if is_beta(&expression.key) {
+                let list = cx.at(&["affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"]);
+                out.report(list.item(p).fields(&["preference", "matchExpressions"]).item(e).field("key"));
+            }
+        }
+    }
+}
+
+fn beta_labels_of_terms(
+    terms: &[NodeSelectorTerm<'_>],
+    counts: impl Fn(&str, Option<Os>) -> bool,
+    base: &Path,
+    out: &mut Out<'_>,
+) {
+    for (t, term) in terms.iter().enumerate() {
+        for (e, expression) in term.match_expressions.iter().enumerate() {
+            if counts(&expression.key, os_of_expression(expression, &[])) {
+                out.report(base.clone().item(t).field("matchExpressions").item(e).field("key"));
+            }
+        }
+    }
+}
+
+fn is_beta(key: &str) -> bool {
+    key == BETA_OS_LABEL || key == BETA_ARCH_LABEL
+}
+
+static LINUX_WINDOWS_OPTIONS: Rule = Rule {
+    id: "TSM108",
+    name: "linux-windows-options",
+    class: Class::ApiAlways,
+    kubernetes: 24..=Rule::STILL,
+    verdicts: &[Verdict::Linux, Verdict::Conflicting],
+    summary: "windowsOptions cannot be set on a pod whose spec.os.name is linux",
+    docs: "The API server refuses windowsOptions (even empty) on a pod that says that it is for Linux.",
+    remedy: "remove windowsOptions, or write spec.os.name: windows",
+    see: &["https://kubernetes.io/docs/concepts/workloads/pods/#pod-os", VALIDATION],
+    bad: &[
+        "{os: {name: linux}, nodeSelector: null}",
+        "{os: {name: linux}, nodeSelector: null, containers: [{name: app, image: app}], securityContext: {windowsOptions: {}}}",
+    ],
+    good: &[
+        "{os: {name: linux}, nodeSelector: null, containers: [{name: app, image: app}]}",
+        "{os: null, nodeSelector: {kubernetes.io/os: linux}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.os_name() != Some(Os::Linux.label()) {
+            return;
+        }
+        const OPTIONS: &[&str] = &["securityContext", "windowsOptions"];
+        if cx.spec.windows_options().is_some() {
+            out.report(cx.at(OPTIONS)).removable();
+        }
+        for container in cx.containers() {
+            let options: Option<&WindowsOptions<'_>> = container.windows_options();
+            if options.is_some() {
+                out.report(container.at(OPTIONS)).removable();
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// Whether any of the pod's own selectors, or its RuntimeClass, speaks of the operating system or of builds at all.
+pub(crate) fn speaks_of_os(cx: &PodCx<'_>) -> bool {
+    let counts = |key: &str| is_os_label(key) || is_build_label(key);
+    let of_class = || cx.runtime_class().is_some_and(|class| class.node_selector.keys().any(|key| counts(key)));
+    let of_terms = || cx.spec.required_terms().iter().flat_map(|term| &term.match_expressions).any(|e| counts(&e.key));
+    cx.spec.node_selector.iter().any(|(key, _)| counts(key)) || of_class() || of_terms()
+}
+

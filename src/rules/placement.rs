@@ -1,0 +1,422 @@
+//! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
+
+use super::os::{Selects, selects_windows, speaks_of_os};
+use super::rule::{Check, PodCx, Rule};
+use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::finding::{Class, Severity};
+use crate::model::image::ImageRef;
+use crate::model::os::{EvidenceKind, Verdict};
+use crate::model::policy::ReverseGuard;
+use crate::model::selection::is_build_label;
+use crate::model::workload::Kind;
+
+/// Rules TSM701 and up.
+pub static RULES: &[&Rule] = &[
+    &MISSING_WINDOWS_TOLERATION,
+    &MISSING_BUILD_SELECTOR,
+    &WINDOWS_BUILD_FORMAT,
+    &WINDOWS_ARCH,
+    &RUNTIME_CLASS_CONFLICT,
+    &DAEMONSET_TEMPLATE_UNSELECTIVE,
+    &DAEMONSET_SPANS_BUILDS,
+    &HYPERV_ANNOTATION,
+    &LINUX_POD_TOLERATES_WINDOWS,
+];
+
+const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
+const COMPATIBILITY: &str =
+    "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
+
+const REQUIRED: &[&str] =
+    &["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+
+/// What a pod needs to land on a build that runs its images.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BuildNeed {
+    /// Nothing: no build is known of its images, it says a build already, or every known node runs them.
+    Nothing,
+    /// Nobody knows: the images tell a build, but no Windows node or pool is known.
+    NoHostKnown(Build),
+    /// One of these builds, every one that runs the images; some known node does not.
+    OneOf(Vec<Build>),
+}
+
+/// Whether a pod must be held to certain builds, and which.
+pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
+    let isolation = cx.isolation();
+    if isolation == Isolation::HostProcess || requires_build(cx) {
+        return BuildNeed::Nothing;
+    }
+    let mut images: Vec<Build> = cx.containers().filter_map(|c| Some(cx.image_build(c.container)?.0)).collect();
+    images.sort_unstable();
+    images.dedup();
+    let Some((first, others)) = images.split_first() else { return BuildNeed::Nothing };
+    let hosts = cx.host_builds();
+    if hosts.is_empty() {
+        return BuildNeed::NoHostKnown(*first);
+    }
+    let runs = |image: Build, host: Build| compatibility(image, host, isolation) == Compatibility::Runs;
+    if hosts.iter().all(|host| images.iter().all(|image| runs(*image, *host))) {
+        return BuildNeed::Nothing;
+    }
+    let allowed: Vec<Build> = compatible_hosts(*first, isolation)
+        .filter(|host| others.iter().all(|image| runs(*image, *host)))
+        .collect();
+    if allowed.is_empty() { BuildNeed::Nothing } else { BuildNeed::OneOf(allowed) }
+}
+
+/// Whether the pod's nodeSelector, its RuntimeClass, or every term of its affinity speaks of builds.
+fn requires_build(cx: &PodCx<'_>) -> bool {
+    let terms = cx.spec.required_terms();
+    cx.selected(BUILD_LABEL).is_some()
+        || cx.selected(TRUSTED_BUILD_LABEL).is_some()
+        || (!terms.is_empty()
+            && terms.iter().all(|term| term.match_expressions.iter().any(|e| is_build_label(&e.key))))
+}
+
+/// The taints that keep other pods off the known Windows nodes and that this pod does not tolerate.
+pub fn untolerated<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = &'c Taint> + use<'c> {
+    let spec = cx.spec;
+    let declared = cx.policy.pools.iter().flat_map(|pool| &pool.taints);
+    (cx.facts.taints().iter().chain(declared))
+        .filter(|taint| taint.marks_windows())
+        .filter(move |taint| !spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
+}
+
+/// A known Windows node that a Linux or Unknown pod could land on; `None` where its selectors speak of the operating
+/// system or nothing would let it.
+pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
+    if cx.spec.node_name.is_some() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
+        return None;
+    }
+    let keeps_off = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+    cx.hosts().find(|host| {
+        (host.taints.iter().filter(keeps_off))
+            .all(|taint| cx.spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
+    })
+}
+
+static MISSING_WINDOWS_TOLERATION: Rule = Rule {
+    id: "TSM701",
+    name: "missing-windows-toleration",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    summary: "the cluster's Windows nodes carry a taint that the pod does not tolerate",
+    docs: "Windows nodes are tainted so that Linux pods stay off them: os=windows:NoSchedule, \
+           node.kubernetes.io/os=windows:NoSchedule and so on. A Windows pod that does not tolerate the taint stays Pending. \
+           The taints are those that the known Windows nodes really carry. Placement adds the toleration to pods; the \
+           template of a DaemonSet must have it itself.",
+    remedy: "add the toleration",
+    see: &[GUIDE],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: Windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, tolerations: [{key: os, value: windows, effect: NoSchedule}], containers: [{name: app, image: app}]}}}}",
+    ],
+    good: &[
+        "{}",
+        "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, tolerations: [{key: os, operator: Exists}], containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}, {key: tenant, value: windows-team, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        for taint in untolerated(cx) {
+            out.report(cx.at(&["tolerations"]))
+                .says(format!("Windows nodes carry the taint {taint}, which the pod does not tolerate"))
+                .remedy(format!(
+                    "add the toleration {{key: {}, operator: Equal, value: {}, effect: {}}}",
+                    taint.key, taint.value, taint.effect
+                ));
+        }
+    }),
+    ..Rule::BASE
+};
+
+static MISSING_BUILD_SELECTOR: Rule = Rule {
+    id: "TSM702",
+    name: "missing-build-selector",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    kubernetes: 17..=Rule::STILL,
+    summary: "nothing keeps the pod off Windows nodes that cannot run its image",
+    docs: "A Windows container with process isolation needs a node whose build runs its image. Where the cluster has nodes \
+           of several builds and the pod selects none, it may land where it fails with 0xc0370101. Placement adds the \
+           requirement to pods: the nodeSelector where one build runs the image, else a required node affinity with every \
+           build that does. Where no Windows node is known, nothing is required and this is advice.",
+    remedy: "select the build with the label node.kubernetes.io/windows-build",
+    see: &[GUIDE, COMPATIBILITY],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: b}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]",
+    ],
+    good: &[
+        "{}",
+        "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: b}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
+        "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let is_placed = cx.spec.node_name.is_some() || cx.subject.is_daemonset_pod();
+        if is_placed || cx.subject.kind == Kind::DaemonSet {
+            return;
+        }
+        match build_need(cx) {
+            BuildNeed::Nothing => {}
+            BuildNeed::NoHostKnown(build) => {
+                out.report(cx.at(&["nodeSelector"])).severity(Severity::Advice).says(format!(
+                    "the image is for build {build}, and nothing keeps the pod off nodes of other builds"
+                ));
+            }
+            BuildNeed::OneOf(builds) => {
+                let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+                out.report(cx.at(&["nodeSelector"]))
+                    .says("the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them")
+                    .remedy(format!("require {BUILD_LABEL} to be {}", builds.join(" or ")));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static WINDOWS_BUILD_FORMAT: Rule = Rule {
+    id: "TSM703",
+    name: "windows-build-format",
+    kubernetes: 17..=Rule::STILL,
+    verdicts: &[Verdict::Windows, Verdict::Conflicting],
+    summary: "no node carries a build label like this",
+    docs: "The kubelet writes `node.kubernetes.io/windows-build` as major.minor.build, for example `10.0.20348`: without \
+           the revision, and not as a release name. Gt and Lt want integers and never match.",
+    remedy: "write the build as in 10.0.20348 (Windows Server 2022), with In for several",
+    see: &[GUIDE, "kubernetes: pkg/kubelet/winstats/version.go"],
+    bad: &[
+        "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348.2700}",
+        "nodeSelector: {node.kubernetes.io/windows-build: ltsc2022}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Gt, values: ['17763']}]}]}}}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, '2022']}]}]}}}",
+    ],
+    good: &[
+        "nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        for (key, value) in &cx.spec.node_selector {
+            if is_build_label(key) && Build::parse_label(value).is_none() {
+                out.report(cx.at(&["nodeSelector"]).key(key))
+                    .says(format!("no node carries the build \"{value}\""));
+            }
+        }
+        for (t, term) in cx.spec.required_terms().iter().enumerate() {
+            for (e, expression) in term.match_expressions.iter().enumerate().filter(|(_, e)| is_build_label(&e.key)) {
+                let path = || cx.at(REQUIRED).item(t).field("matchExpressions").item(e);
+                match &*expression.operator {
+                    "Gt" | "Lt" => {
+                        out.report(path().field("operator"))
+                            .says(format!("{} compares integers; a build is none", expression.operator));
+                    }
+                    "In" | "NotIn" => {
+                        for (v, value) in expression.values.iter().enumerate() {
+                            if Build::parse_label(value).is_none() {
+                                out.report(path().field("values").item(v))
+                                    .says(format!("no node carries the build \"{value}\""));
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static WINDOWS_ARCH: Rule = Rule {
+    id: "TSM704",
+    name: "windows-arch",
+    summary: "Windows nodes are amd64",
+    docs: "Kubernetes supports Windows nodes on amd64 only. A pod that selects another architecture stays Pending.",
+    remedy: "write kubernetes.io/arch: amd64",
+    see: &[GUIDE],
+    bad: &[
+        "nodeSelector: {kubernetes.io/arch: arm64}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]}]}}}",
+    ],
+    good: &[
+        "nodeSelector: {kubernetes.io/arch: amd64}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}]}]}}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        for label in [ARCH_LABEL, BETA_ARCH_LABEL] {
+            if cx.spec.node_selector.get(label).is_some_and(|arch| &**arch != "amd64") {
+                out.report(cx.at(&["nodeSelector"]).key(label));
+            }
+        }
+        for (t, term) in cx.spec.required_terms().iter().enumerate() {
+            for (e, expression) in term.match_expressions.iter().enumerate() {
+                let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
+                let allows = expression.values.iter().any(|value| &**value == "amd64");
+                if is_arch && &*expression.operator == "In" && !allows {
+                    out.report(cx.at(REQUIRED).item(t).field("matchExpressions").item(e).field("values"));
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static RUNTIME_CLASS_CONFLICT: Rule = Rule {
+    id: "TSM705",
+    name: "runtime-class-conflict",
+    class: Class::ApiAlways,
+    verdicts: &[Verdict::Windows, Verdict::Conflicting],
+    summary: "the nodeSelector contradicts the RuntimeClass",
+    docs: "The API server merges the nodeSelector of the RuntimeClass into the pod. The same key with another value is \
+           refused with a 403. In a template nobody says so before its pods fail.",
+    remedy: "remove one of the two",
+    see: &[GUIDE, "kubernetes: plugin/pkg/admission/runtimeclass/admission.go"],
+    bad: &["{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: app}]}}"],
+    good: &["{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    check: Check::Pod(|cx, out| {
+        let Some(class) = cx.runtime_class() else { return };
+        for (key, value) in &cx.spec.node_selector {
+            if let Some(other) = class.node_selector.get(&**key).filter(|other| **other != **value) {
+                out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
+                    "the RuntimeClass {} selects {other}",
+                    cx.spec.runtime_class_name.as_deref().unwrap_or_default()
+                ));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
+    id: "TSM706",
+    name: "daemonset-template-unselective",
+    summary: "nothing in the DaemonSet's template keeps its Windows pods off Linux nodes",
+    docs: "The DaemonSet controller decides by the template where pods go; what admission would add to the pods comes too \
+           late. Without a selector in the template it makes a pod for every Linux node too, which fails there and is made \
+           again, for ever. It does not look at the scheduling of a RuntimeClass either.",
+    remedy: "add nodeSelector kubernetes.io/os: windows to the template",
+    see: &["kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod", "https://github.com/kubernetes/kubernetes/issues/111590"],
+    bad: &[
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: w, containers: [{name: app, image: app}]}}}}",
+    ],
+    good: &[
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.azure.com/os-sku: Windows2022}, containers: [{name: app, image: app}]}}}}",
+        "os: {name: windows}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != Selects::Nothing {
+            return;
+        }
+        let by_class = selects_windows(cx, true) != Selects::Nothing;
+        let guessed = cx.inference.evidence.iter().all(|sign| {
+            let microsoft = ImageRef::parse(&sign.value).is_ok_and(|image| image.is_windows_only_repository());
+            !sign.kind.is_strong() && !(sign.kind == EvidenceKind::Image && microsoft)
+        });
+        let finding = out.report(cx.at(&["nodeSelector"]));
+        if by_class {
+            finding.severity(Severity::Warning).says("the DaemonSet controller does not look at the scheduling of the RuntimeClass");
+        } else if guessed {
+            finding.severity(Severity::Warning);
+        }
+    }),
+    ..Rule::BASE
+};
+
+static DAEMONSET_SPANS_BUILDS: Rule = Rule {
+    id: "TSM707",
+    name: "daemonset-spans-builds",
+    kubernetes: 17..=Rule::STILL,
+    summary: "the DaemonSet reaches Windows nodes that cannot run its image",
+    docs: "A DaemonSet makes a pod for every node that its template selects. Where the cluster has Windows nodes of a build \
+           that does not run the image, those pods fail with 0xc0370101. Admission cannot move them.",
+    remedy: "select the build in the template, with one DaemonSet per build, or use a HostProcess container",
+    see: &[GUIDE, COMPATIBILITY],
+    bad: &["{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}"],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let isolation = cx.isolation();
+        if cx.subject.kind != Kind::DaemonSet || isolation == Isolation::HostProcess || requires_build(cx) {
+            return;
+        }
+        for container in cx.containers() {
+            let Some((image, certain)) = cx.image_build(container.container) else { continue };
+            let cannot = |host: &&Host| {
+                host.build.is_some_and(|build| compatibility(image, build, isolation) == Compatibility::Fails)
+            };
+            if let Some(host) = cx.hosts().find(cannot) {
+                let build = host.build.map(|build| build.to_string()).unwrap_or_default();
+                let finding = out.report(cx.at(&["nodeSelector"])).says(format!(
+                    "node {} has build {build}, which cannot run the image of container {} (build {image})",
+                    host.name, container.name
+                ));
+                if !certain {
+                    finding.severity(Severity::Warning);
+                }
+                return;
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static HYPERV_ANNOTATION: Rule = Rule {
+    id: "TSM708",
+    name: "hyperv-annotation",
+    severity: Severity::Warning,
+    class: Class::Ignored,
+    kubernetes: 21..=Rule::STILL,
+    summary: "the annotation for Hyper-V isolation has been ignored since Kubernetes 1.21",
+    docs: "`experimental.windows.kubernetes.io/isolation-type` was alpha from 1.10 and is gone since 1.21. The pod runs with \
+           process isolation. With containerd 1.7 and later a RuntimeClass gives Hyper-V isolation.",
+    remedy: "use a RuntimeClass with the handler runhcs-wcow-hypervisor",
+    see: &["https://kubernetes.io/docs/concepts/containers/runtime-class/", "https://github.com/kubernetes/kubernetes/pull/97141"],
+    bad: &["{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    good: &["# --kubernetes 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    check: Check::Pod(|cx, out| {
+        const ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
+        if cx.meta.annotations.get(ANNOTATION).is_some() {
+            out.report(cx.meta_at("annotations").key(ANNOTATION)).removable();
+        }
+    }),
+    ..Rule::BASE
+};
+
+static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
+    id: "TSM709",
+    name: "linux-pod-tolerates-windows",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    verdicts: &[Verdict::Linux, Verdict::Unknown],
+    summary: "nothing keeps this pod off Windows nodes",
+    docs: "The reverse guard, off unless the policy switches it on: a pod without a sign of Windows, whose tolerations would \
+           let it onto a Windows node (because it tolerates everything, or the node carries no taint), and whose selectors do \
+           not speak of the operating system.",
+    remedy: "add nodeSelector kubernetes.io/os: linux",
+    see: &[GUIDE],
+    bad: &[
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.policy.reverse_guard == ReverseGuard::Off {
+            return;
+        }
+        if let Some(host) = stray_target(cx) {
+            out.report(cx.at(&["nodeSelector"]))
+                .says(format!("nothing keeps this pod off Windows nodes such as {}", host.name));
+        }
+    }),
+    ..Rule::BASE
+};
+

@@ -1,0 +1,268 @@
+//! Settings of the pod as a whole that mean nothing on Windows. Those of containers, and limitations of the past,
+//! stand in the files below this one.
+
+mod container;
+mod old;
+
+use super::rule::{Check, Rule};
+use crate::model::finding::{Class, Severity};
+
+/// Rules TSM401 and up.
+pub static RULES: &[&Rule] = &[
+    &HOST_PID,
+    &HOST_IPC,
+    &HOST_USERS,
+    &SHARE_PROCESS_NAMESPACE,
+    &POD_LEVEL_RESOURCES,
+    &HOST_NETWORK,
+    &DNS_CLUSTER_FIRST_WITH_HOST_NET,
+    &DNS_SEARCH_LIST,
+    &container::HUGEPAGES_RESOURCE,
+    &container::RESOURCE_CLAIMS,
+    &container::REQUESTS_NOT_EQUAL_LIMITS,
+    &container::RESOURCE_LIMITS_MISSING,
+    &old::RESOURCES_OLD_VERSION,
+    &old::MULTI_CONTAINER_OLD_BUILD,
+    &container::STOP_SIGNAL,
+    &old::ENV_COLON,
+    &container::UNIX_COMMAND,
+    &old::TERMINATION_GRACE_PERIOD,
+    &old::TERMINATION_MESSAGE_PATH,
+    &old::STATEFUL_SET_OLD_VERSION,
+    &old::HPA_OLD_VERSION,
+];
+
+const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";
+const INTRO_POD: &str = "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod";
+const NETWORKING: &str = "https://kubernetes.io/docs/concepts/services-networking/windows-networking/";
+const DNS: &str = "https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-windows";
+const RESOURCES: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/";
+const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, validateWindows";
+
+/// A field that the API server forbids with `spec.os.name: windows`, and that Windows ignores.
+const FORBIDDEN: Rule = Rule {
+    severity: Severity::Error,
+    class: Class::Api,
+    inert: true,
+    ..Rule::BASE
+};
+
+static HOST_PID: Rule = Rule {
+    id: "TSM401",
+    name: "host-pid",
+    summary: "Windows has no host process namespace to share",
+    docs: "On Linux the field shows a pod the processes of its node. Windows has no such namespace and ignores the \
+           field; with `spec.os.name: windows` the API server refuses it. Only a HostProcess container sees the \
+           processes of a Windows node. `false` does not count as set.",
+    remedy: "remove it; use a HostProcess container (windowsOptions.hostProcess) to see the node's processes",
+    see: &[INTRO_POD, HOST_PROCESS, SOURCE],
+    bad: &["hostPID: true"],
+    good: &["hostPID: false", "hostPID: null"],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.host_pid.0 {
+            out.report(cx.at(&["hostPID"])).removable();
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static HOST_IPC: Rule = Rule {
+    id: "TSM402",
+    name: "host-ipc",
+    summary: "Windows has no host IPC namespace to share",
+    docs: "On Linux the field lets a pod use the shared memory and semaphores of its node. Windows has no such \
+           namespace and ignores the field; with `spec.os.name: windows` the API server refuses it. `false` does not \
+           count as set.",
+    remedy: "remove it",
+    see: &[INTRO_POD, SOURCE],
+    bad: &["hostIPC: true"],
+    good: &["hostIPC: false", "hostIPC: null"],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.host_ipc.0 {
+            out.report(cx.at(&["hostIPC"])).removable();
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static HOST_USERS: Rule = Rule {
+    id: "TSM403",
+    name: "host-users",
+    kubernetes: 25..=Rule::STILL,
+    summary: "Windows has no user namespaces",
+    docs: "The field says whether the pod shares the user namespace of its node. Windows has no user namespaces. With \
+           `spec.os.name: windows` the API server refuses it, and there `true` counts as set as well as `false`. The \
+           documentation's list of forbidden fields leaves it out.",
+    remedy: "remove it (true too)",
+    see: &[
+        "https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/",
+        SOURCE,
+    ],
+    bad: &["hostUsers: false", "hostUsers: true"],
+    good: &["hostUsers: null", "# --kubernetes 1.24\nhostUsers: false"],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.host_users.0 {
+            out.report(cx.at(&["hostUsers"])).removable();
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static SHARE_PROCESS_NAMESPACE: Rule = Rule {
+    id: "TSM404",
+    name: "share-process-namespace",
+    summary: "Windows containers cannot share a process namespace",
+    docs: "Every Windows container has its own processes, whatever the field says. With `spec.os.name: windows` the API \
+           server refuses it; `false` counts as set.",
+    remedy: "remove it (false too)",
+    see: &[INTRO_POD, SOURCE],
+    bad: &["shareProcessNamespace: true", "shareProcessNamespace: false"],
+    good: &["shareProcessNamespace: null"],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.share_process_namespace.0 {
+            out.report(cx.at(&["shareProcessNamespace"])).removable();
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static POD_LEVEL_RESOURCES: Rule = Rule {
+    id: "TSM405",
+    name: "pod-level-resources",
+    kubernetes: 32..=Rule::STILL,
+    inert: false,
+    summary: "Windows pods cannot have resources of their own",
+    docs: "Resources of a pod as a whole (alpha in 1.32, on since 1.34) are set on its Linux control group. With \
+           `spec.os.name: windows` the API server refuses them, even an empty object (`may not be set for a windows \
+           pod`). Without it the pod is scheduled, and the kubelet on Windows rejects it (PodLevelResourcesNotSupported).",
+    remedy: "set the resources of each container instead",
+    see: &[
+        "https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/",
+        "kubernetes: pkg/apis/core/validation/validation.go, validatePodResources",
+        "kubernetes: pkg/kubelet/lifecycle/features_windows.go",
+    ],
+    bad: &[
+        "resources: {limits: {memory: 1Gi}}",
+        "resources: {}",
+        "os: null\nresources: {limits: {cpu: 1}}",
+    ],
+    good: &[
+        "resources: null",
+        "# --kubernetes 1.31\nresources: {limits: {memory: 1Gi}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.resources.0 {
+            let finding = out.report(cx.at(&["resources"]));
+            if cx.spec.os_name().is_none() {
+                finding
+                    .class(Class::Admit)
+                    .says("the kubelet on Windows rejects a pod with resources of its own");
+            }
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static HOST_NETWORK: Rule = Rule {
+    id: "TSM406",
+    name: "host-network",
+    class: Class::Ignored,
+    summary: "Windows gives only HostProcess containers the host's network",
+    docs: "A Windows pod gets a network of its own, whatever the field says: containerd ignores it unless the pod is \
+           HostProcess. The kubelet does believe it, and leaves out the pod's hostname and the cluster's DNS. The API \
+           server accepts the field, because HostProcess pods need it. The feature gate WindowsHostNetwork (alpha in \
+           1.26) was never used by a runtime and is deprecated since 1.33.",
+    remedy: "remove it, or make every container HostProcess (windowsOptions.hostProcess)",
+    see: &[
+        NETWORKING,
+        HOST_PROCESS,
+        "containerd: internal/cri/server/helpers.go",
+    ],
+    bad: &[
+        "hostNetwork: true",
+        "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: false}}",
+        "# --kubernetes 1.28\nhostNetwork: true",
+    ],
+    good: &[
+        "hostNetwork: false",
+        "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.host_network.0 && !cx.spec.has_host_process() {
+            out.report(cx.at(&["hostNetwork"])).removable();
+        }
+    }),
+    ..Rule::BASE
+};
+
+static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
+    id: "TSM407",
+    name: "dns-cluster-first-with-host-net",
+    class: Class::Ignored,
+    summary: "dnsPolicy ClusterFirstWithHostNet does nothing on Windows",
+    docs: "The policy is for pods on the host's network, and only HostProcess pods have that on Windows. For any other \
+           Windows pod the kubelet treats it like ClusterFirst, which is the default.",
+    remedy: "remove it, or write ClusterFirst; remove hostNetwork as well, without which the cluster's DNS is used",
+    see: &[DNS, INTRO_POD],
+    bad: &[
+        "dnsPolicy: ClusterFirstWithHostNet",
+        "hostNetwork: true\ndnsPolicy: ClusterFirstWithHostNet",
+    ],
+    good: &[
+        "dnsPolicy: ClusterFirst",
+        "dnsPolicy: Default",
+        "hostNetwork: true\ndnsPolicy: ClusterFirstWithHostNet\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.dns_policy.as_deref() == Some("ClusterFirstWithHostNet") && !cx.spec.has_host_process() {
+            let finding = out.report(cx.at(&["dnsPolicy"]));
+            // While hostNetwork stands, the default would be the node's DNS: taking the field away changed something.
+            if !cx.spec.host_network.0 {
+                finding.removable();
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static DNS_SEARCH_LIST: Rule = Rule {
+    id: "TSM408",
+    name: "dns-search-list",
+    severity: Severity::Advice,
+    class: Class::Ignored,
+    summary: "Windows resolves names with one DNS suffix",
+    docs: "A Windows pod has one DNS suffix, that of its namespace. Further search domains are not tried, and the \
+           option `ndots` means nothing: a name with a dot in it is taken for a full name.",
+    remedy: "write full names, such as service.namespace.svc.cluster.local",
+    see: &[DNS, NETWORKING],
+    bad: &[
+        "dnsConfig: {searches: [one.example.com, two.example.com]}",
+        "dnsConfig: {options: [{name: timeout, value: '2'}, {name: ndots, value: '2'}]}",
+    ],
+    good: &[
+        "dnsConfig: {searches: [one.example.com]}",
+        "dnsConfig: {nameservers: [192.0.2.1], options: [{name: edns0}]}",
+        "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}\ndnsConfig: {options: [{name: ndots, value: '2'}]}",
+    ],
+    check: Check::Pod(|cx, out| {
+        let Some(config) = cx.spec.dns_config.as_ref() else {
+            return;
+        };
+        if cx.spec.has_host_process() {
+            return;
+        }
+        if config.searches.len() > 1 {
+            out.report(cx.at(&["dnsConfig", "searches"]));
+        }
+        for (index, option) in config.options.iter().enumerate() {
+            if option.name.as_deref() == Some("ndots") {
+                let path = cx.at(&["dnsConfig", "options"]).named_item(index, "ndots");
+                out.report(path)
+                    .says("Windows takes a name with a dot in it for a full name, whatever ndots says");
+            }
+        }
+    }),
+    ..Rule::BASE
+};

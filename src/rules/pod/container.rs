@@ -1,0 +1,262 @@
+//! Settings of containers: resources, stop signals, commands.
+
+use super::{INTRO, RESOURCES};
+use crate::model::finding::{Class, Severity};
+use crate::model::pod::ContainerList;
+use crate::model::subject::Stage;
+use crate::rules::rule::{Check, Rule, shown};
+
+pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
+    id: "TSM409",
+    name: "hugepages-resource",
+    summary: "Windows nodes have no huge pages",
+    docs: "No Windows node reports huge pages as a resource, so that the scheduler finds no node and the pod stays \
+           Pending.",
+    remedy: "remove it; ask for memory instead",
+    see: &[
+        "https://kubernetes.io/docs/concepts/windows/intro/#api",
+        "https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/",
+    ],
+    bad: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi, hugepages-2Mi: 64Mi}}}]",
+        "containers: [{name: app, image: app, resources: {requests: {hugepages-1Gi: 1Gi}}}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {cpu: 100m}}}]",
+        "containers: [{name: app, image: app, resources: {limits: {hugepages-2Mi: 0}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for container in cx.containers() {
+            let Some(resources) = container.resources.as_ref() else {
+                continue;
+            };
+            for (field, amounts) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+                for (name, amount) in amounts {
+                    // The API server copies limits to requests: one finding is enough. None at all is no request.
+                    let copied = field == "requests" && resources.limits.get(name).is_some();
+                    if name.starts_with("hugepages-") && !copied && amount.millis() != Some(0) {
+                        out.report(container.at(&["resources", field]).key(name));
+                    }
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static RESOURCE_CLAIMS: Rule = Rule {
+    id: "TSM410",
+    name: "resource-claims",
+    kubernetes: 26..=Rule::STILL,
+    summary: "dynamic resource allocation does not exist on Windows",
+    docs: "The kubelet on Windows has no manager for dynamic resource allocation, so that nothing prepares the claim \
+           on the node. Device plugins do work on Windows.",
+    remedy: "use a device plugin and its extended resource",
+    see: &[
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/",
+        "https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
+        "kubernetes: pkg/kubelet/cm/container_manager_windows.go",
+    ],
+    bad: &[
+        "resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]",
+        "containers: [{name: app, image: app, resources: {claims: [{name: gpu}]}}]",
+    ],
+    good: &[
+        "resourceClaims: []",
+        "containers: [{name: app, image: app, resources: {claims: [], limits: {microsoft.com/directx: 1}}}]",
+        "# --kubernetes 1.25\nresourceClaims: [{name: gpu}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        if !cx.spec.resource_claims.is_empty() {
+            out.report(cx.at(&["resourceClaims"]));
+        }
+        for container in cx.containers() {
+            if container
+                .resources
+                .as_ref()
+                .is_some_and(|resources| !resources.claims.is_empty())
+            {
+                out.report(container.at(&["resources", "claims"]));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
+    id: "TSM411",
+    name: "requests-not-equal-limits",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    summary: "the memory request is not the memory limit",
+    docs: "Windows has no out-of-memory killer: a node whose containers use more memory than it has pages to disk, and \
+           everything on it becomes slow. The scheduler counts requests only, so that limits above the requests \
+           overcommit the node. Where only a limit is given, the request of a pod is made equal to it.",
+    remedy: "give the memory limit only, or the same value as request and limit",
+    see: &[RESOURCES],
+    bad: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {memory: 512Mi}}}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {memory: 1024Mi}}}]",
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi, cpu: 2}, requests: {cpu: 100m}}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for container in cx.containers() {
+            let Some(resources) = container.resources.as_ref() else {
+                continue;
+            };
+            let (limit, request) = (resources.limits.get("memory"), resources.requests.get("memory"));
+            let (Some(limit), Some(request)) = (limit, request) else {
+                continue;
+            };
+            if limit == request {
+                continue;
+            }
+            let (Some(most), Some(least)) = (limit.millis(), request.millis()) else {
+                continue;
+            };
+            if most != least {
+                let message = format!(
+                    "the memory request {} is not the limit {}",
+                    shown(&request.0),
+                    shown(&limit.0)
+                );
+                out.report(container.at(&["resources", "requests"]).key("memory"))
+                    .says(message);
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static RESOURCE_LIMITS_MISSING: Rule = Rule {
+    id: "TSM412",
+    name: "resource-limits-missing",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    // Before 1.10 a limit would do nothing: resources-old-version.
+    kubernetes: 10..=Rule::STILL,
+    summary: "the container has no memory limit",
+    docs: "Windows has no out-of-memory killer: without a limit one container can use up the memory of its node, which \
+           then pages to disk. A memory limit becomes the commit limit of the container's job object, that of a \
+           HostProcess container too. A LimitRange of the namespace may give pods one that their template does not show.",
+    remedy: "set resources.limits.memory",
+    see: &[
+        RESOURCES,
+        "kubernetes: pkg/kubelet/kuberuntime/kuberuntime_container_windows.go",
+    ],
+    bad: &[
+        "containers: [{name: app, image: app}]",
+        "containers: [{name: app, image: app, resources: {limits: {cpu: 1}, requests: {memory: 1Gi}}}]",
+        "initContainers: [{name: init, image: app}]",
+        "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
+        "ephemeralContainers: [{name: debugger, image: app}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for container in cx.containers() {
+            // Ephemeral containers cannot have resources.
+            let can = container.list != ContainerList::Ephemeral;
+            let limit = || container.resources.as_ref()?.limits.get("memory");
+            if can && limit().is_none() {
+                out.report(container.at(&["resources", "limits"]).key("memory"));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static STOP_SIGNAL: Rule = Rule {
+    id: "TSM415",
+    name: "stop-signal",
+    class: Class::Api,
+    kubernetes: 33..=Rule::STILL,
+    summary: "Windows knows the stop signals SIGTERM and SIGKILL only",
+    docs: "The field belongs to the feature gate ContainerStopSignals, which is alpha and off by default since 1.33. \
+           With the gate off the API server drops the field in silence before it validates and stores the pod. The rule \
+           therefore speaks only where the gate is known to be on, or where the field was still there after every \
+           webhook. With the gate on, the API server refuses other signals on a pod whose `spec.os.name` is `windows`, \
+           and every signal on a pod without `spec.os.name`.",
+    remedy: "remove it, or write SIGTERM",
+    see: &[
+        "https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/",
+        "kubernetes: pkg/apis/core/validation/validation.go, validateLifecycle",
+    ],
+    bad: &[
+        "# --kubernetes 1.33 --feature-gate ContainerStopSignals\n\
+         containers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
+        "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGINT}}]",
+        "# --feature-gate ContainerStopSignals\n\
+         os: null\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGQUIT}}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
+        "# --feature-gate ContainerStopSignals\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGTERM}}]",
+        "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGKILL}}]",
+        "# --kubernetes 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        if cx.subject.stage != Stage::Stored && !cx.facts.feature_gates.contains("ContainerStopSignals") {
+            return;
+        }
+        for container in cx.containers() {
+            let signal = container
+                .lifecycle
+                .as_ref()
+                .and_then(|lifecycle| lifecycle.stop_signal.as_deref());
+            if signal.is_some_and(|signal| !matches!(signal, "SIGKILL" | "SIGTERM")) {
+                let finding = out.report(container.at(&["lifecycle", "stopSignal"])).removable();
+                if cx.spec.os_name().is_none() {
+                    finding.class(Class::ApiAlways);
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static UNIX_COMMAND: Rule = Rule {
+    id: "TSM417",
+    name: "unix-command",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    summary: "the command is a Unix program",
+    docs: "Windows images have neither /bin nor a Unix shell; a container whose command is not found ends in StartError. \
+           The rule judges by the name alone: an image may bring such a program along (Git for Windows brings bash and \
+           sh), and then it works.",
+    remedy: "use powershell.exe, pwsh.exe or cmd.exe, or the full Windows path of the program",
+    see: &[INTRO],
+    bad: &[
+        "containers: [{name: app, image: app, command: [/bin/sh, -c, date]}]",
+        "containers: [{name: app, image: app, command: [/usr/bin/env]}]",
+        "containers: [{name: app, image: app, command: [sh, -c, date]}]",
+        "initContainers: [{name: init, image: app, command: [bash]}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
+        r"containers: [{name: app, image: app, command: ['C:\Program Files\Git\bin\bash.exe']}]",
+        "containers: [{name: app, image: app, command: ['C:/bin/sh.exe']}]",
+        "containers: [{name: app, image: app, command: [cmd, /c, echo /bin/sh]}]",
+        "containers: [{name: app, image: app, args: [sh]}]",
+    ],
+    check: Check::Pod(|cx, out| {
+        for container in cx.containers() {
+            let Some(command) = container.command.first() else {
+                continue;
+            };
+            let unix = matches!(&**command, "sh" | "bash")
+                || ["/bin/", "/usr/bin/"]
+                    .iter()
+                    .any(|folder| command.starts_with(folder));
+            if unix {
+                let message = format!("{} is a Unix program", shown(command));
+                out.report(container.at(&["command"]).item(0)).says(message);
+            }
+        }
+    }),
+    ..Rule::BASE
+};

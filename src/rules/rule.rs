@@ -1,0 +1,392 @@
+//! What a rule is: data about it, one check, and the context that the check reads. The rules themselves stand in the files of their families.
+
+use std::ops::RangeInclusive;
+
+use crate::model::build::{Build, Isolation};
+use crate::model::facts::{BUILD_LABEL, Facts, Host, RuntimeClassFacts, Runtime, TRUSTED_BUILD_LABEL};
+use crate::model::finding::{Class, Finding, Severity};
+use crate::model::image::{ImageRef, build_hint};
+use crate::model::object::Meta;
+use crate::model::os::{Inference, Verdict};
+use crate::model::path::Path;
+use crate::model::pod::{Container, ContainerList, PodSpec, Volume};
+use crate::model::policy::Policy;
+use crate::model::subject::{Stage, Subject, Template};
+use crate::model::workload::Kind;
+
+/// One entry of the catalogue. Everything that Transom says of it anywhere comes from here.
+///
+/// `bad` and `good` are the rule's tests, and what `transom explain` shows. An example is either whole manifests (it
+/// has a `kind`), or a piece of a pod spec that is laid over [`examples::BASE`](crate::rules::examples), a plain
+/// Windows pod. Its first line may carry options of `transom check`: `# --kubernetes 1.9 --runtime docker`.
+pub struct Rule {
+    /// The stable id: `TSM` and three digits, hundreds by family; never used again for another rule.
+    pub id: &'static str,
+    /// The slug: public, in every output.
+    pub name: &'static str,
+    /// The worst that a finding of this rule can be.
+    pub severity: Severity,
+    /// Who finds out, and when.
+    pub class: Class,
+    /// The minor releases of Kubernetes that the rule applies to.
+    pub kubernetes: RangeInclusive<u32>,
+    /// The Windows builds that the rule applies to.
+    pub builds: Builds,
+    /// The container runtime that the rule applies to, if only one.
+    pub runtime: Option<Runtime>,
+    /// The verdicts that the rule is for.
+    pub verdicts: &'static [Verdict],
+    /// Whether the rule is only for objects as they will be stored, after every mutating webhook.
+    pub stored_only: bool,
+    /// Whether the field is inert on Windows, so that repair may take it out.
+    pub inert: bool,
+    /// What is wrong: lower case, no full stop. Also the message of a finding that has none of its own.
+    pub summary: &'static str,
+    /// Why it is wrong, what happens on the node, what to know: whole sentences.
+    pub docs: &'static str,
+    /// What to do: lower case, no full stop.
+    pub remedy: &'static str,
+    /// Where it is written: documentation and source.
+    pub see: &'static [&'static str],
+    /// Examples in which the rule fires.
+    pub bad: &'static [&'static str],
+    /// Examples in which it is silent.
+    pub good: &'static [&'static str],
+    /// The check.
+    pub check: Check,
+}
+
+/// What a rule looks at.
+pub enum Check {
+    /// A pod, or the template of one.
+    Pod(fn(&PodCx<'_>, &mut Out<'_>)),
+    /// Objects of these kinds.
+    Object(&'static [Kind], fn(&Cx<'_>, &mut Out<'_>)),
+}
+
+/// The Windows builds that a rule applies to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Builds {
+    /// Every build.
+    Any,
+    /// Builds below this one: the rule runs only where the pod may land on such a node.
+    Below(u32),
+}
+
+/// A rule for Windows pods.
+pub const WINDOWS: &[Verdict] = &[Verdict::Windows];
+
+impl Rule {
+    /// The end of a range of releases that has no end.
+    pub const STILL: u32 = u32::MAX;
+
+    /// What most rules have in common; the rest is written out in each.
+    pub const BASE: Rule = Rule {
+        id: "",
+        name: "",
+        severity: Severity::Error,
+        class: Class::Run,
+        kubernetes: 0..=Rule::STILL,
+        builds: Builds::Any,
+        runtime: None,
+        verdicts: WINDOWS,
+        stored_only: false,
+        inert: false,
+        summary: "",
+        docs: "",
+        remedy: "",
+        see: &[],
+        bad: &[],
+        good: &[],
+        check: Check::Object(&[], |_, _| {}),
+    };
+
+    /// Whether the rule looks at objects of this kind.
+    pub fn looks_at(&self, kind: Kind) -> bool {
+        match self.check {
+            Check::Pod(_) => kind.has_pod(),
+            Check::Object(kinds, _) => kinds.contains(&kind),
+        }
+    }
+
+    /// Runs the rule where it applies, and collects what it finds.
+    pub fn run(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
+        if !cx.policy.is_off(self) {
+            self.run_regardless(cx, findings);
+        }
+    }
+
+    /// Runs the rule where it applies, even if the policy has it off: what the API server refuses, it refuses anyway.
+    pub fn run_regardless(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
+        if !self.applies(cx) {
+            return;
+        }
+        let mut out = Out { rule: self, findings };
+        match self.check {
+            Check::Pod(check) => {
+                if let Some(pod) = cx.pod() {
+                    check(&pod, &mut out);
+                }
+            }
+            Check::Object(_, check) => check(cx, &mut out),
+        }
+    }
+
+    fn applies(&self, cx: &Cx<'_>) -> bool {
+        self.looks_at(cx.subject.kind)
+            && self.kubernetes.contains(&cx.facts.kubernetes)
+            && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
+            && (!self.stored_only || cx.subject.stage == Stage::Stored)
+            && (!cx.subject.kind.has_pod() || self.verdicts.contains(&cx.inference.verdict))
+            && match self.builds {
+                Builds::Any => true,
+                Builds::Below(build) => cx.targets().iter().any(|target| target.number() < build),
+            }
+    }
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.id, self.name)
+    }
+}
+
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+/// Where a check reports to.
+pub struct Out<'o> {
+    rule: &'static Rule,
+    findings: &'o mut Vec<Finding>,
+}
+
+impl Out<'_> {
+    /// Reports the rule at a place, in its own words; the finding that comes back can be made more precise.
+    pub fn report(&mut self, path: Path) -> &mut Finding {
+        let at = self.findings.len();
+        self.findings.push(Finding::new(self.rule, path));
+        // Cannot panic: the finding was pushed a line above.
+        &mut self.findings[at]
+    }
+}
+
+/// What a check on any object reads.
+#[derive(Clone, Copy)]
+pub struct Cx<'c> {
+    /// The object.
+    pub subject: &'c Subject<'c>,
+    /// Its pod as it is looked at now: as written, or with admission's edits; `None` for kinds without one.
+    pub template: Option<&'c Template<'c>>,
+    /// The verdict and the evidence for it.
+    pub inference: &'c Inference,
+    /// What is known of the cluster and the day.
+    pub facts: &'c Facts,
+    /// The effective policy.
+    pub policy: &'c Policy,
+}
+
+impl<'c> Cx<'c> {
+    /// The context of checks on pods, where the object has one.
+    pub fn pod(&self) -> Option<PodCx<'c>> {
+        let template = self.template?;
+        Some(PodCx { cx: *self, spec: &template.spec, meta: &template.meta })
+    }
+
+    /// The Windows nodes that are known, and the pools that the policy declares.
+    pub fn hosts(&self) -> impl Iterator<Item = &'c Host> + use<'c> {
+        self.facts.hosts().iter().chain(&self.policy.pools)
+    }
+
+    /// The distinct builds of the known Windows nodes and pools, ascending.
+    pub fn host_builds(&self) -> Vec<Build> {
+        let mut builds: Vec<Build> = self.facts.builds().iter().copied().collect();
+        for build in self.policy.pools.iter().filter_map(|pool| pool.build) {
+            if let Err(at) = builds.binary_search(&build) {
+                builds.insert(at, build);
+            }
+        }
+        builds
+    }
+
+    /// The builds that the pod may land on: those that it selects, else those of the known nodes.
+    pub fn targets(&self) -> Vec<Build> {
+        let selected = self.pod().map(|pod| pod.selected_builds()).unwrap_or_default();
+        if selected.is_empty() { self.host_builds() } else { selected }
+    }
+}
+
+/// What a check on pods reads: the [`Cx`] with the pod spec and the pod's metadata at hand.
+#[derive(Clone, Copy)]
+pub struct PodCx<'c> {
+    /// The object around it, facts and policy.
+    pub cx: Cx<'c>,
+    /// The pod spec.
+    pub spec: &'c PodSpec<'c>,
+    /// The metadata of the pod: a bare pod's own, a workload's template's.
+    pub meta: &'c Meta<'c>,
+}
+
+impl<'c> std::ops::Deref for PodCx<'c> {
+    type Target = Cx<'c>;
+    fn deref(&self) -> &Cx<'c> {
+        &self.cx
+    }
+}
+
+impl<'c> PodCx<'c> {
+    /// The path of a field below the pod spec.
+    pub fn at(&self, fields: &[&'static str]) -> Path {
+        self.cx.subject.spec_path().fields(fields)
+    }
+
+    /// The path of a field below the pod's metadata.
+    pub fn meta_at(&self, field: &'static str) -> Path {
+        self.cx.subject.template_path().field("metadata").field(field)
+    }
+
+    /// Init, app and ephemeral containers alike.
+    pub fn containers(&self) -> impl Iterator<Item = ContainerAt<'c>> + use<'c> {
+        let subject = self.cx.subject;
+        (self.spec.visit_containers()).map(move |(list, index, container)| ContainerAt { subject, list, index, container })
+    }
+
+    /// The volumes, with their indexes.
+    pub fn volumes(&self) -> impl Iterator<Item = VolumeAt<'c>> + use<'c> {
+        let subject = self.cx.subject;
+        (self.spec.volumes.iter().enumerate()).map(move |(index, volume)| VolumeAt { subject, index, volume })
+    }
+
+    /// The RuntimeClass that the pod names, where it is known.
+    pub fn runtime_class(&self) -> Option<&'c RuntimeClassFacts> {
+        self.cx.facts.runtime_classes.get(&**self.spec.runtime_class_name.as_ref()?)
+    }
+
+    /// How the pod's containers are kept apart from the host.
+    pub fn isolation(&self) -> Isolation {
+        if self.spec.has_host_process() {
+            Isolation::HostProcess
+        } else {
+            self.runtime_class().map_or(Isolation::Process, RuntimeClassFacts::isolation)
+        }
+    }
+
+    /// The build of a container's image, and whether that is certain: from the registry, or from a tag of Microsoft's.
+    pub fn image_build(&self, container: &Container<'_>) -> Option<(Build, bool)> {
+        let image = &**container.image.as_ref()?;
+        if let Some(build) = self.cx.facts.images.get(image).and_then(|known| known.build) {
+            return Some((build, true));
+        }
+        let hint = build_hint(&ImageRef::parse(image).ok()?)?;
+        Some((hint.build, hint.certain))
+    }
+
+    /// The value that every node the pod can land on has for a label: by nodeSelector, else by its RuntimeClass.
+    pub fn selected(&self, label: &str) -> Option<&'c str> {
+        let own = self.spec.node_selector.get(label).map(|value| &**value);
+        own.or_else(|| self.runtime_class()?.node_selector.get(label).map(String::as_str))
+    }
+
+    /// The builds that the pod's nodeSelector, RuntimeClass or required affinity leaves; empty where none is required.
+    pub fn selected_builds(&self) -> Vec<Build> {
+        for label in [BUILD_LABEL, TRUSTED_BUILD_LABEL] {
+            if let Some(build) = self.selected(label).and_then(Build::parse_label) {
+                return vec![build];
+            }
+        }
+        let mut builds = Vec::new();
+        for term in self.spec.required_terms() {
+            let mut required = term.match_expressions.iter().filter(|e| {
+                (&*e.key == BUILD_LABEL || &*e.key == TRUSTED_BUILD_LABEL) && &*e.operator == "In"
+            });
+            let Some(expression) = required.next() else { return Vec::new() };
+            builds.extend(expression.values.iter().filter_map(|value| Build::parse_label(value)));
+        }
+        builds.sort_unstable();
+        builds.dedup();
+        builds
+    }
+}
+
+/// A container and where it stands.
+#[derive(Clone, Copy)]
+pub struct ContainerAt<'c> {
+    subject: &'c Subject<'c>,
+    /// The list that it is in.
+    pub list: ContainerList,
+    /// Its index in that list.
+    pub index: usize,
+    /// The container.
+    pub container: &'c Container<'c>,
+}
+
+impl<'c> std::ops::Deref for ContainerAt<'c> {
+    type Target = Container<'c>;
+    fn deref(&self) -> &Container<'c> {
+        self.container
+    }
+}
+
+impl ContainerAt<'_> {
+    /// The path of the container.
+    pub fn path(&self) -> Path {
+        self.subject.spec_path().field(self.list.field()).named_item(self.index, &self.container.name)
+    }
+
+    /// The path of a field below the container.
+    pub fn at(&self, fields: &[&'static str]) -> Path {
+        self.path().fields(fields)
+    }
+
+    /// The path of one of its volume mounts, by the volume's name.
+    pub fn mount(&self, index: usize) -> Path {
+        let name = self.container.volume_mounts.get(index).map_or("", |mount| &*mount.name);
+        // Several mounts of one volume are told apart by index; so are those of a list too long to count in each time.
+        let mounts = &self.container.volume_mounts;
+        let unique = mounts.len() <= 256 && mounts.iter().filter(|mount| &*mount.name == name).count() == 1;
+        self.at(&["volumeMounts"]).named_item(index, if unique { name } else { "" })
+    }
+}
+
+/// A volume and where it stands.
+#[derive(Clone, Copy)]
+pub struct VolumeAt<'c> {
+    subject: &'c Subject<'c>,
+    /// Its index.
+    pub index: usize,
+    /// The volume.
+    pub volume: &'c Volume<'c>,
+}
+
+impl<'c> std::ops::Deref for VolumeAt<'c> {
+    type Target = Volume<'c>;
+    fn deref(&self) -> &Volume<'c> {
+        self.volume
+    }
+}
+
+impl VolumeAt<'_> {
+    /// The path of a field below the volume.
+    pub fn at(&self, fields: &[&'static str]) -> Path {
+        let volumes = self.subject.spec_path().field("volumes");
+        volumes.named_item(self.index, &self.volume.name).fields(fields)
+    }
+}
+
+/// A value from the object as a message may show it: control and direction characters escaped, long ones cut.
+pub fn shown(value: &str) -> String {
+    const LONGEST: usize = 60;
+    let hidden = |c: char| {
+        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut text = String::with_capacity(value.len().min(LONGEST) + 3);
+    for c in value.chars().take(LONGEST) {
+        if hidden(c) { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    if value.chars().nth(LONGEST).is_some() {
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,361 @@
+//! Linux security context fields: what the API server forbids on Windows pods and what Windows ignores.
+
+use super::rule::{Check, Out, PodCx, Rule};
+use crate::model::finding::{Class, Severity};
+use crate::model::pod::{PodSecurityContext, SecurityContext};
+use crate::model::scalar::Present;
+
+/// Rules TSM201 and up.
+pub static RULES: &[&Rule] = &[
+    &APP_ARMOR_PROFILE,
+    &SELINUX_OPTIONS,
+    &SECCOMP_PROFILE,
+    &RUN_AS_USER,
+    &RUN_AS_GROUP,
+    &SUPPLEMENTAL_GROUPS,
+    &SUPPLEMENTAL_GROUPS_POLICY,
+    &SELINUX_CHANGE_POLICY,
+    &FS_GROUP,
+    &FS_GROUP_CHANGE_POLICY,
+    &SYSCTLS,
+    &CAPABILITIES,
+    &READ_ONLY_ROOT_FILESYSTEM,
+    &PRIVILEGED,
+    &ALLOW_PRIVILEGE_ESCALATION,
+    &PROC_MOUNT,
+    &LINUX_SECURITY_ANNOTATION,
+];
+
+const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-containers-securitycontext";
+const POD_INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-securitycontext";
+const SECURITY: &str = "https://kubernetes.io/docs/concepts/security/windows-security/";
+const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, validateWindows";
+
+/// What every field of this family has in common: the API server forbids it, Windows ignores it.
+const FORBIDDEN: Rule = Rule { severity: Severity::Error, class: Class::Api, inert: true, ..Rule::BASE };
+
+/// Reports a field of the pod's security context.
+fn of_pod(cx: &PodCx<'_>, out: &mut Out<'_>, field: &'static str, get: fn(&PodSecurityContext<'_>) -> Present) {
+    if cx.spec.security_context.as_ref().is_some_and(|context| get(context).0) {
+        out.report(cx.at(&["securityContext", field])).removable();
+    }
+}
+
+/// Reports a field of every container's security context.
+fn of_containers(cx: &PodCx<'_>, out: &mut Out<'_>, field: &'static str, get: fn(&SecurityContext<'_>) -> Present) {
+    for container in cx.containers() {
+        if container.security_context.as_ref().is_some_and(|context| get(context).0) {
+            out.report(container.at(&["securityContext", field])).removable();
+        }
+    }
+}
+
+static APP_ARMOR_PROFILE: Rule = Rule {
+    id: "TSM201",
+    name: "app-armor-profile",
+    kubernetes: 30..=Rule::STILL,
+    summary: "Windows has no AppArmor",
+    docs: "AppArmor is a Linux security module. The kubelet on Windows does not read the profile; with \
+           `spec.os.name: windows` the API server refuses it.",
+    remedy: "remove it",
+    see: &[SECURITY, SOURCE],
+    bad: &[
+        "securityContext: {appArmorProfile: {type: RuntimeDefault}}",
+        "containers: [{name: app, image: app, securityContext: {appArmorProfile: {type: Unconfined}}}]",
+    ],
+    good: &["securityContext: {appArmorProfile: null}"],
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "appArmorProfile", |context| context.app_armor_profile);
+        of_containers(cx, out, "appArmorProfile", |context| context.app_armor_profile);
+    }),
+    ..FORBIDDEN
+};
+
+static SELINUX_OPTIONS: Rule = Rule {
+    id: "TSM202",
+    name: "selinux-options",
+    summary: "Windows has no SELinux",
+    docs: "SELinux labels mean nothing on Windows. Even an empty object is refused by the API server with \
+           `spec.os.name: windows`.",
+    remedy: "remove it",
+    see: &[POD_INTRO, SECURITY, SOURCE],
+    bad: &[
+        "securityContext: {seLinuxOptions: {level: 's0:c123,c456'}}",
+        "containers: [{name: app, image: app, securityContext: {seLinuxOptions: {}}}]",
+    ],
+    good: &["securityContext: {}"],
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "seLinuxOptions", |context| context.se_linux_options);
+        of_containers(cx, out, "seLinuxOptions", |context| context.se_linux_options);
+    }),
+    ..FORBIDDEN
+};
+
+static SECCOMP_PROFILE: Rule = Rule {
+    id: "TSM203",
+    name: "seccomp-profile",
+    summary: "Windows has no seccomp",
+    docs: "Seccomp filters Linux system calls. The restricted Pod Security profile asks for it, but exempts pods whose \
+           `spec.os.name` is `windows`, where the API server refuses it.",
+    remedy: "remove it; with spec.os.name: windows the restricted Pod Security profile does not ask for it",
+    see: &[POD_INTRO, SECURITY, SOURCE],
+    bad: &[
+        "securityContext: {seccompProfile: {type: RuntimeDefault}}",
+        "initContainers: [{name: init, image: app, securityContext: {seccompProfile: {type: RuntimeDefault}}}]",
+    ],
+    good: &["securityContext: {runAsNonRoot: true}"],
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "seccompProfile", |context| context.seccomp_profile);
+        of_containers(cx, out, "seccompProfile", |context| context.seccomp_profile);
+    }),
+    ..FORBIDDEN
+};
+
+static RUN_AS_USER: Rule = Rule {
+    id: "TSM204",
+    name: "run-as-user",
+    summary: "Windows has no user ids",
+    docs: "Windows names its users; it has no numeric ids. The kubelet logs the field and goes on, so that the container \
+           runs as the user of its image: on servercore images that is ContainerAdministrator.",
+    remedy: "use windowsOptions.runAsUserName",
+    see: &[INTRO, POD_INTRO, SOURCE, "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/"],
+    bad: &[
+        "securityContext: {runAsUser: 0}",
+        "containers: [{name: app, image: app, securityContext: {runAsUser: 1000}}]",
+        "ephemeralContainers: [{name: debugger, image: app, securityContext: {runAsUser: 0}}]",
+    ],
+    good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "runAsUser", |context| context.run_as_user);
+        of_containers(cx, out, "runAsUser", |context| context.run_as_user);
+    }),
+    ..FORBIDDEN
+};
+
+static RUN_AS_GROUP: Rule = Rule {
+    id: "TSM205",
+    name: "run-as-group",
+    summary: "Windows has no group ids",
+    docs: "A Windows process has no primary group id that Kubernetes could set. The field is ignored.",
+    remedy: "remove it",
+    see: &[INTRO, POD_INTRO, SOURCE],
+    bad: &[
+        "securityContext: {runAsGroup: 3000}",
+        "containers: [{name: app, image: app, securityContext: {runAsGroup: 0}}]",
+    ],
+    good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "runAsGroup", |context| context.run_as_group);
+        of_containers(cx, out, "runAsGroup", |context| context.run_as_group);
+    }),
+    ..FORBIDDEN
+};
+
+static SUPPLEMENTAL_GROUPS: Rule = Rule {
+    id: "TSM206",
+    name: "supplemental-groups",
+    summary: "Windows has no supplemental groups",
+    docs: "Group ids are not passed to a Windows sandbox. In a manifest even an empty list is refused by the API server \
+           with `spec.os.name: windows`; a webhook cannot see an empty list.",
+    remedy: "remove it",
+    see: &[POD_INTRO, SOURCE],
+    bad: &["securityContext: {supplementalGroups: [4000]}", "securityContext: {supplementalGroups: []}"],
+    good: &["securityContext: {supplementalGroups: null}"],
+    check: Check::Pod(|cx, out| of_pod(cx, out, "supplementalGroups", |context| context.supplemental_groups)),
+    ..FORBIDDEN
+};
+
+static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
+    id: "TSM207",
+    name: "supplemental-groups-policy",
+    kubernetes: 31..=Rule::STILL,
+    summary: "Windows has no supplemental groups",
+    docs: "The policy says how group memberships of the image are merged; Windows has none. With `Strict` the kubelet \
+           rejects the pod, because the runtime does not report the feature (SupplementalGroupsPolicyNotSupported).",
+    remedy: "remove it",
+    see: &[SOURCE, "kubernetes: pkg/kubelet/lifecycle/predicate.go"],
+    bad: &["securityContext: {supplementalGroupsPolicy: Strict}", "securityContext: {supplementalGroupsPolicy: Merge}"],
+    good: &["securityContext: {supplementalGroupsPolicy: null}"],
+    check: Check::Pod(|cx, out| {
+        let policy = cx.spec.security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_deref());
+        if let Some(policy) = policy {
+            let finding = out.report(cx.at(&["securityContext", "supplementalGroupsPolicy"])).removable();
+            if policy == "Strict" && cx.spec.os_name().is_none() {
+                finding.class(Class::Admit).says("the kubelet on Windows rejects a pod with supplementalGroupsPolicy Strict");
+            }
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static SELINUX_CHANGE_POLICY: Rule = Rule {
+    id: "TSM208",
+    name: "selinux-change-policy",
+    kubernetes: 32..=Rule::STILL,
+    summary: "Windows has no SELinux",
+    docs: "The field says how volumes are relabelled for SELinux. There is none on Windows.",
+    remedy: "remove it",
+    see: &[SOURCE],
+    bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
+    good: &["securityContext: {}"],
+    check: Check::Pod(|cx, out| of_pod(cx, out, "seLinuxChangePolicy", |context| context.se_linux_change_policy)),
+    ..FORBIDDEN
+};
+
+static FS_GROUP: Rule = Rule {
+    id: "TSM209",
+    name: "fs-group",
+    summary: "Windows volumes have no owning group",
+    docs: "Changing the group of a volume is a no-op on Windows. Access is governed by NTFS access control lists. Zero \
+           counts as set.",
+    remedy: "remove it; grant access with NTFS access control lists in the image",
+    see: &[POD_INTRO, SOURCE],
+    bad: &["securityContext: {fsGroup: 2000}", "securityContext: {fsGroup: 0}"],
+    good: &["securityContext: {fsGroup: null}"],
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |context| context.fs_group)),
+    ..FORBIDDEN
+};
+
+static FS_GROUP_CHANGE_POLICY: Rule = Rule {
+    id: "TSM210",
+    name: "fs-group-change-policy",
+    summary: "Windows volumes have no owning group",
+    docs: "The field says when the group of a volume is changed; on Windows it never is.",
+    remedy: "remove it",
+    see: &[POD_INTRO, SOURCE],
+    bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
+    good: &["securityContext: {}"],
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroupChangePolicy", |context| context.fs_group_change_policy)),
+    ..FORBIDDEN
+};
+
+static SYSCTLS: Rule = Rule {
+    id: "TSM211",
+    name: "sysctls",
+    inert: false,
+    summary: "Windows has no sysctls",
+    docs: "With `spec.os.name: windows` the API server refuses the pod. Without it the pod is scheduled, and the kubelet \
+           rejects it (SysctlForbidden): the list of safe sysctls is empty off Linux.",
+    remedy: "remove it",
+    see: &[POD_INTRO, SOURCE, "kubernetes: pkg/kubelet/sysctl/safe_sysctls.go"],
+    bad: &["securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}"],
+    good: &["securityContext: {sysctls: []}"],
+    check: Check::Pod(|cx, out| {
+        if cx.spec.security_context.as_ref().is_some_and(|context| !context.sysctls.is_empty()) {
+            let finding = out.report(cx.at(&["securityContext", "sysctls"])).removable();
+            if cx.spec.os_name().is_none() {
+                finding.class(Class::Admit).says("the kubelet on Windows rejects a pod with sysctls");
+            }
+        }
+    }),
+    ..FORBIDDEN
+};
+
+static CAPABILITIES: Rule = Rule {
+    id: "TSM212",
+    name: "capabilities",
+    summary: "Windows has no POSIX capabilities",
+    docs: "Capabilities divide the power of root on Linux. Windows ignores them; even an empty object is refused by the \
+           API server with `spec.os.name: windows`. The restricted Pod Security profile exempts such pods.",
+    remedy: "remove it; with spec.os.name: windows the restricted Pod Security profile does not ask for it",
+    see: &[INTRO, SECURITY, SOURCE],
+    bad: &[
+        "containers: [{name: app, image: app, securityContext: {capabilities: {drop: [ALL]}}}]",
+        "containers: [{name: app, image: app, securityContext: {capabilities: {}}}]",
+    ],
+    good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
+    check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |context| context.capabilities)),
+    ..FORBIDDEN
+};
+
+static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
+    id: "TSM213",
+    name: "read-only-root-filesystem",
+    summary: "Windows needs a writable root filesystem",
+    docs: "The registry and system processes must be able to write inside a Windows container. The field is ignored; \
+           `false` counts as set.",
+    remedy: "remove it; mount volumes with readOnly: true instead",
+    see: &[INTRO, "https://kubernetes.io/docs/concepts/storage/windows-storage/", SOURCE],
+    bad: &[
+        "containers: [{name: app, image: app, securityContext: {readOnlyRootFilesystem: true}}]",
+        "containers: [{name: app, image: app, securityContext: {readOnlyRootFilesystem: false}}]",
+    ],
+    good: &["containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true}]}]"],
+    check: Check::Pod(|cx, out| {
+        of_containers(cx, out, "readOnlyRootFilesystem", |context| context.read_only_root_filesystem);
+    }),
+    ..FORBIDDEN
+};
+
+static PRIVILEGED: Rule = Rule {
+    id: "TSM214",
+    name: "privileged",
+    summary: "Windows has no privileged containers",
+    docs: "Windows ignores the field. What needs the host runs as a HostProcess container. `false` counts as set: charts \
+           and injectors that write it make the API server refuse a pod whose `spec.os.name` is `windows`.",
+    remedy: "remove it; use a HostProcess container (windowsOptions.hostProcess) for work on the host",
+    see: &[INTRO, "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/", SOURCE],
+    bad: &[
+        "containers: [{name: app, image: app, securityContext: {privileged: true}}]",
+        "containers: [{name: app, image: app, securityContext: {privileged: false}}]",
+    ],
+    good: &["containers: [{name: app, image: app, securityContext: {privileged: null}}]"],
+    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |context| context.privileged)),
+    ..FORBIDDEN
+};
+
+static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
+    id: "TSM215",
+    name: "allow-privilege-escalation",
+    summary: "Windows has no such privilege escalation",
+    docs: "The field sets no_new_privs on Linux and nothing on Windows. `allowPrivilegeEscalation: false` from a Helm \
+           chart's defaults is the most common reason why the API server refuses a Windows pod. The restricted Pod \
+           Security profile exempts pods whose `spec.os.name` is `windows`.",
+    remedy: "remove it (false too); with spec.os.name: windows the restricted Pod Security profile does not ask for it",
+    see: &[INTRO, SOURCE],
+    bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
+    good: &["containers: [{name: app, image: app, securityContext: {}}]"],
+    check: Check::Pod(|cx, out| {
+        of_containers(cx, out, "allowPrivilegeEscalation", |context| context.allow_privilege_escalation);
+    }),
+    ..FORBIDDEN
+};
+
+static PROC_MOUNT: Rule = Rule {
+    id: "TSM216",
+    name: "proc-mount",
+    summary: "Windows has no /proc",
+    docs: "The field says how /proc is mounted. `Default` counts as set.",
+    remedy: "remove it",
+    see: &[INTRO, SOURCE],
+    bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
+    good: &["containers: [{name: app, image: app, securityContext: {}}]"],
+    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |context| context.proc_mount)),
+    ..FORBIDDEN
+};
+
+static LINUX_SECURITY_ANNOTATION: Rule = Rule {
+    id: "TSM217",
+    name: "linux-security-annotation",
+    severity: Severity::Warning,
+    class: Class::Ignored,
+    summary: "Windows has neither AppArmor nor seccomp",
+    docs: "The AppArmor and seccomp annotations of old are accepted on a Windows pod and do nothing.",
+    remedy: "remove the annotation",
+    see: &[SECURITY, "kubernetes: pkg/registry/core/pod/strategy.go"],
+    bad: &["{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {seccomp.security.alpha.kubernetes.io/pod: runtime/default}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    good: &["{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {example.com/seccomp: x}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    check: Check::Pod(|cx, out| {
+        const PREFIXES: [&str; 3] = [
+            "container.apparmor.security.beta.kubernetes.io/",
+            "seccomp.security.alpha.kubernetes.io/",
+            "container.seccomp.security.alpha.kubernetes.io/",
+        ];
+        for (key, _) in &cx.meta.annotations {
+            if PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
+                out.report(cx.meta_at("annotations").key(key)).removable();
+            }
+        }
+    }),
+    ..Rule::BASE
+};

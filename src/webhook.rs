@@ -1,0 +1,113 @@
+//! The webhook's server: HTTPS for reviews, plain HTTP for health and metrics; what a review says is not its business.
+//!
+//! ```text
+//! TCP ─ server ─ TLS (tls) ─ HTTP/1.1 or HTTP/2 (connection) ─ router ─ admitted by limits ─ body ─ Review
+//! ```
+//!
+//! A request is either admitted at once or refused at once: nothing queues, because a queue would outlive the two
+//! seconds that the API server waits.
+
+mod accept;
+mod args;
+mod body;
+mod connection;
+mod health;
+mod limits;
+mod metrics;
+mod router;
+mod server;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+
+pub use self::args::{LimitArgs, ListenArgs, TlsArgs};
+pub use self::health::{HealthRouter, Readiness};
+pub use self::limits::Limits;
+pub use self::metrics::{Metrics, ReviewLabels};
+pub use self::router::{Router, router};
+pub use self::server::{Config, Server, serve};
+pub use self::tls::files::CertificateFiles;
+pub use self::tls::{CertificateError, CertificateSource, Identity, IdentityError, ServingCert};
+
+/// Which of the two endpoints was called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// `POST /mutate`, called by the MutatingWebhookConfiguration.
+    Mutate,
+    /// `POST /validate`, called by the ValidatingWebhookConfiguration.
+    Validate,
+}
+
+/// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
+pub trait Review: Send + Sync + 'static {
+    /// Judges one AdmissionReview as the API server sent it.
+    fn review(&self, phase: Phase, body: &[u8]) -> Reply;
+}
+
+/// The answer to one review and what metrics say of it.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// 200 for every review that was understood, allowed or not; 400 for a body that is no review.
+    pub status: StatusCode,
+    /// An AdmissionReview in JSON; with a status other than 200, JSON or plain text.
+    pub body: Vec<u8>,
+    /// How the review is counted; nothing is counted without.
+    pub labels: Option<ReviewLabels>,
+    /// The slugs of the rules that found something, one per finding.
+    pub rules: Vec<&'static str>,
+}
+
+/// Why the webhook's server did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({flag}): {}", reason(source, flag))]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The flag that asks for it.
+        flag: &'static str,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// There is no certificate to serve with.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// A part of the server that should live as long as the process has ended.
+    #[error("the task {task:?} ended unexpectedly{}", if *panicked { ": it panicked" } else { "" })]
+    TaskEnded {
+        /// Which part.
+        task: &'static str,
+        /// Whether it panicked.
+        panicked: bool,
+    },
+}
+
+/// What the operating system said about an address, and what to do about it.
+fn reason(source: &std::io::Error, flag: &str) -> String {
+    match source.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("address in use; stop what listens there or choose another port with {flag}")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address; choose another with {flag}")
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("permission denied; ports below 1024 need a privilege, choose another with {flag}")
+        }
+        _ => source.to_string(),
+    }
+}
+
+/// A reviewer behind an `Arc` is a reviewer.
+impl<R: Review + ?Sized> Review for Arc<R> {
+    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
+        R::review(self, phase, body)
+    }
+}

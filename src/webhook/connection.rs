@@ -1,0 +1,330 @@
+//! One connection from its first byte to its last: handshake, HTTP/1.1 or HTTP/2, and the clock that ends slow ones.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::limits::Limits;
+
+/// How far the server is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Stage {
+    Serving,
+    /// Finish what was begun.
+    Draining,
+    /// Give up what is not finished.
+    Over,
+}
+
+/// Answers requests; what the two routers have in common. A request is in flight as long as its body is kept.
+pub(super) trait Answer: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request<Tracked>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+}
+
+/// Serves one connection until it closes, stalls, or the server is over.
+pub(super) async fn run<A: Answer>(
+    tcp: TcpStream,
+    tls: Option<TlsAcceptor>,
+    answer: A,
+    limits: Arc<Limits>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    // Without it the kernel holds back the last segment of an answer until the one before is acknowledged.
+    if tcp.set_nodelay(true).is_err() {
+        return;
+    }
+    let Some(tls) = tls else {
+        return speak(tcp, false, answer, &limits, stage).await;
+    };
+    let accepted = tokio::select! {
+        accepted = timeout(limits.handshake_timeout, tls.accept(tcp)) => accepted,
+        _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
+    };
+    match accepted {
+        Ok(Ok(stream)) => {
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            speak(stream, is_http2, answer, &limits, stage).await;
+        }
+        // Port scans and TCP probes end here too, so this is no warning; a client that distrusts the CA says so.
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn speak<A: Answer, IO>(
+    io: IO,
+    is_http2: bool,
+    answer: A,
+    limits: &Limits,
+    stage: watch::Receiver<Stage>,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::new(Activity::default());
+    let io = TokioIo::new(Watched {
+        io,
+        activity: Arc::clone(&activity),
+    });
+    let busy = Arc::clone(&activity);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let request = request.map(|body| Tracked {
+            body,
+            _busy: Busy::new(&busy),
+        });
+        let answer = answer.clone();
+        async move { Ok::<_, Infallible>(answer.answer(request).await) }
+    });
+    let clock = Clock::new(activity, limits, is_http2);
+    if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .max_concurrent_streams(256)
+            .max_header_list_size(16 << 10)
+            .initial_stream_window_size(512 << 10)
+            .initial_connection_window_size(1 << 20)
+            .serve_connection(io, service);
+        drive(connection, http2::Connection::graceful_shutdown, clock, stage).await;
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            // hyper's own timeout also ends idle connections, and sets a timer for every request: see `Clock`.
+            .header_read_timeout(None)
+            .max_headers(64)
+            .max_buf_size(64 << 10)
+            .serve_connection(io, service);
+        drive(connection, http1::Connection::graceful_shutdown, clock, stage).await;
+    }
+}
+
+/// Polls a connection to its end; `shut` asks it to finish what it has begun and close.
+async fn drive<C>(connection: C, shut: fn(Pin<&mut C>), mut clock: Clock, mut stage: watch::Receiver<Stage>)
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut connection = pin!(connection);
+    let mut known = Stage::Serving;
+    let mut shut_at = None;
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended");
+                }
+                return;
+            }
+            reached = stage.wait_for(|stage| *stage > known) => match reached.map(|stage| *stage) {
+                Ok(Stage::Draining) => {
+                    known = Stage::Draining;
+                    shut(connection.as_mut());
+                }
+                // A server that is gone is over too.
+                _ => return,
+            },
+            pace = clock.tick() => match (pace, shut_at) {
+                (Pace::Stalled, _) => return,
+                (Pace::Idle, None) => {
+                    shut_at = Some(Instant::now());
+                    shut(connection.as_mut());
+                }
+                // Asked to close, idle, and still open: it does not read what it was sent.
+                (Pace::Idle, Some(at)) if at.elapsed() > clock.header_timeout => return,
+                (Pace::Fine, _) | (Pace::Idle, Some(_)) => {}
+            },
+        }
+    }
+}
+
+/// What happens on a connection, as far as the clock needs to know.
+#[derive(Default, Debug)]
+struct Activity {
+    /// Requests that began.
+    requests: AtomicU64,
+    /// Requests without an answer, or with a body that is still being thrown away.
+    in_flight: AtomicUsize,
+    /// Bytes arrived that belong to no request yet.
+    head_begun: AtomicBool,
+}
+
+/// A request in flight, until dropped.
+struct Busy(Arc<Activity>);
+
+impl Busy {
+    fn new(activity: &Arc<Activity>) -> Self {
+        activity.requests.fetch_add(1, Relaxed);
+        activity.in_flight.fetch_add(1, Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.head_begun.store(false, Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The body of a request, which is in flight until this is dropped.
+pub(super) struct Tracked {
+    body: Incoming,
+    _busy: Busy,
+}
+
+impl Body for Tracked {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// How a connection does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Fine,
+    /// The head of a request takes too long.
+    Stalled,
+    /// No request for too long.
+    Idle,
+}
+
+/// Looks at a connection now and then, so that no request has to set a timer.
+struct Clock {
+    activity: Arc<Activity>,
+    ticks: tokio::time::Interval,
+    header_timeout: Duration,
+    idle_timeout: Duration,
+    is_http2: bool,
+    requests: u64,
+    quiet_since: Instant,
+    head_since: Option<Instant>,
+}
+
+impl Clock {
+    fn new(activity: Arc<Activity>, limits: &Limits, is_http2: bool) -> Self {
+        let mut ticks = interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            activity,
+            ticks,
+            header_timeout: limits.header_timeout,
+            idle_timeout: limits.idle_timeout,
+            is_http2,
+            requests: 0,
+            quiet_since: Instant::now(),
+            head_since: None,
+        }
+    }
+
+    async fn tick(&mut self) -> Pace {
+        self.ticks.tick().await;
+        self.look(Instant::now())
+    }
+
+    fn look(&mut self, now: Instant) -> Pace {
+        let requests = self.activity.requests.load(Relaxed);
+        if self.activity.in_flight.load(Relaxed) > 0 || requests != self.requests {
+            self.requests = requests;
+            self.quiet_since = now;
+            self.head_since = None;
+            return Pace::Fine;
+        }
+        let quiet = now.saturating_duration_since(self.quiet_since);
+        if requests == 0 {
+            return if quiet >= self.header_timeout {
+                Pace::Stalled
+            } else {
+                Pace::Fine
+            };
+        }
+        // HTTP/2 sends frames of its own while it is idle: bytes say nothing about a head.
+        if !self.is_http2 && self.activity.head_begun.load(Relaxed) {
+            let since = *self.head_since.get_or_insert(now);
+            if now.saturating_duration_since(since) >= self.header_timeout {
+                return Pace::Stalled;
+            }
+        }
+        if quiet >= self.idle_timeout {
+            Pace::Idle
+        } else {
+            Pace::Fine
+        }
+    }
+}
+
+/// A stream that notes when bytes arrive.
+struct Watched<IO> {
+    io: IO,
+    activity: Arc<Activity>,
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.remaining();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        if buf.remaining() != before {
+            self.activity.head_begun.store(true, Relaxed);
+        }
+        read
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}

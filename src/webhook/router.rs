@@ -1,0 +1,251 @@
+//! From request to answer: what is no review is refused, what is too much is shed, the rest goes to the reviewer.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::Full;
+use hyper::body::{Body, Bytes};
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::time::timeout;
+
+use super::body::{Unread, collect, declared, discard};
+use super::health::response;
+use super::limits::{Gate, Limits, MAX_BODY, Permit, Shed};
+use super::metrics::Metrics;
+use super::{Phase, Reply, Review};
+
+/// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
+/// connection it serves wait.
+const INLINE_MAX: usize = 256 << 10;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Answers `POST /mutate` and `POST /validate`. Needs no socket: tests call [`Router::answer`].
+///
+/// Two paths need no routing table, and a review is answered in the time that one would take.
+#[derive(Debug)]
+pub struct Router<R: ?Sized>(Arc<Inner<R>>);
+
+#[derive(Debug)]
+struct Inner<R: ?Sized> {
+    limits: Limits,
+    gate: Gate,
+    metrics: Metrics,
+    reviewer: Arc<R>,
+}
+
+/// A router that asks `reviewer` and counts in `metrics`. One process has one: its gauges are the bounds.
+pub fn router<R: Review + ?Sized>(reviewer: Arc<R>, limits: Limits, metrics: Metrics) -> Router<R> {
+    let gate = Gate::new(
+        &limits,
+        metrics.reviews_in_flight.clone(),
+        metrics.bytes_in_flight.clone(),
+    );
+    Router(Arc::new(Inner {
+        limits,
+        gate,
+        metrics,
+        reviewer,
+    }))
+}
+
+impl<R: ?Sized> Clone for Router<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// A request that gets no review, with the answer that says why.
+struct Refusal {
+    status: StatusCode,
+    text: &'static str,
+}
+
+const fn refusal(status: StatusCode, text: &'static str) -> Refusal {
+    Refusal { status, text }
+}
+
+impl<R: Review + ?Sized> Router<R> {
+    /// Answers one request. Never fails, never queues; the future is cheap to drop.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body + Unpin + Send + 'static,
+        B::Data: Send,
+    {
+        let (head, mut body) = request.into_parts();
+        let admitted = match accept(&head.method, head.uri.path(), &head.headers) {
+            Ok(phase) => self
+                .0
+                .read(&mut body)
+                .await
+                .map(|(permit, bytes)| (phase, permit, bytes)),
+            Err(refused) => Err(refused),
+        };
+        match admitted {
+            Ok((phase, permit, bytes)) => self.judge(phase, permit, bytes).await,
+            Err(Refusal { status, text }) => {
+                // A client that asked first (`Expect: 100-continue`) sends no body after a refusal.
+                if !head.headers.contains_key(EXPECT) {
+                    discard(body, self.0.limits.body_timeout);
+                }
+                let mut refused = response(status, TEXT, text);
+                if status == StatusCode::METHOD_NOT_ALLOWED {
+                    refused
+                        .headers_mut()
+                        .insert(ALLOW, HeaderValue::from_static("POST"));
+                }
+                refused
+            }
+        }
+    }
+
+    async fn judge(&self, phase: Phase, permit: Permit, bytes: Bytes) -> Response<Full<Bytes>> {
+        if bytes.len() <= INLINE_MAX {
+            return self.0.judge(phase, permit, &bytes);
+        }
+        let inner = Arc::clone(&self.0);
+        // The permit goes along: when the client gives up, the thread still works and its bytes are still there.
+        let judged = tokio::task::spawn_blocking(move || inner.judge(phase, permit, &bytes));
+        // A panic was caught inside; what is left is a runtime that shuts down.
+        judged
+            .await
+            .unwrap_or_else(|_| response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "shutting down\n"))
+    }
+}
+
+impl<R: ?Sized> Inner<R> {
+    async fn read<B: Body + Unpin>(&self, body: &mut B) -> Result<(Permit, Bytes), Refusal> {
+        let length = declared(body).unwrap_or(0);
+        if length > MAX_BODY {
+            return Err(self.unread(Unread::TooLarge));
+        }
+        let mut permit = self
+            .gate
+            .admit(length)
+            .map_err(|shed| self.unread(Unread::Shed(shed)))?;
+        let read = timeout(self.limits.body_timeout, collect(body, &mut permit, MAX_BODY));
+        match read.await {
+            Ok(Ok(bytes)) => Ok((permit, bytes)),
+            Ok(Err(unread)) => Err(self.unread(unread)),
+            Err(_) => Err(refusal(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not arrive in time\n",
+            )),
+        }
+    }
+
+    /// Says why a body was not read. No `Retry-After` when overloaded: with it the API server would call again and
+    /// again until its timeout, without it gives up at once.
+    fn unread(&self, unread: Unread) -> Refusal {
+        match unread {
+            Unread::TooLarge => refusal(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7 MiB\n"),
+            Unread::Broken => refusal(StatusCode::BAD_REQUEST, "the body ended before its time\n"),
+            Unread::Shed(shed) => {
+                self.metrics.shed(shed);
+                let text = match shed {
+                    Shed::Requests => "overloaded, too many reviews in flight\n",
+                    Shed::Bytes => "overloaded, too many bytes of reviews in flight\n",
+                };
+                refusal(StatusCode::SERVICE_UNAVAILABLE, text)
+            }
+        }
+    }
+}
+
+impl<R: Review + ?Sized> Inner<R> {
+    fn judge(&self, phase: Phase, permit: Permit, body: &[u8]) -> Response<Full<Bytes>> {
+        let started = Instant::now();
+        // A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
+        let judged = catch_unwind(AssertUnwindSafe(|| self.reviewer.review(phase, body)));
+        drop(permit);
+        match judged {
+            Ok(reply) => {
+                self.metrics.reviewed(&reply, started.elapsed());
+                let Reply {
+                    status,
+                    body,
+                    labels: _,
+                    rules: _,
+                } = reply;
+                let is_json = status == StatusCode::OK || body.first() == Some(&b'{');
+                response(status, if is_json { JSON } else { TEXT }, body)
+            }
+            Err(panic) => {
+                self.metrics.panicked();
+                let (phase, bytes) = (format!("{phase:?}"), body.len());
+                tracing::error!(
+                    phase,
+                    bytes,
+                    panic = message(panic.as_ref()),
+                    "a review panicked; this is a defect"
+                );
+                response(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    TEXT,
+                    "the review panicked; see Transom's log\n",
+                )
+            }
+        }
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&'static str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// Which endpoint is called, when everything before the body is as it should be.
+fn accept(method: &Method, path: &str, headers: &HeaderMap) -> Result<Phase, Refusal> {
+    let phase = match path {
+        "/validate" => Phase::Validate,
+        "/mutate" => Phase::Mutate,
+        _ => {
+            return Err(refusal(
+                StatusCode::NOT_FOUND,
+                "POST an AdmissionReview to /mutate or /validate\n",
+            ));
+        }
+    };
+    if *method != Method::POST {
+        return Err(refusal(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "POST an AdmissionReview\n",
+        ));
+    }
+    if !headers.get(CONTENT_TYPE).is_some_and(is_json) {
+        return Err(refusal(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the content type must be application/json\n",
+        ));
+    }
+    if headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|encoding| !is_identity(encoding))
+    {
+        return Err(refusal(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "compressed bodies are not accepted\n",
+        ));
+    }
+    Ok(phase)
+}
+
+/// Whether a content type is JSON, parameters aside.
+fn is_json(value: &HeaderValue) -> bool {
+    let value = value.as_bytes();
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or(value);
+    essence.trim_ascii().eq_ignore_ascii_case(JSON.as_bytes())
+}
+
+fn is_identity(value: &HeaderValue) -> bool {
+    value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
+}

@@ -1,0 +1,337 @@
+//! Binds, accepts, and drains: the two listeners from the first line in the log to the last review in flight.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Request, Response};
+use prometheus_client::metrics::gauge::Gauge;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{Id, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::accept::{Listener, accept};
+use super::args::ListenArgs;
+use super::connection::{Answer, Stage, Tracked};
+use super::health::{HealthRouter, Readiness};
+use super::limits::Limits;
+use super::metrics::Metrics;
+use super::router::{Router, router};
+use super::tls::{self, CertificateSource, ServingCert, self_signed};
+use super::{Error, Review};
+
+/// Connections of the health listener: a kubelet, a Prometheus, and a few people.
+const HEALTH_CONNECTIONS: usize = 64;
+
+/// Everything that a server needs but the reviewer.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: ListenArgs,
+    /// How much to take on.
+    pub limits: Limits,
+    /// What to show to clients.
+    pub certificate: CertificateSource,
+    /// What to count in.
+    pub metrics: Metrics,
+    /// What `/readyz` says. The server itself holds `draining` and `certificate`.
+    pub readiness: Readiness,
+}
+
+/// A server whose addresses are bound and whose certificate is there; clients wait until it serves.
+#[derive(Debug)]
+pub struct Server {
+    webhook: TcpListener,
+    health: TcpListener,
+    address: SocketAddr,
+    health_address: SocketAddr,
+    tls: Arc<ServerConfig>,
+    serving: Arc<ServingCert>,
+    keeper: Keeper,
+    limits: Limits,
+    metrics: Metrics,
+    readiness: Readiness,
+}
+
+/// Who replaces the certificate.
+enum Keeper {
+    SelfSigned(Box<self_signed::Authority>, Vec<String>),
+    Files(tls::files::CertificateFiles),
+    Nobody,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::SelfSigned(..) => "SelfSigned",
+            Self::Files(_) => "Files",
+            Self::Nobody => "Nobody",
+        })
+    }
+}
+
+/// Binds and serves in one go, until `shutdown` and the draining after it.
+///
+/// # Errors
+/// What [`Server::bind`] and [`Server::serve`] say.
+pub async fn serve<R: Review + ?Sized>(
+    config: Config,
+    reviewer: Arc<R>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    Server::bind(config).await?.serve(reviewer, shutdown).await
+}
+
+impl Server {
+    /// Binds both addresses and gets the certificate.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on, or when there is no certificate to serve; both name the flag.
+    pub async fn bind(config: Config) -> Result<Self, Error> {
+        let Config {
+            listen: ListenArgs {
+                listen,
+                health_listen,
+            },
+            limits,
+            certificate,
+            metrics,
+            readiness,
+        } = config;
+        let (webhook, address) = bind(listen, "--listen").await?;
+        let (health, health_address) = bind(health_listen, "--health-listen").await?;
+
+        let (serving, keeper) = match certificate {
+            CertificateSource::SelfSigned { names, write_ca } => {
+                let names = self_signed::names(address.ip(), &names);
+                let authority = self_signed::Authority::new(SystemTime::now())?;
+                let identity = authority.issue(&names, SystemTime::now())?;
+                if let Some(path) = write_ca {
+                    self_signed::write_ca(&path, &authority.pem())?;
+                }
+                (
+                    ServingCert::new(identity),
+                    Keeper::SelfSigned(Box::new(authority), names),
+                )
+            }
+            CertificateSource::Files(files) => (ServingCert::new(files.load().await?), Keeper::Files(files)),
+            CertificateSource::Provided(serving) => (serving, Keeper::Nobody),
+        };
+        let tls = tls::server_config(Arc::clone(&serving))?;
+        metrics.certificate_expires(serving.not_after());
+        Ok(Self {
+            webhook,
+            health,
+            address,
+            health_address,
+            tls,
+            serving,
+            keeper,
+            limits,
+            metrics,
+            readiness,
+        })
+    }
+
+    /// Where the webhook listens: the real port where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where `/livez`, `/readyz` and `/metrics` are.
+    pub fn health_address(&self) -> SocketAddr {
+        self.health_address
+    }
+
+    /// The CA that clients must trust, in PEM, when the server issued its own certificate.
+    pub fn ca_pem(&self) -> Option<String> {
+        match &self.keeper {
+            Keeper::SelfSigned(authority, _) => Some(authority.pem()),
+            Keeper::Files(_) | Keeper::Nobody => None,
+        }
+    }
+
+    /// Serves until `shutdown`, then is not ready, waits for `drain_delay`, closes the listener, and lets what is in
+    /// flight finish for at most `drain_timeout`.
+    ///
+    /// # Errors
+    /// When one of its tasks ends before it should.
+    pub async fn serve<R: Review + ?Sized>(
+        self,
+        reviewer: Arc<R>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let Limits {
+            drain_delay,
+            drain_timeout,
+            max_connections,
+            ..
+        } = self.limits;
+        let (address, health_address, readiness) =
+            (self.address, self.health_address, self.readiness.clone());
+        let stage = OverOnDrop(watch::channel(Stage::Serving).0);
+        // Its own: `/readyz` and `/metrics` answer until the last review is done.
+        let health_stage = OverOnDrop(watch::channel(Stage::Serving).0);
+        let connections = Arc::new(Semaphore::new(permits(max_connections)));
+        let mut tasks = self.start(
+            reviewer,
+            &connections,
+            stage.0.subscribe(),
+            health_stage.0.subscribe(),
+        );
+        tracing::info!(webhook = %address, health = %health_address, "listening");
+
+        tokio::select! {
+            () = shutdown => {}
+            error = tasks.ended() => return Err(error),
+        }
+        tracing::info!(delay = ?drain_delay, timeout = ?drain_timeout, "draining");
+        readiness.hold("draining", "shutting down");
+        tokio::select! {
+            () = sleep(drain_delay) => {}
+            error = tasks.ended() => return Err(error),
+        }
+        stage.0.send_replace(Stage::Draining);
+        // Every connection holds a permit: who gets them all is alone.
+        if timeout(drain_timeout, connections.acquire_many(max_connections))
+            .await
+            .is_ok()
+        {
+            tracing::info!("drained");
+        } else {
+            let open = permits(max_connections) - connections.available_permits();
+            tracing::warn!(
+                connections = open,
+                "gave up on connections that did not finish in time"
+            );
+        }
+        Ok(())
+    }
+
+    /// Starts every task, the webhook's listener last: all else is there when the first review comes.
+    fn start<R: Review + ?Sized>(
+        self,
+        reviewer: Arc<R>,
+        connections: &Arc<Semaphore>,
+        stages: watch::Receiver<Stage>,
+        health_stages: watch::Receiver<Stage>,
+    ) -> Tasks {
+        let Self {
+            webhook,
+            health,
+            address: _,
+            health_address: _,
+            tls,
+            serving,
+            keeper,
+            limits,
+            metrics,
+            readiness,
+        } = self;
+        let limits = Arc::new(limits);
+        let mut tasks = Tasks::default();
+        let listener = Listener {
+            tls: None,
+            answer: HealthRouter::new(readiness.clone(), metrics.clone()),
+            limits: Arc::clone(&limits),
+            connections: Arc::new(Semaphore::new(HEALTH_CONNECTIONS)),
+            open: Gauge::default(),
+        };
+        tasks.spawn("health listener", accept(health, listener, health_stages));
+        tasks.spawn(
+            "certificate expiry",
+            tls::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
+        );
+        match keeper {
+            Keeper::SelfSigned(authority, names) => {
+                tasks.spawn(
+                    "certificate renewal",
+                    self_signed::keep(*authority, names, serving, metrics.clone()),
+                );
+            }
+            Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
+            Keeper::Nobody => {}
+        }
+        let listener = Listener {
+            tls: Some(TlsAcceptor::from(tls)),
+            open: metrics.connections.clone(),
+            answer: router(reviewer, limits.as_ref().clone(), metrics),
+            limits,
+            connections: Arc::clone(connections),
+        };
+        tasks.spawn("webhook listener", accept(webhook, listener, stages));
+        tasks
+    }
+}
+
+/// Ends what listens to the stage.
+struct OverOnDrop(watch::Sender<Stage>);
+
+impl Drop for OverOnDrop {
+    fn drop(&mut self) {
+        self.0.send_replace(Stage::Over);
+    }
+}
+
+/// Tasks that live as long as the server, with their names.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.names.insert(self.running.spawn(task).id(), name);
+    }
+
+    /// Waits for a task to end, which none should; for ever where there is none.
+    async fn ended(&mut self) -> Error {
+        let Some(ended) = self.running.join_next_with_id().await else {
+            return std::future::pending().await;
+        };
+        let (id, panicked) = match ended {
+            Ok((id, ())) => (id, false),
+            Err(error) => (error.id(), error.is_panic()),
+        };
+        Error::TaskEnded {
+            task: self.names.get(&id).copied().unwrap_or("unknown"),
+            panicked,
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), Error> {
+    let listen = |source| Error::Listen {
+        address,
+        flag,
+        source,
+    };
+    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+    Ok((listener, address))
+}
+
+fn permits(connections: u32) -> usize {
+    usize::try_from(connections)
+        .unwrap_or(Semaphore::MAX_PERMITS)
+        .min(Semaphore::MAX_PERMITS)
+}
+
+impl<R: Review + ?Sized> Answer for Router<R> {
+    async fn answer(&self, request: Request<Tracked>) -> Response<Full<Bytes>> {
+        Router::answer(self, request).await
+    }
+}
+
+impl Answer for HealthRouter {
+    async fn answer(&self, request: Request<Tracked>) -> Response<Full<Bytes>> {
+        HealthRouter::answer(self, &request)
+    }
+}

@@ -1,0 +1,227 @@
+//! The server from outside: this file has the reviewer, the bodies and the clients that its tests share.
+
+mod admission;
+mod certificates;
+mod draining;
+mod sockets;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::*;
+
+/// A reviewer that answers with the length of the body, and panics at `panic`.
+struct Measure;
+
+impl Review for Measure {
+    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
+        assert!(!body.starts_with(b"panic"), "asked to panic");
+        let labels = ReviewLabels {
+            phase: if phase == Phase::Mutate {
+                "mutate"
+            } else {
+                "validate"
+            },
+            operation: "CREATE",
+            kind: "Pod",
+            decision: "allow",
+            dry_run: false,
+        };
+        let body = format!("{{\"length\":{}}}", body.len()).into_bytes();
+        Reply {
+            status: StatusCode::OK,
+            body,
+            labels: Some(labels),
+            rules: vec!["a-rule"],
+        }
+    }
+}
+
+/// Limits that make waiting short.
+fn limits() -> Limits {
+    Limits {
+        header_timeout: Duration::from_millis(200),
+        body_timeout: Duration::from_millis(200),
+        handshake_timeout: Duration::from_millis(200),
+        ..Limits::default()
+    }
+}
+
+/// A body that is sent piece by piece, and ends when its sender is dropped.
+#[derive(Debug)]
+struct Fed {
+    pieces: mpsc::UnboundedReceiver<Bytes>,
+    length: Option<u64>,
+}
+
+fn fed(length: Option<u64>) -> (mpsc::UnboundedSender<Bytes>, Fed) {
+    let (sender, pieces) = mpsc::unbounded_channel();
+    (sender, Fed { pieces, length })
+}
+
+impl Body for Fed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.pieces
+            .poll_recv(cx)
+            .map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+fn post<B>(path: &str, body: B) -> Request<B> {
+    Request::post(path)
+        .header("host", "transom")
+        .header("content-type", "application/json; charset=utf-8")
+        .body(body)
+        .unwrap()
+}
+
+fn full(body: impl Into<Bytes>) -> Full<Bytes> {
+    Full::new(body.into())
+}
+
+async fn text<B: Body>(response: Response<B>) -> String
+where
+    B::Error: std::fmt::Debug,
+{
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// A server that runs, with what is needed to talk to it and to stop it.
+struct Running {
+    address: SocketAddr,
+    health: SocketAddr,
+    ca: String,
+    metrics: Metrics,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Result<(), Error>>,
+}
+
+fn self_signed() -> CertificateSource {
+    CertificateSource::SelfSigned {
+        names: Vec::new(),
+        write_ca: None,
+    }
+}
+
+fn config(limits: Limits, certificate: CertificateSource) -> Config {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    Config {
+        listen: ListenArgs {
+            listen: any,
+            health_listen: any,
+        },
+        limits,
+        certificate,
+        metrics: Metrics::new("0.0.0", None),
+        readiness: Readiness::default(),
+    }
+}
+
+async fn start(limits: Limits, certificate: CertificateSource) -> Running {
+    let config = config(limits, certificate);
+    let metrics = config.metrics.clone();
+    let server = Server::bind(config).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (address, health) = (server.address(), server.health_address());
+    let ca = server.ca_pem().unwrap_or_default();
+    let ended = tokio::spawn(server.serve(Arc::new(Measure), async {
+        stopped.await.ok();
+    }));
+    Running {
+        address,
+        health,
+        ca,
+        metrics,
+        stop,
+        ended,
+    }
+}
+
+impl Running {
+    async fn http1<B>(&self) -> http1::SendRequest<B>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let stream = connect(self.address, &self.ca, "http/1.1").await.unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    async fn http2<B>(&self) -> http2::SendRequest<B>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+    {
+        let stream = connect(self.address, &self.ca, "h2").await.unwrap();
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    /// Asks the health listener.
+    async fn health(&self, path: &str) -> (StatusCode, String) {
+        let stream = TcpStream::connect(self.health).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get(path)
+            .header("host", "transom")
+            .body(full(""))
+            .unwrap();
+        let response: Response<Incoming> = sender.send_request(request).await.unwrap();
+        (response.status(), text(response).await)
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.ended.await.unwrap().unwrap();
+    }
+}
+
+/// A TLS connection that trusts `ca` and speaks `protocol`.
+async fn connect(address: SocketAddr, ca: &str, protocol: &str) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::from(address.ip());
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+    Ok(stream)
+}

@@ -1,0 +1,236 @@
+//! The router without a socket: what is refused, what is shed, and that everything taken is given back.
+
+use super::*;
+
+fn metered(limits: Limits) -> (Router<Measure>, Metrics) {
+    let metrics = Metrics::new("0.0.0", None);
+    (router(Arc::new(Measure), limits, metrics.clone()), metrics)
+}
+
+/// Waits until a gauge or counter has a value, for ever: a test that fails here is stopped by its harness.
+async fn until(metrics: &Metrics, line: &str) {
+    while !metrics.expose().contains(line) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_told_what_would_be_one() {
+    let (router, _) = metered(limits());
+    let table = [
+        ("POST", "/mutate", "application/json", "", 200, "{\"length\":2}"),
+        (
+            "POST",
+            "/validate?timeout=2s",
+            "Application/JSON ; charset=utf-8",
+            "identity",
+            200,
+            "{\"length\":2}",
+        ),
+        (
+            "GET",
+            "/mutate",
+            "application/json",
+            "",
+            405,
+            "POST an AdmissionReview",
+        ),
+        (
+            "PUT",
+            "/validate",
+            "application/json",
+            "",
+            405,
+            "POST an AdmissionReview",
+        ),
+        ("POST", "/", "application/json", "", 404, "/mutate or /validate"),
+        (
+            "POST",
+            "/mutate/",
+            "application/json",
+            "",
+            404,
+            "/mutate or /validate",
+        ),
+        (
+            "POST",
+            "/mutate",
+            "text/plain",
+            "",
+            415,
+            "must be application/json",
+        ),
+        (
+            "POST",
+            "/mutate",
+            "application/jsonp",
+            "",
+            415,
+            "must be application/json",
+        ),
+        ("POST", "/mutate", "", "", 415, "must be application/json"),
+        (
+            "POST",
+            "/mutate",
+            "application/json",
+            "gzip",
+            415,
+            "compressed bodies are not accepted",
+        ),
+    ];
+    for (method, path, content_type, encoding, status, expected) in table {
+        let mut request = Request::builder().method(method).uri(path);
+        if !content_type.is_empty() {
+            request = request.header("content-type", content_type);
+        }
+        if !encoding.is_empty() {
+            request = request.header("content-encoding", encoding);
+        }
+        let response = router.answer(request.body(full("{}")).unwrap()).await;
+        assert_eq!(
+            response.status(),
+            status,
+            "{method} {path} {content_type} {encoding}"
+        );
+        assert_eq!(response.headers().contains_key("allow"), status == 405);
+        let text = text(response).await;
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_by_its_declaration_and_by_its_bytes() {
+    let (router, _) = metered(limits());
+    let (_sender, declared) = fed(Some(7 * 1024 * 1024 + 1));
+    let response = router.answer(post("/mutate", declared)).await;
+    assert_eq!(response.status(), 413);
+
+    let (sender, chunked) = fed(None);
+    for _ in 0..8 {
+        sender.send(Bytes::from(vec![b' '; 1024 * 1024])).unwrap();
+    }
+    let response = router.answer(post("/mutate", chunked)).await;
+    assert_eq!(response.status(), 413);
+    assert_eq!(text(response).await, "the body is larger than 7 MiB\n");
+}
+
+#[tokio::test]
+async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
+    let (router, metrics) = metered(limits());
+    let (sender, body) = fed(None);
+    for size in [1, 100_000, 7, 1_500_000] {
+        sender.send(Bytes::from(vec![b' '; size])).unwrap();
+    }
+    drop(sender);
+    let response = router.answer(post("/validate", body)).await;
+    assert_eq!(text(response).await, "{\"length\":1600008}");
+    let text = metrics.expose();
+    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+    assert!(text.contains("transom_reviews_in_flight 0"), "{text}");
+}
+
+#[tokio::test]
+async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
+    let (router, _) = metered(limits());
+    let response = router
+        .answer(post("/mutate", full(vec![b' '; 7 * 1024 * 1024])))
+        .await;
+    assert_eq!(response.status(), 200);
+    let (sender, body) = fed(Some(5));
+    sender.send(Bytes::from_static(b"ab")).unwrap();
+    sender.send(Bytes::from_static(b"cde")).unwrap();
+    drop(sender);
+    assert_eq!(
+        text(router.answer(post("/mutate", body)).await).await,
+        "{\"length\":5}"
+    );
+}
+
+#[tokio::test]
+async fn one_review_too_many_is_shed_at_once_without_retry_after() {
+    let (router, metrics) = metered(Limits {
+        max_concurrent: 1,
+        ..Limits::default()
+    });
+    let (sender, body) = fed(None);
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { router.answer(post("/mutate", body)).await.status() }
+    });
+    until(&metrics, "transom_reviews_in_flight 1").await;
+    let shed = router.answer(post("/mutate", full("{}"))).await;
+    assert_eq!(shed.status(), 503);
+    assert!(!shed.headers().contains_key("retry-after"));
+    assert!(!shed.headers().contains_key("connection"));
+    assert!(text(shed).await.starts_with("overloaded, "));
+    drop(sender);
+    assert_eq!(first.await.unwrap(), 200);
+    assert_eq!(router.answer(post("/mutate", full("{}"))).await.status(), 200);
+    assert!(
+        metrics
+            .expose()
+            .contains("transom_shed_total{reason=\"requests\"} 1")
+    );
+}
+
+#[tokio::test]
+async fn bytes_are_shed_by_declaration_and_by_growth() {
+    let (router, metrics) = metered(Limits {
+        max_bytes_in_flight: 100 << 10,
+        ..Limits::default()
+    });
+    let (held, body) = fed(Some(60 << 10));
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { router.answer(post("/mutate", body)).await.status() }
+    });
+    until(&metrics, "transom_bytes_in_flight 61440").await;
+    assert_eq!(
+        router
+            .answer(post("/mutate", full(vec![0; 41 << 10])))
+            .await
+            .status(),
+        503
+    );
+    assert_eq!(
+        router
+            .answer(post("/mutate", full(vec![0; 40 << 10])))
+            .await
+            .status(),
+        200
+    );
+    drop(held);
+    assert_eq!(first.await.unwrap(), 200);
+
+    let (sender, chunked) = fed(None);
+    for _ in 0..3 {
+        sender.send(Bytes::from(vec![0; 40 << 10])).unwrap();
+    }
+    assert_eq!(router.answer(post("/mutate", chunked)).await.status(), 503);
+    let text = metrics.expose();
+    assert!(text.contains("transom_shed_total{reason=\"bytes\"} 2"), "{text}");
+    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_not_waited_for() {
+    let (router, metrics) = metered(limits());
+    let (_sender, body) = fed(Some(10));
+    assert_eq!(router.answer(post("/mutate", body)).await.status(), 408);
+    assert!(metrics.expose().contains("transom_bytes_in_flight 0"));
+}
+
+#[tokio::test]
+async fn a_panic_is_one_answer_and_one_count() {
+    let (router, metrics) = metered(limits());
+    let mut large = vec![b' '; 1024 * 1024];
+    large[..5].copy_from_slice(b"panic");
+    for body in [b"panic".to_vec(), large] {
+        assert_eq!(router.answer(post("/mutate", full(body))).await.status(), 500);
+    }
+    assert_eq!(router.answer(post("/mutate", full("{}"))).await.status(), 200);
+    let text = metrics.expose();
+    assert!(text.contains("transom_review_panics_total 2"), "{text}");
+    assert!(text.contains("transom_reviews_in_flight 0"), "{text}");
+    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+}

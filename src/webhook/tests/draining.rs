@@ -1,0 +1,141 @@
+//! The end of a server: what is in flight finishes, what is new is not taken, and nothing waits for ever.
+
+use super::*;
+
+async fn until_unready(server: &Running) {
+    while server.health("/readyz").await.0 == StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn until_in_flight(server: &Running, reviews: usize) {
+    while !server
+        .metrics
+        .expose()
+        .contains(&format!("transom_reviews_in_flight {reviews}\n"))
+    {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() {
+    let server = start(Limits::default(), self_signed()).await;
+    let mut bodies = Vec::new();
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        let (body, receiver) = fed(None);
+        let (mut one, mut two) = (server.http1().await, server.http2().await);
+        answers.push(tokio::spawn(async move {
+            one.send_request(post("/mutate", receiver)).await
+        }));
+        bodies.push(body);
+        let (body, receiver) = fed(None);
+        answers.push(tokio::spawn(async move {
+            two.send_request(post("/validate", receiver)).await
+        }));
+        bodies.push(body);
+    }
+    for body in &bodies {
+        body.send(Bytes::from_static(b"{")).unwrap();
+    }
+    until_in_flight(&server, 8).await;
+
+    let Running {
+        address,
+        health,
+        ca,
+        metrics,
+        stop,
+        ended,
+    } = server;
+    stop.send(()).unwrap();
+    let (unused, _) = oneshot::channel();
+    let server = Running {
+        address,
+        health,
+        ca,
+        metrics,
+        stop: unused,
+        ended,
+    };
+    until_unready(&server).await;
+    assert_eq!(server.health("/readyz").await.1, "draining: shutting down\n");
+    assert_eq!(server.health("/livez").await.0, 200);
+    while connect(server.address, &server.ca, "h2").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!server.ended.is_finished());
+
+    for body in bodies {
+        body.send(Bytes::from_static(b"}")).unwrap();
+    }
+    for answer in answers {
+        let response = answer.await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        let closes = response
+            .headers()
+            .get("connection")
+            .is_some_and(|value| value == "close");
+        assert_eq!(closes, response.version() == hyper::Version::HTTP_11);
+        assert_eq!(text(response).await, "{\"length\":2}");
+    }
+    server.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn during_the_drain_delay_new_connections_are_still_served() {
+    let server = start(
+        Limits {
+            drain_delay: Duration::from_secs(1),
+            ..Limits::default()
+        },
+        self_signed(),
+    )
+    .await;
+    let Running {
+        address,
+        health,
+        ca,
+        metrics,
+        stop,
+        ended,
+    } = server;
+    stop.send(()).unwrap();
+    let (unused, _) = oneshot::channel();
+    let server = Running {
+        address,
+        health,
+        ca,
+        metrics,
+        stop: unused,
+        ended,
+    };
+    until_unready(&server).await;
+    let response = server
+        .http1()
+        .await
+        .send_request(post("/mutate", full("{}")))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    server.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_never_finishes_does_not_keep_the_server() {
+    let server = start(
+        Limits {
+            drain_timeout: Duration::from_millis(50),
+            ..Limits::default()
+        },
+        self_signed(),
+    )
+    .await;
+    let (_body, receiver) = fed(None);
+    let mut sender = server.http1().await;
+    let answer = tokio::spawn(async move { sender.send_request(post("/mutate", receiver)).await.is_ok() });
+    until_in_flight(&server, 1).await;
+    server.stop().await;
+    assert!(!answer.await.unwrap());
+}
