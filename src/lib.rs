@@ -1,6 +1,37 @@
-//! Transom: an admission webhook and policy controller for Windows pods.
+//! Transom: an admission webhook and policy controller for Windows pods on Kubernetes.
+//!
+//! It denies what Windows cannot run, with words that say what to change, and changes Windows pods so that they land
+//! where they run. One pure function, [`engine::inspect`], judges one object; the webhook and the command line only
+//! bring objects to it and carry away what it says.
+//!
+//! ```text
+//!  HTTPS body                    file / stdin
+//!     │ admission                    │ manifest
+//!     ▼                              ▼
+//!  request, raw object            document, raw object + positions
+//!     └──────────────┬───────────────┘
+//!                    ▼
+//!         model::subject      where the pod template is, a borrowed view of it
+//!                    ▼
+//!         engine::infer       → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
+//!                    ▼
+//!         engine::inspect     → edits (placement, repair), findings (rules), each open or resolved
+//!                    ▼
+//!     ┌──────────────┴──────────────┐
+//!     ▼                             ▼
+//!  admission (answer)            render (report)
+//! ```
+//!
+//! Imports run one way: `model ← rules ← engine ← {admission, manifest, api, check, render} ← webhook ← cli ← main`.
+//! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
+
+pub mod admission;
+pub mod api;
+pub mod check;
+pub mod cli;
 pub mod engine;
 pub mod manifest;
 pub mod model;
+pub mod render;
 pub mod rules;
 pub mod webhook;

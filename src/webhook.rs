@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 
+pub use crate::admission::Phase;
+
 pub use self::args::{LimitArgs, ListenArgs, TlsArgs};
 pub use self::health::{HealthRouter, Readiness};
 pub use self::limits::Limits;
@@ -34,15 +36,6 @@ pub use self::router::{Router, router};
 pub use self::server::{Config, Server, serve};
 pub use self::tls::files::CertificateFiles;
 pub use self::tls::{CertificateError, CertificateSource, Identity, IdentityError, ServingCert};
-
-/// Which of the two endpoints was called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// `POST /mutate`, called by the MutatingWebhookConfiguration.
-    Mutate,
-    /// `POST /validate`, called by the ValidatingWebhookConfiguration.
-    Validate,
-}
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
 pub trait Review: Send + Sync + 'static {

@@ -83,7 +83,8 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
     let mut findings = check(&cx);
     let exempted = exemption::lift(&mut findings, template.map(|t| &t.spec), policy);
     for finding in &mut findings {
-        finding.action = action(finding, subject, policy);
+        finding.wanted = wanted(finding, subject, policy);
+        finding.action = finding.wanted.min(policy.validation);
     }
 
     let mut plan = Planned::default();
@@ -114,12 +115,12 @@ fn check(cx: &Cx<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What a finding does to this object.
+/// What a finding does to this object where `validation` is Deny.
 ///
 /// A denial must reach a person: of an object that a controller made, only what cannot run anyway is refused; the rest
 /// was decided at its owner. Objects without a pod are not admitted by us at all, and a mirror pod runs whatever we say.
-fn action(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
-    let action = policy.action(finding.rule, finding.severity);
+fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
+    let action = policy.rule_action(finding.rule, finding.severity);
     if !subject.kind.has_pod() || subject.is_mirror() {
         return action.min(Action::Audit);
     }

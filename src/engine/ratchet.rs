@@ -14,6 +14,7 @@ pub fn lower_known(new: &mut Inspection, old: &Inspection) {
     for finding in &mut new.findings {
         if known.contains(&finding.identity()) {
             finding.action = finding.action.min(Action::Warn);
+            finding.wanted = finding.wanted.min(Action::Warn);
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct Finding {
     pub resolved_by: Option<Resolver>,
     /// What the finding does: set by the engine from the policy; `Off` until then.
     pub action: Action,
+    /// What it would do if `validation` were Deny.
+    pub wanted: Action,
 }
 
 impl Finding {
@@ -116,6 +118,7 @@ impl Finding {
             edit: None,
             resolved_by: None,
             action: Action::Off,
+            wanted: Action::Off,
         }
     }
 

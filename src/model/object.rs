@@ -206,6 +206,7 @@ pub struct ServicePort<'a> {
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
 pub struct SessionAffinityConfig {
+    #[serde(rename = "clientIP")]
     pub client_ip: Option<ClientIpConfig>,
 }
 

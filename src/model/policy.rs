@@ -211,10 +211,11 @@ impl Policy {
             .into()
     }
 
-    /// What a finding of this rule and severity does: the weaker of `validation` and the rule's own action.
-    pub fn action(&self, rule: &Rule, severity: Severity) -> Action {
-        let own = self.actions.get(rule.id).copied().unwrap_or_else(|| Action::of_severity(severity));
-        own.min(self.validation)
+    /// What a finding of this rule and severity does where `validation` is Deny.
+    ///
+    /// The effective action is the weaker of this and `validation`.
+    pub fn rule_action(&self, rule: &Rule, severity: Severity) -> Action {
+        self.actions.get(rule.id).copied().unwrap_or_else(|| Action::of_severity(severity))
     }
 
     /// Whether the rule does not run at all.

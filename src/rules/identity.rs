@@ -216,8 +216,7 @@ static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
                 .and_then(|context| context.run_as_non_root)
             {
                 Some(true) => {
-                    out.report(context_at(cx, Some(container), &["runAsNonRoot"]))
-                        .removable();
+                    out.report(context_at(cx, Some(container), &["runAsNonRoot"]));
                 }
                 Some(false) => {}
                 None => inherited = true,
@@ -231,7 +230,7 @@ static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
                 .and_then(|context| context.run_as_non_root)
                 == Some(true)
         {
-            out.report(context_at(cx, None, &["runAsNonRoot"])).removable();
+            out.report(context_at(cx, None, &["runAsNonRoot"]));
         }
     }),
     ..Rule::BASE
@@ -401,7 +400,7 @@ static HOST_PROCESS_VERSION: Rule = Rule {
         "# --kubernetes 1.21\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, containers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]}}\n\
          ---\n\
-         {apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.5.13'}}}",
+         {apiVersion: v1, kind: Node, metadata: {name: node-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.5.13'}}}",
     ],
     good: &[
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",

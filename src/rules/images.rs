@@ -351,7 +351,7 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
     name: "image-docker-hub-microsoft",
     severity: Severity::Error,
     class: Class::Run,
-    summary: "Microsoft's Windows images have left Docker Hub",
+    summary: "Windows images of Microsoft are no longer on Docker Hub",
     docs: "Old examples use images such as `microsoft/windowsservercore` and `microsoft/iis`. Microsoft has published \
            Windows images on its own registry, `mcr.microsoft.com`, only; what was on Docker Hub was for Windows Server \
            2016 to 1803 and has had no updates since, and no supported node runs those builds.",

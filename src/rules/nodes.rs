@@ -74,18 +74,18 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
     remedy: "move the node's pods to a pool of a supported Windows Server release, and remove the node",
     see: &[VERSIONS],
     bad: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.35.0}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, kubeletVersion: v1.31.4-gke.1}}}",
-        "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {kernelVersion: 10.0.19042.1}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.35.0}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, kubeletVersion: v1.31.4-gke.1}}}",
+        "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {kernelVersion: 10.0.19042.1}}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2}}}",
         // A kubelet may be older than its cluster.
-        "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.34.1}}}",
+        "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.34.1}}}",
         // No list is known of this release.
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, kubeletVersion: v1.23.0}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure, kubeletVersion: v1.36.2}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, kubeletVersion: v1.23.0}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure, kubeletVersion: v1.36.2}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((node, _)) = windows_node(cx) else { return };
@@ -131,15 +131,15 @@ static NODE_BUILD_LABEL_MISMATCH: Rule = Rule {
         "kubernetes: pkg/kubelet/winstats/version.go",
     ],
     bad: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: 10.0.17763}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: 10.0.20348.2700}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: ''}}, status: {nodeInfo: {kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/windows-build: 10.0.17763}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/windows-build: 10.0.20348.2700}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: ''}}, status: {nodeInfo: {kernelVersion: 10.0.20348.2700}}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: 10.0.20348}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {node.kubernetes.io/windows-build: x}}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/windows-build: 10.0.20348}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/windows-build: x}}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((node, _)) = windows_node(cx) else { return };
@@ -169,15 +169,15 @@ static NODE_MISSING_BUILD_LABEL: Rule = Rule {
     remedy: "add the label with the first three numbers of status.nodeInfo.kernelVersion, such as 10.0.20348",
     see: &[GUIDE, "kubernetes: pkg/kubelet/kubelet_node_status_windows.go"],
     bad: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node-restriction.kubernetes.io/windows-build: 10.0.20348}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, node-restriction.kubernetes.io/windows-build: 10.0.20348}}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: linux}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: linux}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: linux}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((node, _)) = windows_node(cx) else { return };
@@ -211,15 +211,15 @@ static NODE_MISSING_TAINT: Rule = Rule {
         "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
     ],
     bad: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: team, value: windows, effect: NoSchedule}]}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: team, value: windows, effect: NoSchedule}]}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {taints: [{key: os, value: windows, effect: NoExecute}]}, status: {nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: linux}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: os, value: windows, effect: NoExecute}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((_, mut host)) = windows_node(cx) else {
@@ -251,13 +251,13 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
     remedy: "start the kubelet with --system-reserved=memory=2Gi, or set systemReserved in its configuration",
     see: &[RESOURCES],
     bad: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16776692Ki}, allocatable: {memory: 16264692Ki}, nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 8Gi}, allocatable: {memory: 8Gi}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {capacity: {memory: 16776692Ki}, allocatable: {memory: 16264692Ki}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {capacity: {memory: 8Gi}, allocatable: {memory: 8Gi}, nodeInfo: {operatingSystem: windows}}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 14Gi}, nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16Gi}, nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 16Gi}, nodeInfo: {operatingSystem: linux}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 14Gi}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {capacity: {memory: 16Gi}, nodeInfo: {operatingSystem: windows}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 16Gi}, nodeInfo: {operatingSystem: linux}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         const RECOMMENDED: u128 = 2 << 30;

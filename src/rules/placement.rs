@@ -210,7 +210,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                 match &*expression.operator {
                     "Gt" | "Lt" => {
                         out.report(path().field("operator"))
-                            .says(format!("{} compares integers; a build is none", expression.operator));
+                            .says(format!("the operator {} compares integers, and a build is none", expression.operator));
                     }
                     "In" | "NotIn" => {
                         for (v, value) in expression.values.iter().enumerate() {

@@ -204,7 +204,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
     summary: "dnsPolicy ClusterFirstWithHostNet does nothing on Windows",
     docs: "The policy is for pods on the host's network, and only HostProcess pods have that on Windows. For any other \
            Windows pod the kubelet treats it like ClusterFirst, which is the default.",
-    remedy: "remove it, or write ClusterFirst; remove hostNetwork as well, without which the cluster's DNS is used",
+    remedy: "remove it (the default is ClusterFirst), and hostNetwork too where it is set",
     see: &[DNS, INTRO_POD],
     bad: &[
         "dnsPolicy: ClusterFirstWithHostNet",

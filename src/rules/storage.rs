@@ -69,10 +69,11 @@ spec:
         let mode = || Path::of(&["spec", "volumeMode"]);
         match &cx.subject.body {
             Body::Pod(_) => block_claims_of_pod(cx, out),
-            Body::Claim(claim) if is_block(&claim.spec) => {
-                if cx.facts.is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name) {
-                    out.report(mode()).says("a Windows workload uses this claim, and cannot use a volume in Block mode");
-                }
+            Body::Claim(claim)
+                if is_block(&claim.spec)
+                    && cx.facts.is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name) =>
+            {
+                out.report(mode()).says("a Windows workload uses this claim, and cannot use a volume in Block mode");
             }
             Body::Volume(volume) if volume.spec.volume_mode.as_deref() == Some("Block") => {
                 let claim = volume.spec.claim_ref.as_ref();

@@ -56,6 +56,11 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 {apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, nodeName: win-1, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
+        // Pinned to a node, as DaemonSet pods are.
+        r"
+{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [win-1]}]}]}}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}",
         // Two containers that no node runs together.
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: log, image: 'mcr.microsoft.com/windows/nanoserver:1809'}]",
         r"

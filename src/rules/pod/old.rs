@@ -60,7 +60,7 @@ pub(super) static MULTI_CONTAINER_OLD_BUILD: Rule = Rule {
          containers: [{name: app, image: app}, {name: log, image: log}]",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, containers: [{name: app, image: app}, {name: log, image: log}]}}\n\
          ---\n\
-         {apiVersion: v1, kind: Node, metadata: {name: n}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.14393.7606}}}",
+         {apiVersion: v1, kind: Node, metadata: {name: node-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.14393.7606}}}",
     ],
     good: &[
         "containers: [{name: app, image: app}, {name: log, image: log}]",

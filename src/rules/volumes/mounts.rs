@@ -134,7 +134,7 @@ pub(super) static MOUNT_PROPAGATION: Rule = Rule {
                 }
                 Some("Bidirectional") => {
                     out.report(path())
-                        .says("Bidirectional needs a privileged container, and Windows has none")
+                        .says("propagation Bidirectional needs a privileged container, and Windows has none")
                         .removable();
                 }
                 _ => {}

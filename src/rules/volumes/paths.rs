@@ -87,7 +87,7 @@ pub(super) static UNIX_PATH: Rule = Rule {
     ],
     good: &[
         "volumes: [{name: a, hostPath: {path: /var/log/pods}}, {name: b, hostPath: {path: /var/lib/kubelet}}, {name: c, hostPath: {path: /k}}, {name: d, hostPath: {path: /etc/cni/net.d}}, {name: e, hostPath: {path: /opt/cni/bin}}]",
-        "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}, {name: w, mountPath: /dev/termination-log}, {name: x, mountPath: /cache}, {name: y, mountPath: /binaries}]}]",
+        "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}, {name: w, mountPath: /dev/termination-log}, {name: x, mountPath: /cache}, {name: z, mountPath: /binaries}]}]",
         r"volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine'}}, {name: v, hostPath: {path: 'C:\proc'}}]",
         "hostNetwork: true
 securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\\SYSTEM'}}
@@ -105,7 +105,7 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
             {
                 let finding = out.report(volume.at(&["hostPath", "path"]));
                 finding.says(format!("\"{}\" does not exist on a Windows node", shown(path)));
-                if path.ends_with(".sock") {
+                if is_socket(path) {
                     finding.remedy("mount the service's named pipe (\\\\.\\pipe\\...)");
                 }
             }
@@ -145,8 +145,13 @@ fn is_unix(path: &str) -> bool {
         path.strip_prefix(tree)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let socket = path.ends_with(".sock") && (below("/var/run") || below("/run"));
+    let socket = is_socket(path) && (below("/var/run") || below("/run"));
     socket || (path != "/dev/termination-log" && TREES.into_iter().any(below))
+}
+
+fn is_socket(path: &str) -> bool {
+    path.rsplit_once('.')
+        .is_some_and(|(_, extension)| extension == "sock")
 }
 
 pub(super) static PATH_CONTROL_CHARACTER: Rule = Rule {

@@ -167,18 +167,18 @@ pub(super) static NFS_VOLUME: Rule = Rule {
     ],
     bad: &[
         "volumes: [{name: share, nfs: {server: nfs.example.com, path: /share}}]",
-        r#"{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}, {matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}}"#,
-        r#"{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, claimRef: {namespace: default, name: share}}}
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}, {matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}}",
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, claimRef: {namespace: default, name: share}}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}"#,
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
     good: &[
         "volumes: [{name: share, csi: {driver: smb.csi.k8s.io}}]",
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}}}",
-        r#"{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux, windows]}]}]}}}}"#,
-        r#"{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, claimRef: {namespace: other, name: share}}}
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux, windows]}]}]}}}}",
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, claimRef: {namespace: other, name: share}}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}"#,
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
     check: Check::Object(PODS_AND_VOLUMES, |cx, out| {
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
@@ -214,7 +214,7 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
         "volumes: [{name: disk, cephfs: {monitors: ['10.0.0.1:6789']}}]",
         "volumes: [{name: disk, glusterfs: {endpoints: gluster, path: kube_vol}}]",
         "volumes: [{name: disk, cinder: {volumeID: x}}, {name: other, flocker: {datasetName: x}}]",
-        "volumes: [{name: disk, quobyte: {registry: x, volume: y}}, {name: other, scaleIO: {gateway: x, system: y}}]",
+        "volumes: [{name: disk, quobyte: {registry: x, volume: z}}, {name: other, scaleIO: {gateway: x, system: z}}]",
         "volumes: [{name: disk, storageos: {volumeName: x}}, {name: other, portworxVolume: {volumeID: x}}]",
         "volumes: [{name: disk, photonPersistentDisk: {pdID: x}}, {name: code, gitRepo: {repository: 'https://example.com/x.git'}}]",
         "volumes: [{name: disk, flexVolume: {driver: microsoft.com/smb.cmd}}]",
@@ -225,8 +225,11 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             for field in unsupported(&volume) {
-                out.report(volume.at(&[field]))
-                    .says(format!("Windows cannot mount {field} volumes"));
+                let finding = out.report(volume.at(&[field]));
+                finding.says(format!("Windows cannot mount {field} volumes"));
+                if field == "gitRepo" {
+                    finding.remedy("clone the repository in an init container, into an emptyDir");
+                }
             }
             if volume.flex_volume.0 {
                 let finding = out
@@ -344,13 +347,16 @@ pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
                 continue;
             }
             let finding = out.report(volume.at(&["hostPath", "type"])).removable();
-            finding.says(format!(
-                "the named pipe \"{}\" does not pass the check for type {}",
-                shown(path),
-                shown(kind)
-            ));
+            let (pipe, kind) = (shown(path), shown(kind));
             if kind == "File" {
                 finding.severity(Severity::Warning);
+                finding.says(format!(
+                    "the named pipe \"{pipe}\" may not pass the check for type File"
+                ));
+            } else {
+                finding.says(format!(
+                    "the named pipe \"{pipe}\" does not pass the check for type {kind}"
+                ));
             }
         }
     }),

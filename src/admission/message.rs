@@ -1,0 +1,122 @@
+//! Words: a finding as one line, a denial as a list, warnings within what the API server passes on.
+
+use crate::engine::Inspection;
+use crate::model::finding::{Class, Finding};
+use crate::model::policy::Action;
+use crate::model::subject::Subject;
+
+use super::response::{Cause, Denial};
+
+/// The longest warning, in characters. The API server cuts at 256 when there are many.
+const WARNING: usize = 250;
+/// All warnings together, in characters. Beyond 4,096 the API server cuts.
+const WARNINGS: usize = 4000;
+/// The longest denial message, in bytes. A person reads no more, and a header or an event holds no more.
+const MESSAGE: usize = 64 * 1024;
+/// The most causes of a denial.
+const CAUSES: usize = 200;
+
+/// A finding as one line: where, what, what to do, and what it is called.
+pub fn line(finding: &Finding) -> String {
+    format!(
+        "{}: {}; {} [{} {}]",
+        finding.path.named(),
+        finding.message,
+        finding.remedy,
+        finding.rule.id,
+        finding.rule.name
+    )
+}
+
+/// The refusal of an object, with every open finding that is more than advice.
+pub fn denial(subject: &Subject<'_>, inspection: &Inspection, is_update: bool) -> Denial {
+    let shown = || inspection.open().filter(|finding| finding.action >= Action::Warn);
+    let count = shown().count();
+    let problems = if count == 1 { "1 problem" } else { &format!("{count} problems") };
+    let mut message = format!("{problems} with this {} for Windows:", subject.kind);
+    let mut said = 0;
+    for finding in shown() {
+        let line = line(finding);
+        if message.len() + line.len() > MESSAGE {
+            break;
+        }
+        let mild = if finding.action == Action::Deny { "" } else { "(warning) " };
+        message.push('\n');
+        message.push_str(mild);
+        message.push_str(&line);
+        said += 1;
+    }
+    if said < count {
+        message.push_str(&format!("\nand {} more; transom check shows them all", count - said));
+    }
+    if is_update && subject.kind.is_immutable() {
+        message.push_str(&format!(
+            "\na stored {} cannot be changed in these fields: delete it and create it again",
+            subject.kind
+        ));
+    }
+    Denial { code: 403, reason: "Forbidden", message, causes: shown().take(CAUSES).map(cause).collect() }
+}
+
+fn cause(finding: &Finding) -> Cause {
+    let forbidden = matches!(finding.class, Class::Api | Class::Ignored | Class::Admit);
+    Cause {
+        reason: if forbidden { "FieldValueForbidden" } else { "FieldValueInvalid" },
+        message: format!(
+            "{}; {} [{} {}]",
+            finding.message, finding.remedy, finding.rule.id, finding.rule.name
+        ),
+        field: finding.path.to_string(),
+    }
+}
+
+/// The warnings of an object that passes: errors first, within the API server's limits, and how many did not fit.
+pub fn warnings(inspection: &Inspection) -> Vec<String> {
+    let lines = inspection.open().filter(|finding| finding.action == Action::Warn).map(line);
+    fit(lines.map(|line| format!("transom: {line}")))
+}
+
+/// What repair took out, as a warning.
+pub fn repaired(inspection: &Inspection) -> Option<String> {
+    if inspection.repaired.is_empty() {
+        return None;
+    }
+    let paths: Vec<String> = inspection.repaired.iter().map(|path| path.named()).collect();
+    let text = format!("transom: took out of this Windows pod what Windows ignores: {}", paths.join(", "));
+    let mut fitted = fit(std::iter::once(text));
+    fitted.pop()
+}
+
+fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
+    let (mut fitted, mut used, mut more) = (Vec::new(), 0, 0_usize);
+    for line in lines {
+        let mut line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if line.chars().count() > WARNING {
+            line = line.chars().take(WARNING - 1).chain(['…']).collect();
+        }
+        let length = line.chars().count();
+        if used + length > WARNINGS {
+            more += 1;
+            continue;
+        }
+        used += length;
+        fitted.push(line);
+    }
+    if more > 0 {
+        fitted.push(format!("transom: and {more} more"));
+    }
+    fitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_stay_within_what_the_api_server_passes_on() {
+        let fitted = fit((0..100).map(|i| format!("{i}\t{}", "x".repeat(300))));
+        assert!(fitted.iter().all(|line| line.chars().count() <= WARNING && !line.contains('\t')));
+        assert!(fitted.iter().map(|line| line.chars().count()).sum::<usize>() <= WARNINGS + 30);
+        assert_eq!(fitted.last().map(String::as_str), Some("transom: and 84 more"));
+    }
+}

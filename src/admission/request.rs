@@ -1,0 +1,166 @@
+//! Decoding: the parts of an AdmissionRequest that matter, borrowed; the object itself stays raw until its kind is known.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::scalar::{Flag, List, Str};
+
+/// `admission.k8s.io/v1.AdmissionRequest`.
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct Request<'a> {
+    #[serde(borrow)]
+    pub uid: Str<'a>,
+    #[serde(default)]
+    pub kind: GroupVersionKind<'a>,
+    #[serde(default)]
+    pub sub_resource: Str<'a>,
+    #[serde(default)]
+    pub name: Str<'a>,
+    #[serde(default)]
+    pub namespace: Str<'a>,
+    #[serde(default)]
+    pub operation: Str<'a>,
+    #[serde(default)]
+    pub user_info: UserInfo<'a>,
+    #[serde(default)]
+    pub object: Option<&'a RawValue>,
+    #[serde(default)]
+    pub old_object: Option<&'a RawValue>,
+    #[serde(default)]
+    pub dry_run: Flag,
+}
+
+/// `metav1.GroupVersionKind`.
+#[derive(Deserialize, Debug, Default)]
+#[serde(default)]
+pub struct GroupVersionKind<'a> {
+    #[serde(borrow)]
+    pub group: Str<'a>,
+    pub kind: Str<'a>,
+}
+
+/// `authentication.k8s.io/v1.UserInfo`.
+#[derive(Deserialize, Debug, Default)]
+#[serde(default)]
+pub struct UserInfo<'a> {
+    #[serde(borrow)]
+    pub username: Str<'a>,
+    pub groups: List<Str<'a>>,
+}
+
+/// A body that is no AdmissionReview.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("cannot read the AdmissionReview: {0}")]
+pub struct MalformedReview(Cow<'static, str>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    #[serde(default, borrow)]
+    api_version: Str<'a>,
+    #[serde(default)]
+    kind: Str<'a>,
+    request: Option<Request<'a>>,
+}
+
+/// Reads the request of an AdmissionReview.
+pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
+    if body.is_empty() {
+        return Err(MalformedReview("the body is empty".into()));
+    }
+    let review: Review<'_> =
+        serde_json::from_slice(body).map_err(|error| MalformedReview(error.to_string().into()))?;
+    if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
+        let what: String = format!("{} {}", review.api_version, review.kind).chars().take(80).collect();
+        return Err(MalformedReview(
+            format!("expected admission.k8s.io/v1 AdmissionReview, got \"{}\"", what.trim()).into(),
+        ));
+    }
+    let request = review.request.ok_or(MalformedReview("it has no request".into()))?;
+    if request.uid.is_empty() {
+        return Err(MalformedReview("its request has no uid".into()));
+    }
+    Ok(request)
+}
+
+/// The parts of an object by which an update that changes no spec is told from one that does.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Parts<'a> {
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+    metadata: Lifetime,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Lifetime {
+    deletion_timestamp: crate::model::scalar::Present,
+}
+
+/// Whether an update can introduce nothing: the object is on its way out, or its spec stays as it was.
+///
+/// Specs are compared as bytes: both come from one encoder in one request. `replicas` alone may differ (scaling).
+pub fn changes_nothing(object: &RawValue, old: Option<&RawValue>) -> bool {
+    let Ok(new) = serde_json::from_str::<Parts<'_>>(object.get()) else { return false };
+    if new.metadata.deletion_timestamp.0 {
+        return true;
+    }
+    let Some(Ok(old)) = old.map(|old| serde_json::from_str::<Parts<'_>>(old.get())) else { return false };
+    if new.template.map(RawValue::get) != old.template.map(RawValue::get) {
+        return false;
+    }
+    match (new.spec, old.spec) {
+        (Some(new), Some(old)) => new.get() == old.get() || only_replicas_differ(new, old),
+        (new, old) => new.is_none() && old.is_none(),
+    }
+}
+
+fn only_replicas_differ(new: &RawValue, old: &RawValue) -> bool {
+    type Fields<'a> = std::collections::BTreeMap<Str<'a>, &'a RawValue>;
+    let read = |raw: &'_ RawValue| -> Option<std::collections::BTreeMap<String, String>> {
+        let fields: Fields<'_> = serde_json::from_str(raw.get()).ok()?;
+        let rest = fields.into_iter().filter(|(key, _)| &**key != "replicas");
+        Some(rest.map(|(key, value)| (key.to_string(), value.get().to_owned())).collect())
+    };
+    let (new, old) = (read(new), read(old));
+    new.is_some() && new == old
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused_with_a_reason() {
+        for (body, reason) in [
+            ("", "the body is empty"),
+            ("{", "EOF while parsing an object at line 1 column 1"),
+            ("{}", "expected admission.k8s.io/v1 AdmissionReview, got \"\""),
+            (r#"{"kind":"Pod","apiVersion":"v1"}"#, "expected admission.k8s.io/v1 AdmissionReview, got \"v1 Pod\""),
+            (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "it has no request"),
+            (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""}}"#, "its request has no uid"),
+        ] {
+            assert_eq!(decode(body.as_bytes()).unwrap_err().to_string(), format!("cannot read the AdmissionReview: {reason}"));
+        }
+    }
+
+    #[test]
+    fn metadata_scale_and_deletion_change_nothing() {
+        let old = raw(r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostPID": true}}}}"#);
+        let same = |json: &str| changes_nothing(&raw(json), Some(&old));
+        assert!(same(r#"{"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1, "template": {"spec": {"hostPID": true}}}}"#));
+        assert!(same(r#"{"metadata": {}, "spec": {"replicas": 5, "template": {"spec": {"hostPID": true}}}}"#));
+        assert!(same(r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}"#));
+        assert!(!same(r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostIPC": true}}}}"#));
+    }
+}

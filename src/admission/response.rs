@@ -1,0 +1,121 @@
+//! Encoding: the AdmissionResponse that a judgement becomes.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Serialize;
+
+use super::Text;
+use crate::model::edit::{Edit, to_json_patch};
+
+/// What is answered.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// The refusal; none: allowed.
+    pub denial: Option<Denial>,
+    /// The edits; empty: no patch.
+    pub edits: Vec<Edit>,
+    /// Warnings for the user, one line each.
+    pub warnings: Vec<String>,
+    /// Audit annotations; the API server puts the webhook's name before each key.
+    pub annotations: Vec<(&'static str, String)>,
+}
+
+/// A refusal.
+#[derive(Debug)]
+pub struct Denial {
+    /// The HTTP status code: 403, or 400 for an object that cannot be read.
+    pub code: u16,
+    /// `Forbidden` or `BadRequest`.
+    pub reason: &'static str,
+    /// What the user sees.
+    pub message: String,
+    /// The findings, for machines.
+    pub causes: Vec<Cause>,
+}
+
+/// `metav1.StatusCause`.
+#[derive(Serialize, Debug)]
+pub struct Cause {
+    /// `FieldValueForbidden` or `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// The field, as the API server writes it.
+    pub field: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'r> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'r>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'r> {
+    uid: &'r str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'r>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'r [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "as_map")]
+    audit_annotations: &'r [(&'static str, String)],
+}
+
+#[derive(Serialize)]
+struct Status<'r> {
+    status: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details<'r>>,
+}
+
+#[derive(Serialize)]
+struct Details<'r> {
+    causes: &'r [Cause],
+}
+
+fn as_map<S: serde::Serializer>(pairs: &&[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+}
+
+/// The AdmissionReview that carries the answer.
+pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
+    let patch = (!verdict.edits.is_empty() && verdict.denial.is_none())
+        .then(|| BASE64_STANDARD.encode(to_json_patch(&verdict.edits).to_string()));
+    let review = Review {
+        api_version: "admission.k8s.io/v1",
+        kind: "AdmissionReview",
+        response: Response {
+            uid,
+            allowed: verdict.denial.is_none(),
+            status: verdict.denial.as_ref().map(|denial| Status {
+                status: "Failure",
+                code: denial.code,
+                reason: denial.reason,
+                message: &denial.message,
+                details: (!denial.causes.is_empty()).then_some(Details { causes: &denial.causes }),
+            }),
+            patch_type: patch.is_some().then_some("JSONPatch"),
+            patch,
+            warnings: &verdict.warnings,
+            audit_annotations: &verdict.annotations,
+        },
+    };
+    // Cannot fail: there is nothing in it but strings, numbers and maps with string keys.
+    serde_json::to_vec(&review).unwrap_or_default()
+}
+
+/// A refusal of what cannot be read at all.
+pub fn unreadable(message: Text) -> Denial {
+    Denial { code: 400, reason: "BadRequest", message: message.into_owned(), causes: Vec::new() }
+}

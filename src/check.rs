@@ -1,0 +1,298 @@
+//! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No files, no output.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::engine::effective::{Asker, PolicySet};
+use crate::engine::{Inspection, infer, inspect};
+use crate::manifest::{self, Document, Position, Step};
+use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
+use crate::model::object::MetaOnly;
+use crate::model::os::Verdict;
+use crate::model::path::{Path, Segment};
+use crate::model::scalar::Str;
+use crate::model::subject::{Stage, Subject, SubjectError};
+use crate::model::workload::Kind;
+
+/// One text to check, and what to call it.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The file's name, or `-` for standard input.
+    pub source: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A part of the input that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    /// The input's name.
+    pub source: String,
+    /// The line, from 1; 0 where the whole file could not be read.
+    pub line: usize,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// One object that rules looked at.
+#[derive(Debug)]
+pub struct Checked<'d> {
+    /// The input that it stood in.
+    pub source: &'d str,
+    /// The input's text, where it was kept.
+    pub text: Option<&'d Text>,
+    /// Its JSON and positions.
+    pub document: &'d Document,
+    /// Its `apiVersion` as written.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty where it says none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What was found.
+    pub inspection: Inspection,
+}
+
+impl Checked<'_> {
+    /// Where a field stands, or the nearest of its parents.
+    pub fn locate(&self, path: &Path) -> Position {
+        let steps: Vec<Step<'_>> = (path.segments().iter())
+            .map(|segment| match segment {
+                Segment::Field(name) => Step::Key(name),
+                Segment::Key(key) => Step::Key(key),
+                Segment::Item(index, _) => Step::Index(*index),
+            })
+            .collect();
+        self.document.locate(&steps)
+    }
+}
+
+/// Texts that were parsed into documents.
+pub struct Manifests {
+    documents: Vec<(usize, Document)>,
+    sources: Vec<(String, Option<Text>)>,
+    errors: Vec<Unreadable>,
+    keep_text: bool,
+}
+
+/// A text that lines can be shown of.
+#[derive(Debug)]
+pub struct Text {
+    bytes: Vec<u8>,
+    lines: Vec<usize>,
+}
+
+impl Text {
+    fn new(bytes: Vec<u8>) -> Self {
+        let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        Text { lines: std::iter::once(0).chain(starts).collect(), bytes }
+    }
+
+    /// A line, from 1, without its end.
+    pub fn line(&self, number: usize) -> Option<Cow<'_, str>> {
+        let start = *self.lines.get(number.checked_sub(1)?)?;
+        let end = self.lines.get(number).map_or(self.bytes.len(), |next| next - 1);
+        let line = String::from_utf8_lossy(self.bytes.get(start..end)?);
+        Some(match line {
+            Cow::Borrowed(line) => Cow::Borrowed(line.trim_end_matches('\r')),
+            Cow::Owned(line) => Cow::Owned(line),
+        })
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Header<'a> {
+    #[serde(borrow)]
+    api_version: Option<Str<'a>>,
+    kind: Option<Str<'a>>,
+}
+
+/// What a document is.
+enum Role<'a> {
+    Subject(Kind, Cow<'a, str>),
+    Namespace,
+    Other,
+}
+
+impl Manifests {
+    /// Nothing yet; `keep_text` keeps the texts, so that lines of them can be shown.
+    pub fn new(keep_text: bool) -> Self {
+        Manifests { documents: Vec::new(), sources: Vec::new(), errors: Vec::new(), keep_text }
+    }
+
+    /// Parses texts; what cannot be read becomes an error, and the rest goes on.
+    pub fn parse(inputs: Vec<Input>) -> Self {
+        let mut all = Manifests::new(false);
+        for input in inputs {
+            all.add(input);
+        }
+        all
+    }
+
+    /// Parses one more text.
+    pub fn add(&mut self, input: Input) {
+        let text = self.keep_text.then(|| Text::new(input.bytes.clone()));
+        let parsed = manifest::parse(input.bytes);
+        let index = self.sources.len();
+        self.documents.extend(parsed.documents.into_iter().map(|document| (index, document)));
+        self.errors.extend(parsed.errors.into_iter().map(|error| Unreadable {
+            source: input.source.clone(),
+            line: error.line,
+            message: error.message,
+        }));
+        self.sources.push((input.source, text));
+    }
+
+    /// Notes a text that could not even be opened.
+    pub fn add_error(&mut self, error: Unreadable) {
+        self.errors.push(error);
+    }
+
+    /// What could not be parsed so far.
+    pub fn errors(&self) -> &[Unreadable] {
+        &self.errors
+    }
+
+    /// How many documents there are.
+    pub fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Whether there is nothing to check.
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    /// Learns from every object what it tells of the cluster: namespaces, nodes, RuntimeClasses, claims, endpoints and
+    /// Windows workloads.
+    pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
+        let mut asks_for_workloads = false;
+        for (_, document) in &self.documents {
+            match role(document) {
+                Ok(Role::Namespace) => {
+                    if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
+                        let name = namespace.metadata.name.to_string();
+                        facts.namespaces.insert(name, NamespaceFacts::of(&namespace.metadata));
+                    }
+                }
+                Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
+                    asks_for_workloads = true;
+                    if let Ok(subject) = Subject::parse(kind, document.json(), Stage::Written) {
+                        facts.learn(&subject);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if asks_for_workloads {
+            self.learn_workloads(facts, policies);
+        }
+    }
+
+    fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
+        for (_, document) in &self.documents {
+            let Ok(Role::Subject(kind, _)) = role(document) else { continue };
+            if !kind.has_pod() {
+                continue;
+            }
+            let Ok(subject) = Subject::parse(kind, document.json(), Stage::Written) else { continue };
+            let policy = policies.effective(&nobody(&subject, facts));
+            if infer(&subject, facts, &policy).verdict == Verdict::Windows {
+                facts.workloads.extend(WindowsWorkload::of(&subject));
+            }
+        }
+    }
+
+    /// Inspects every object that rules look at, in the order of the input. `each` gets the objects one by one.
+    pub fn check<'d>(
+        &'d self,
+        facts: &Facts,
+        policies: &PolicySet,
+        stage: Stage,
+        mut each: impl FnMut(Checked<'d>),
+    ) -> Vec<Unreadable> {
+        let mut errors = self.errors.clone();
+        for (source, document) in &self.documents {
+            // Cannot be out of range: every index was the length of `sources` before its source was pushed.
+            let (source, text) = &self.sources[*source];
+            match check_one((source, text.as_ref()), document, facts, policies, stage) {
+                Ok(Some(checked)) => each(checked),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        errors.sort_by(|a, b| (&a.source, a.line).cmp(&(&b.source, b.line)));
+        errors
+    }
+}
+
+fn check_one<'d>(
+    (source, text): (&'d str, Option<&'d Text>),
+    document: &'d Document,
+    facts: &Facts,
+    policies: &PolicySet,
+    stage: Stage,
+) -> Result<Option<Checked<'d>>, Unreadable> {
+    let unreadable = |line: usize, message: String| Unreadable { source: source.to_owned(), line, message };
+    let start = document.start().line;
+    let (kind, api_version) = match role(document).map_err(|message| unreadable(start, message))? {
+        Role::Subject(kind, api_version) => (kind, api_version.into_owned()),
+        Role::Namespace | Role::Other => return Ok(None),
+    };
+    let subject = Subject::parse(kind, document.json(), stage).map_err(|error| {
+        let line = document.locate(&steps_of(&error)).line;
+        unreadable(line, format!("this {kind} cannot be read: {error}"))
+    })?;
+    let policy = policies.effective(&nobody(&subject, facts));
+    Ok(Some(Checked {
+        source,
+        text,
+        document,
+        api_version,
+        kind,
+        namespace: subject.namespace.to_string(),
+        name: subject.meta.display_name().to_owned(),
+        inspection: inspect(&subject, facts, &policy),
+    }))
+}
+
+fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
+    let parts = error.path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+    parts.map(|part| part.parse().map_or(Step::Key(part), Step::Index)).collect()
+}
+
+/// Nobody in particular asks, about an object in its own namespace.
+fn nobody<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
+    let namespace = if subject.namespace.is_empty() { "default" } else { &*subject.namespace };
+    let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
+    Asker { namespace, labels, user: "", groups: &[], today: facts.today }
+}
+
+fn role(document: &Document) -> Result<Role<'_>, String> {
+    const NOT_KUBERNETES: &str = "this is not a Kubernetes object";
+    if !document.json().starts_with('{') {
+        return Err(format!("{NOT_KUBERNETES}: it is no mapping"));
+    }
+    let header: Header<'_> = serde_json::from_str(document.json())
+        .map_err(|_| format!("{NOT_KUBERNETES}: its apiVersion or kind is no text"))?;
+    let of_item = document.list_kind().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
+    let kind = header.kind.as_deref().or(of_item);
+    let api_version = match header.api_version {
+        Some(version) => Some(version.0),
+        None => of_item.and_then(|_| document.list_api_version()).map(Cow::Borrowed),
+    };
+    let (Some(kind), Some(api_version)) = (kind, api_version) else {
+        let missing = if kind.is_none() { "kind" } else { "apiVersion" };
+        return Err(format!("{NOT_KUBERNETES}: it has no {missing}"));
+    };
+    Ok(match Kind::of_api_version(&api_version, kind) {
+        Some(kind) => Role::Subject(kind, api_version),
+        None if kind == "Namespace" && api_version == "v1" => Role::Namespace,
+        None => Role::Other,
+    })
+}

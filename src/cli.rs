@@ -1,0 +1,42 @@
+//! The command line: arguments in, exit status out. Each subcommand has its file.
+
+mod check;
+mod generate;
+mod logs;
+mod rules;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Admission webhook and policy controller for Windows pods on Kubernetes.
+#[derive(Parser, Debug)]
+#[command(name = "transom", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(Box<serve::ServeArgs>),
+    Check(check::CheckArgs),
+    Rules(rules::RulesArgs),
+    Explain(rules::ExplainArgs),
+    Generate(generate::GenerateArgs),
+}
+
+/// Runs what the arguments ask for.
+///
+/// # Errors
+/// Whatever kept it from being done, in words for a person; the exit status is then 2.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Serve(args) => serve::run(*args),
+        Command::Check(args) => check::run(&args),
+        Command::Rules(args) => rules::list(&args),
+        Command::Explain(args) => rules::explain(&args),
+        Command::Generate(args) => generate::run(&args),
+    }
+}

@@ -1,0 +1,246 @@
+//! `transom check`: reads files, folders and standard input, and says what admission would say.
+
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::civil::Date;
+
+use crate::api::read_policies;
+use crate::check::{Checked, Input, Manifests, Unreadable};
+use crate::engine::effective::PolicySet;
+use crate::model::facts::{Facts, Runtime, major_minor};
+use crate::model::policy::Policy;
+use crate::model::subject::Stage;
+use crate::render::{Json, Summary, TextReport};
+
+/// Check manifests as admission would: files, folders, standard input
+///
+/// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
+/// RuntimeClasses, Namespaces and PersistentVolumeClaims among the inputs are what is known of the cluster. Without a
+/// policy, the built-in one counts: errors deny, placement is applied, repair is off.
+///
+/// Exit status: 0 nothing would be denied; 1 something would; 2 bad usage, or input that could not be read (the rest
+/// is still checked).
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct CheckArgs {
+    /// Files and folders (their .yaml, .yml and .json files); - is standard input
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// How to print what was found
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// The Kubernetes release of the cluster
+    #[arg(long, value_name = "RELEASE", default_value = "1.36", value_parser = release)]
+    kubernetes: u32,
+    /// The container runtime of the Windows nodes
+    #[arg(long, value_enum, default_value = "containerd")]
+    runtime: RuntimeArg,
+    /// A feature gate that is on in the cluster; may be repeated
+    #[arg(long = "feature-gate", value_name = "NAME")]
+    feature_gates: Vec<String>,
+    /// A file of WindowsPodPolicy objects
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// The day to check for, as in 2026-12-31 [default: today in UTC]
+    #[arg(long, value_name = "DATE")]
+    today: Option<Date>,
+    /// Show advice too, in text; JSON always has it
+    #[arg(long)]
+    advice: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum RuntimeArg {
+    Containerd,
+    Docker,
+}
+
+/// Reads `1.36` or `v1.36.2` as 36.
+pub fn release(text: &str) -> Result<u32, String> {
+    match major_minor(text) {
+        Some((1, minor)) => Ok(minor),
+        _ => Err("write the release as in 1.36".to_owned()),
+    }
+}
+
+/// Today in UTC.
+pub fn today() -> Date {
+    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
+}
+
+pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let policies = policies(args.policy.as_deref(), Policy::standalone())?;
+    let mut facts = Facts::new(args.kubernetes, args.today.unwrap_or_else(today));
+    facts.runtime = match args.runtime {
+        RuntimeArg::Containerd => Runtime::Containerd,
+        RuntimeArg::Docker => Runtime::Docker,
+    };
+    facts.feature_gates.extend(args.feature_gates.iter().cloned());
+
+    let mut manifests = Manifests::new(args.format == Format::Text);
+    for path in &args.paths {
+        read(path, &mut manifests);
+    }
+    manifests.learn(&mut facts, &policies);
+
+    let mut out = BufWriter::new(anstream::stdout().lock());
+    let reported = report(args, &manifests, &facts, &policies, &mut out).and_then(|result| {
+        out.flush()?;
+        Ok(result)
+    });
+    let (summary, errors) = match reported {
+        // Whoever reads our output has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        reported => reported.context("cannot write the report")?,
+    };
+    Ok(match (errors, summary.denied) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(1),
+        _ => ExitCode::from(2),
+    })
+}
+
+fn report(
+    args: &CheckArgs,
+    manifests: &Manifests,
+    facts: &Facts,
+    policies: &PolicySet,
+    out: &mut dyn Write,
+) -> io::Result<(Summary, usize)> {
+    let progress = progress(manifests.len(), args.format);
+    let (summary, errors) = match args.format {
+        Format::Json => {
+            let mut json = Json::default();
+            let errors = manifests.check(facts, policies, Stage::Written, |checked| {
+                progress.inc(1);
+                json.add(&checked);
+            });
+            progress.finish_and_clear();
+            (json.finish(&errors, out)?, errors)
+        }
+        Format::Text => {
+            let mut text = TextReport::new(out, args.advice);
+            let mut written = Ok(());
+            let errors = manifests.check(facts, policies, Stage::Written, |checked: Checked<'_>| {
+                progress.inc(1);
+                if written.is_ok() {
+                    written = progress.suspend(|| text.add(&checked));
+                }
+            });
+            progress.finish_and_clear();
+            written?;
+            (text.finish(&errors)?, errors)
+        }
+    };
+    Ok((summary, errors.len()))
+}
+
+/// A bar on standard error, for runs that are long enough to wonder about, on a terminal only.
+fn progress(objects: usize, format: Format) -> ProgressBar {
+    const LONG: usize = 2000;
+    let shown_elsewhere = format == Format::Json || !io::stdout().is_terminal();
+    if objects < LONG || !io::stderr().is_terminal() || !shown_elsewhere {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(objects as u64);
+    if let Ok(style) = ProgressStyle::with_template("checking {bar:40} {pos}/{len} objects, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The policies of a file, or what counts without one.
+///
+/// # Errors
+/// Everything that is wrong with the file, one line each.
+pub fn policies(file: Option<&Path>, fallback: Policy) -> anyhow::Result<PolicySet> {
+    let Some(file) = file else { return Ok(PolicySet::new(Vec::new(), fallback)) };
+    let name = file.display();
+    let bytes = fs::read(file).with_context(|| format!("cannot read the policy file {name} (--policy)"))?;
+    match read_policies(bytes) {
+        Ok(stored) => Ok(PolicySet::new(stored, fallback)),
+        Err(errors) => {
+            let lines: Vec<String> = errors.iter().map(|error| format!("{name}:{error}")).collect();
+            bail!("the policy file cannot be used:\n{}", lines.join("\n"))
+        }
+    }
+}
+
+/// Reads a file, every manifest below a folder, or standard input.
+pub fn read(path: &Path, manifests: &mut Manifests) {
+    let failed = |path: &Path, error: &io::Error| Unreadable {
+        source: path.display().to_string(),
+        line: 0,
+        message: error.to_string(),
+    };
+    if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        match io::stdin().lock().read_to_end(&mut bytes) {
+            Ok(_) => manifests.add(Input { source: "-".to_owned(), bytes }),
+            Err(error) => manifests.add_error(failed(path, &error)),
+        }
+        return;
+    }
+    if path.is_dir() {
+        read_folder(path, manifests, 0);
+        return;
+    }
+    match fs::read(path) {
+        Ok(bytes) => manifests.add(Input { source: path.display().to_string(), bytes }),
+        Err(error) => manifests.add_error(failed(path, &error)),
+    }
+}
+
+fn read_folder(folder: &Path, manifests: &mut Manifests, depth: usize) {
+    /// A link that leads back up would otherwise never end.
+    const DEEPEST: usize = 64;
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let mut entries = match entries {
+        Ok(entries) if depth < DEEPEST => entries,
+        Ok(_) => return,
+        Err(error) => {
+            let (source, message) = (folder.display().to_string(), error.to_string());
+            return manifests.add_error(Unreadable { source, line: 0, message });
+        }
+    };
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let is_manifest = path.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
+        if hidden {
+            continue;
+        }
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            read_folder(&path, manifests, depth + 1);
+        } else if is_manifest && path.is_file() {
+            read(&path, manifests);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn releases_are_read_as_people_write_them() {
+        assert_eq!(release("1.36"), Ok(36));
+        assert_eq!(release("v1.30.2"), Ok(30));
+        for bad in ["36", "2.1", "", "latest"] {
+            assert!(release(bad).is_err(), "{bad}");
+        }
+    }
+}

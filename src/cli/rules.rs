@@ -1,0 +1,52 @@
+//! `transom rules` and `transom explain`: the catalogue on the command line.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+
+use crate::render;
+use crate::rules::{find, nearest};
+
+/// List every rule of the catalogue
+#[derive(Args, Debug)]
+pub struct RulesArgs {
+    /// How to print them
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+/// Explain one rule: what it looks for, why, what to do, with examples
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// The rule's id or name, such as TSM204 or run-as-user
+    #[arg(value_name = "ID|NAME")]
+    rule: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
+    let mut out = anstream::stdout().lock();
+    match args.format {
+        Format::Text => write!(out, "{}", render::rules_text())?,
+        Format::Json => writeln!(out, "{:#}", render::rules_json())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let Some(rule) = find(&args.rule) else {
+        match nearest(&args.rule) {
+            Some(nearest) => bail!("there is no rule \"{}\"; did you mean {nearest}?", args.rule),
+            None => bail!("there is no rule \"{}\"; transom rules lists them", args.rule),
+        }
+    };
+    write!(anstream::stdout().lock(), "{}", render::explain(rule))?;
+    Ok(ExitCode::SUCCESS)
+}

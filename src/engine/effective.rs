@@ -1,0 +1,294 @@
+//! The effective policy: which stored policy counts for a namespace, what its labels may change, which exemptions are in force.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use super::exemption::matches;
+use crate::model::policy::{Action, Exemption, Policy, Switch};
+
+/// What namespace labels may change of a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub enum NamespaceOverrides {
+    /// Nothing.
+    None,
+    /// They may only make it stricter.
+    #[default]
+    Stricter,
+    /// Anything.
+    Any,
+}
+
+/// A label selector (`metav1.LabelSelector`); empty, it selects everything.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Labels that must be there with these values.
+    pub match_labels: BTreeMap<String, String>,
+    /// Expressions that must hold, all of them.
+    pub match_expressions: Vec<LabelExpression>,
+}
+
+/// One expression of a [`LabelSelector`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabelExpression {
+    /// The label.
+    pub key: String,
+    /// How it is compared.
+    pub operator: LabelOperator,
+    /// With what, for `In` and `NotIn`.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// How a label is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum LabelOperator {
+    /// The label has one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+}
+
+impl LabelSelector {
+    /// Whether it selects something with these labels.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let has = |expression: &LabelExpression| {
+            labels.get(&expression.key).is_some_and(|value| expression.values.contains(value))
+        };
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|expression| match expression.operator {
+                LabelOperator::In => has(expression),
+                LabelOperator::NotIn => !has(expression),
+                LabelOperator::Exists => labels.contains_key(&expression.key),
+                LabelOperator::DoesNotExist => !labels.contains_key(&expression.key),
+            })
+    }
+}
+
+/// An exemption as it is written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatedExemption {
+    /// What it lifts.
+    pub exemption: Exemption,
+    /// Users that it is for; empty: everybody.
+    pub users: Vec<String>,
+    /// Groups that it is for; empty: every group.
+    pub groups: Vec<String>,
+    /// Namespaces that it is for (`*` stands for anything); empty: every namespace.
+    pub namespaces: Vec<String>,
+    /// The last day on which it counts, in UTC.
+    pub expires: Date,
+}
+
+/// A policy as it is stored: what it does, for which namespaces, and who is exempt until when.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoredPolicy {
+    /// What it does.
+    pub policy: Policy,
+    /// The higher one counts; ties go to the name that sorts first.
+    pub priority: i32,
+    /// The namespaces that it is for.
+    pub namespace_selector: LabelSelector,
+    /// What namespace labels may change.
+    pub overrides: NamespaceOverrides,
+    /// Exemptions, in force or not.
+    pub exemptions: Vec<DatedExemption>,
+}
+
+impl StoredPolicy {
+    /// A policy for every namespace that lets labels make it stricter.
+    pub fn for_all(policy: Policy) -> Self {
+        StoredPolicy {
+            policy,
+            priority: 0,
+            namespace_selector: LabelSelector::default(),
+            overrides: NamespaceOverrides::default(),
+            exemptions: Vec::new(),
+        }
+    }
+}
+
+/// Who asks, where and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'q> {
+    /// The namespace.
+    pub namespace: &'q str,
+    /// The namespace's labels, where known.
+    pub labels: Option<&'q BTreeMap<String, String>>,
+    /// The user's name; empty where nobody in particular asks.
+    pub user: &'q str,
+    /// The user's groups.
+    pub groups: &'q [Cow<'q, str>],
+    /// Today, in UTC.
+    pub today: Date,
+}
+
+/// Every stored policy, with what counts where none matches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PolicySet {
+    stored: Vec<StoredPolicy>,
+    fallback: StoredPolicy,
+}
+
+/// The label that overrides what findings do in a namespace.
+pub const VALIDATION_LABEL: &str = "transom.dev/validation";
+/// The label that overrides what placement does in a namespace.
+pub const PLACEMENT_LABEL: &str = "transom.dev/placement";
+/// The label that takes a namespace out.
+pub const IGNORE_LABEL: &str = "transom.dev/ignore";
+/// The same, as users of the gMSA webhook know it.
+pub const DISABLED_LABEL: &str = "windows.k8s.io/disabled";
+
+impl PolicySet {
+    /// The stored policies, and what counts in namespaces that none of them selects.
+    pub fn new(mut stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
+        stored.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.policy.name.cmp(&b.policy.name)));
+        PolicySet { stored, fallback: StoredPolicy::for_all(fallback) }
+    }
+
+    /// The stored policies, the one that counts first at the front.
+    pub fn stored(&self) -> &[StoredPolicy] {
+        &self.stored
+    }
+
+    /// The effective policy for somebody in a namespace. Copies nothing where no label and no exemption changes it.
+    pub fn effective(&self, asker: &Asker<'_>) -> Cow<'_, Policy> {
+        let none = BTreeMap::new();
+        let labels = asker.labels.unwrap_or(&none);
+        let stored = self.stored.iter().find(|stored| stored.namespace_selector.selects(labels));
+        let stored = stored.unwrap_or(&self.fallback);
+        let mut policy = Cow::Borrowed(&stored.policy);
+        if labels.get(IGNORE_LABEL).or_else(|| labels.get(DISABLED_LABEL)).is_some_and(|value| value == "true") {
+            let off = policy.to_mut();
+            (off.validation, off.placement) = (Action::Off, Switch::Off);
+            return policy;
+        }
+        apply_labels(&mut policy, labels, stored.overrides);
+        for dated in stored.exemptions.iter().filter(|dated| is_in_force(dated, asker)) {
+            policy.to_mut().exemptions.push(dated.exemption.clone());
+        }
+        policy
+    }
+}
+
+fn apply_labels(policy: &mut Cow<'_, Policy>, labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) {
+    if overrides == NamespaceOverrides::None {
+        return;
+    }
+    let any = overrides == NamespaceOverrides::Any;
+    let validation = match labels.get(VALIDATION_LABEL).map(String::as_str) {
+        Some("Deny") => Some(Action::Deny),
+        Some("Warn") => Some(Action::Warn),
+        Some("Audit") => Some(Action::Audit),
+        Some("Off") => Some(Action::Off),
+        _ => None,
+    };
+    if let Some(validation) = validation.filter(|v| any || *v > policy.validation) {
+        policy.to_mut().validation = validation;
+    }
+    let placement = match labels.get(PLACEMENT_LABEL).map(String::as_str) {
+        Some("Apply") => Some(Switch::Apply),
+        Some("DryRun") => Some(Switch::DryRun),
+        Some("Off") => Some(Switch::Off),
+        _ => None,
+    };
+    if let Some(placement) = placement.filter(|p| any || *p > policy.placement) {
+        policy.to_mut().placement = placement;
+    }
+}
+
+fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
+    let for_whom = dated.users.is_empty() && dated.groups.is_empty()
+        || dated.users.iter().any(|user| user == asker.user)
+        || dated.groups.iter().any(|group| asker.groups.iter().any(|g| g == group));
+    let here = dated.namespaces.is_empty() || dated.namespaces.iter().any(|n| matches(n, asker.namespace));
+    asker.today <= dated.expires && for_whom && here
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn ask<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> Asker<'q> {
+        Asker { namespace: "web", labels: Some(labels), user, groups: &[], today: date(2026, 6, 1) }
+    }
+
+    fn warn(name: &str, priority: i32) -> StoredPolicy {
+        let policy = Policy { name: name.into(), validation: Action::Warn, ..Policy::standalone() };
+        StoredPolicy { priority, ..StoredPolicy::for_all(policy) }
+    }
+
+    #[test]
+    fn the_policy_of_highest_priority_that_selects_the_namespace_counts() {
+        let team = StoredPolicy {
+            namespace_selector: LabelSelector { match_labels: labels(&[("team", "a")]), ..LabelSelector::default() },
+            ..warn("team", 10)
+        };
+        let set = PolicySet::new(vec![warn("b", 0), warn("a", 0), team], Policy::cluster_default());
+        assert_eq!(set.effective(&ask(&labels(&[("team", "a")]), "")).name, "team");
+        assert_eq!(set.effective(&ask(&labels(&[]), "")).name, "a");
+        let none = PolicySet::new(vec![], Policy::cluster_default());
+        assert_eq!(none.effective(&ask(&labels(&[]), "")).validation, Action::Audit);
+    }
+
+    #[test]
+    fn labels_only_make_a_policy_stricter_unless_it_allows_more() {
+        let deny = labels(&[(VALIDATION_LABEL, "Deny"), (PLACEMENT_LABEL, "Off")]);
+        let off = labels(&[(VALIDATION_LABEL, "Off")]);
+        let mut stored = warn("p", 0);
+        let stricter = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
+        assert_eq!(stricter.effective(&ask(&deny, "")).validation, Action::Deny);
+        assert_eq!(stricter.effective(&ask(&deny, "")).placement, Switch::Apply);
+        assert_eq!(stricter.effective(&ask(&off, "")).validation, Action::Warn);
+        stored.overrides = NamespaceOverrides::Any;
+        let any = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
+        assert_eq!(any.effective(&ask(&off, "")).validation, Action::Off);
+        assert_eq!(any.effective(&ask(&deny, "")).placement, Switch::Off);
+        stored.overrides = NamespaceOverrides::None;
+        let fixed = PolicySet::new(vec![stored], Policy::cluster_default());
+        assert_eq!(fixed.effective(&ask(&deny, "")).validation, Action::Warn);
+    }
+
+    #[test]
+    fn an_ignored_namespace_is_left_alone_whatever_the_policy_allows() {
+        let set = PolicySet::new(vec![], Policy::standalone());
+        for label in [IGNORE_LABEL, DISABLED_LABEL] {
+            assert_eq!(set.effective(&ask(&labels(&[(label, "true")]), "")).validation, Action::Off);
+        }
+        assert_eq!(set.effective(&ask(&labels(&[(IGNORE_LABEL, "false")]), "")).validation, Action::Deny);
+    }
+
+    #[test]
+    fn an_exemption_counts_for_its_users_until_its_last_day() {
+        let exemption = DatedExemption {
+            exemption: Exemption { note: "n".into(), ..Exemption::default() },
+            users: vec!["alice".into()],
+            groups: vec![],
+            namespaces: vec!["w*".into()],
+            expires: date(2026, 6, 1),
+        };
+        let stored = StoredPolicy { exemptions: vec![exemption], ..warn("p", 0) };
+        let set = PolicySet::new(vec![stored], Policy::standalone());
+        let none = labels(&[]);
+        assert_eq!(set.effective(&ask(&none, "alice")).exemptions.len(), 1);
+        assert!(set.effective(&ask(&none, "bob")).exemptions.is_empty());
+        let late = Asker { today: date(2026, 6, 2), ..ask(&none, "alice") };
+        assert!(set.effective(&late).exemptions.is_empty());
+        let elsewhere = Asker { namespace: "db", ..ask(&none, "alice") };
+        assert!(set.effective(&elsewhere).exemptions.is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! The report for machines, schema `transom.dev/check/v1`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Summary;
+use crate::check::{Checked, Unreadable};
+use crate::model::edit::to_json_patch;
+use crate::model::finding::{Finding, Resolver, Severity};
+use crate::model::os::EvidenceKind;
+
+/// The schema of the report.
+pub const SCHEMA: &str = "transom.dev/check/v1";
+
+/// Collects objects and writes them as one JSON document at the end.
+#[derive(Default)]
+pub struct Json {
+    summary: Summary,
+    subjects: Vec<Subject>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Subject {
+    source: String,
+    line: usize,
+    api_version: String,
+    kind: &'static str,
+    namespace: Option<String>,
+    name: String,
+    verdict: Option<&'static str>,
+    evidence: Vec<Evidence>,
+    decision: &'static str,
+    findings: Vec<Found>,
+    patch: Value,
+}
+
+#[derive(Serialize)]
+struct Evidence {
+    path: String,
+    value: String,
+    kind: EvidenceKind,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Found {
+    id: &'static str,
+    rule: &'static str,
+    severity: Severity,
+    path: String,
+    message: String,
+    remedy: String,
+    line: usize,
+    column: usize,
+    resolved_by: Option<Resolver>,
+}
+
+#[derive(Serialize)]
+struct Report<'r> {
+    schema: &'static str,
+    summary: Summary,
+    subjects: &'r [Subject],
+    errors: Vec<Error<'r>>,
+}
+
+#[derive(Serialize)]
+struct Error<'r> {
+    source: &'r str,
+    line: usize,
+    message: &'r str,
+}
+
+impl Json {
+    /// Takes one object in.
+    pub fn add(&mut self, checked: &Checked<'_>) {
+        self.summary.count(checked);
+        let inspection = &checked.inspection;
+        self.subjects.push(Subject {
+            source: checked.source.to_owned(),
+            line: checked.document.start().line,
+            api_version: checked.api_version.clone(),
+            kind: checked.kind.as_str(),
+            namespace: (!checked.namespace.is_empty()).then(|| checked.namespace.clone()),
+            name: checked.name.clone(),
+            verdict: checked.kind.has_pod().then(|| inspection.inference.verdict.as_str()),
+            evidence: (inspection.inference.evidence.iter())
+                .map(|e| Evidence { path: e.path.to_string(), value: e.value.clone(), kind: e.kind })
+                .collect(),
+            decision: inspection.decision().as_str(),
+            findings: inspection.findings.iter().map(|finding| found(checked, finding)).collect(),
+            patch: to_json_patch(&inspection.edits),
+        });
+    }
+
+    /// Writes the report.
+    ///
+    /// # Errors
+    /// Whatever the writer says.
+    pub fn finish(&self, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<Summary> {
+        let errors = errors.iter().map(|e| Error { source: &e.source, line: e.line, message: &e.message });
+        let report = Report {
+            schema: SCHEMA,
+            summary: self.summary,
+            subjects: &self.subjects,
+            errors: errors.collect(),
+        };
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+        Ok(self.summary)
+    }
+}
+
+fn found(checked: &Checked<'_>, finding: &Finding) -> Found {
+    let position = checked.locate(&finding.path);
+    Found {
+        id: finding.rule.id,
+        rule: finding.rule.name,
+        severity: finding.severity,
+        path: finding.path.to_string(),
+        message: finding.message.to_string(),
+        remedy: finding.remedy.to_string(),
+        line: position.line,
+        column: position.column,
+        resolved_by: finding.resolved_by,
+    }
+}

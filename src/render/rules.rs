@@ -1,0 +1,156 @@
+//! The catalogue itself, as a list, as one rule explained, as JSON and as Markdown.
+
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+use serde_json::{Value, json};
+
+use crate::model::facts::Runtime;
+use crate::model::finding::Severity;
+use crate::model::os::Verdict;
+use crate::rules::{Builds, Check, FAMILIES, Rule, catalogue};
+
+/// The catalogue as a list: one line a rule, by family.
+pub fn rules_text() -> String {
+    let mut out = String::new();
+    for family in FAMILIES {
+        let _ = writeln!(out, "{}", family.title);
+        for rule in family.rules {
+            let _ = writeln!(out, "  {}  {:7}  {:36}  {}", rule.id, rule.severity.as_str(), rule.name, rule.summary);
+        }
+        out.push('\n');
+    }
+    let count = |severity| catalogue().filter(|rule| rule.severity == severity).count();
+    let _ = writeln!(
+        out,
+        "{} rules: {} errors, {} warnings, {} advice. transom explain NAME tells more.",
+        catalogue().count(),
+        count(Severity::Error),
+        count(Severity::Warning),
+        count(Severity::Advice)
+    );
+    out
+}
+
+/// The catalogue for machines.
+pub fn rules_json() -> Value {
+    let rules: Vec<Value> = (FAMILIES.iter())
+        .flat_map(|family| family.rules.iter().map(move |rule| (family, rule)))
+        .map(|(family, rule)| {
+            json!({
+                "id": rule.id,
+                "rule": rule.name,
+                "family": family.title,
+                "severity": rule.severity,
+                "class": rule.class.as_str(),
+                "kubernetes": releases(&rule.kubernetes),
+                "summary": rule.summary,
+                "docs": rule.docs,
+                "remedy": rule.remedy,
+                "see": rule.see,
+                "repairable": rule.inert,
+            })
+        })
+        .collect();
+    json!({ "schema": "transom.dev/rules/v1", "rules": rules })
+}
+
+/// One rule, with all that there is to know of it.
+pub fn explain(rule: &Rule) -> String {
+    let mut out = format!("{} {} ({})\n\n{}.\n\n{}\n\nWhat to do: {}.\n\n", rule.id, rule.name, rule.severity, upper(rule.summary), rule.docs, rule.remedy);
+    for (what, value) in properties(rule) {
+        let _ = writeln!(out, "{what:12} {value}");
+    }
+    let mut examples = |title: &str, list: &[&str]| {
+        for example in list {
+            let _ = write!(out, "\n{title}:\n{}", indent(example));
+        }
+    };
+    examples("It speaks of", rule.bad);
+    examples("It is silent about", rule.good);
+    out.push_str("\nSee:\n");
+    for source in rule.see {
+        let _ = writeln!(out, "  {source}");
+    }
+    out
+}
+
+/// `docs/rules.md`.
+pub fn rules_markdown() -> String {
+    let mut out = String::from(
+        "# Rules\n\n\
+         Every rule of the catalogue. This page is generated: `transom generate rules-doc`.\n\n\
+         `error`: will not run, or goes without something that was asked for; denied unless the policy says otherwise. \
+         `warning`: runs, but not as written, or will probably end on the wrong node. `advice`: best practice, shown by \
+         `transom check` and in audit annotations only. A policy sets the action of each rule by its name.\n\n\
+         What is not checked, and why: [not-checked.md](not-checked.md).\n",
+    );
+    for family in FAMILIES {
+        let _ = write!(out, "\n## {}\n\n| id | rule | severity | what is wrong |\n|---|---|---|---|\n", family.title);
+        for rule in family.rules {
+            let _ = writeln!(
+                out,
+                "| {} | [{}](#{}) | {} | {} |",
+                rule.id, rule.name, rule.name, rule.severity, rule.summary.replace('|', "\\|")
+            );
+        }
+        for rule in family.rules {
+            let _ = write!(out, "\n### {}\n\n{} · {}\n\n{}.\n\n", rule.name, rule.id, rule.severity, upper(rule.summary));
+            let _ = write!(out, "{}\n\n**What to do**: {}.\n\n", rule.docs, rule.remedy);
+            for (what, value) in properties(rule) {
+                let _ = writeln!(out, "- {what}: {value}");
+            }
+            for example in rule.bad.iter().take(1) {
+                let _ = write!(out, "\n```yaml\n{}\n```\n", example.trim());
+            }
+            let sources: Vec<String> = rule.see.iter().map(|s| if s.starts_with("http") { format!("<{s}>") } else { format!("`{s}`") }).collect();
+            let _ = writeln!(out, "\nSee {}.", sources.join(", "));
+        }
+    }
+    out
+}
+
+fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
+    let mut list = vec![("class", rule.class.as_str().to_owned()), ("Kubernetes", releases(&rule.kubernetes))];
+    if let Builds::Below(build) = rule.builds {
+        list.push(("builds", format!("below 10.0.{build}")));
+    }
+    if let Some(runtime) = rule.runtime {
+        let name = if runtime == Runtime::Docker { "Docker" } else { "containerd" };
+        list.push(("runtime", name.to_owned()));
+    }
+    let looks_at = match rule.check {
+        Check::Pod(_) => "pods and pod templates".to_owned(),
+        Check::Object(kinds, _) => kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    list.push(("looks at", looks_at));
+    if rule.verdicts != [Verdict::Windows] {
+        let names: Vec<&str> = rule.verdicts.iter().map(|verdict| verdict.as_str()).collect();
+        list.push(("verdicts", names.join(", ")));
+    }
+    if rule.inert {
+        list.push(("repair", "takes the field out, where the policy has repair on".to_owned()));
+    }
+    list
+}
+
+fn releases(range: &RangeInclusive<u32>) -> String {
+    match (*range.start(), *range.end()) {
+        (0, Rule::STILL) => "every release".to_owned(),
+        (start, Rule::STILL) => format!("1.{start} and later"),
+        (0, end) => format!("1.{end} and earlier"),
+        (start, end) => format!("1.{start} to 1.{end}"),
+    }
+}
+
+fn upper(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn indent(text: &str) -> String {
+    text.trim().lines().fold(String::new(), |mut out, line| {
+        let _ = writeln!(out, "    {line}");
+        out
+    })
+}

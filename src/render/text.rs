@@ -1,0 +1,157 @@
+//! The report for people: every finding with the line that it is about, like a good compiler.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::Summary;
+use crate::check::{Checked, Unreadable};
+use crate::engine::Decision;
+use crate::model::finding::{Finding, Resolver, Severity};
+use crate::model::os::Verdict;
+
+const BOLD: Style = Style::new().bold();
+const BLUE: Style = AnsiColor::Blue.on_default().bold();
+/// How much of a source line is shown, in characters.
+const WIDTH: usize = 120;
+
+/// Writes findings as they come, and a summary at the end.
+pub struct TextReport<W> {
+    out: W,
+    summary: Summary,
+    severities: [usize; 3],
+    resolved: usize,
+    /// Whether advice is shown for objects that have nothing worse.
+    quiet_advice: bool,
+}
+
+impl<W: Write> TextReport<W> {
+    /// A report that goes to a writer; `advice` shows findings that are advice only.
+    pub fn new(out: W, advice: bool) -> Self {
+        TextReport { out, summary: Summary::default(), severities: [0; 3], resolved: 0, quiet_advice: !advice }
+    }
+
+    /// Writes what was found in one object.
+    ///
+    /// # Errors
+    /// Whatever the writer says.
+    pub fn add(&mut self, checked: &Checked<'_>) -> io::Result<()> {
+        self.summary.count(checked);
+        for finding in &checked.inspection.findings {
+            self.severities[finding.severity as usize] += 1;
+            self.resolved += usize::from(!finding.is_open());
+            if finding.severity > Severity::Advice || !self.quiet_advice {
+                self.finding(checked, finding)?;
+            }
+        }
+        if checked.inspection.decision() == Decision::Deny {
+            let (name, kind) = (title(checked), checked.kind);
+            writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")?;
+        }
+        Ok(())
+    }
+
+    fn finding(&mut self, checked: &Checked<'_>, finding: &Finding) -> io::Result<()> {
+        let style = match finding.severity {
+            Severity::Error => AnsiColor::Red.on_default().bold(),
+            Severity::Warning => AnsiColor::Yellow.on_default().bold(),
+            Severity::Advice => AnsiColor::Cyan.on_default().bold(),
+        };
+        let out = &mut self.out;
+        let (rule, severity) = (finding.rule, finding.severity);
+        writeln!(out, "{style}{severity}[{} {}]{style:#}{BOLD}: {}{BOLD:#}", rule.id, rule.name, finding.message)?;
+        let position = checked.locate(&finding.path);
+        let gutter = position.line.to_string().len();
+        let place = format!("{}:{}:{}", checked.source, position.line, position.column);
+        writeln!(out, "{:gutter$}{BLUE}-->{BLUE:#} {place} ({} {})", "", checked.kind, title(checked))?;
+        if let Some(line) = checked.text.and_then(|text| text.line(position.line)) {
+            let (shown, caret) = window(&line, position.column);
+            let length = shown.chars().skip(caret).take_while(|c| !matches!(c, ':' | ' ' | ',' | '}' | ']')).count();
+            writeln!(out, "{:gutter$} {BLUE}|{BLUE:#}", "")?;
+            writeln!(out, "{BLUE}{} |{BLUE:#} {shown}", position.line)?;
+            let carets = "^".repeat(length.max(1));
+            writeln!(out, "{:gutter$} {BLUE}|{BLUE:#} {:caret$}{style}{carets}{style:#}", "", "")?;
+        }
+        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", finding.path)?;
+        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}", "", finding.remedy)?;
+        match finding.resolved_by {
+            Some(Resolver::Placement) => writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: placement mends this in admission", "")?,
+            Some(Resolver::Repair) => writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: repair takes this out in admission", "")?,
+            None => {}
+        }
+        writeln!(out)
+    }
+
+    /// Writes the errors and the summary.
+    ///
+    /// # Errors
+    /// Whatever the writer says.
+    pub fn finish(&mut self, errors: &[Unreadable]) -> io::Result<Summary> {
+        let red = AnsiColor::Red.on_default().bold();
+        for error in errors {
+            let at = if error.line == 0 { String::new() } else { format!(":{}", error.line) };
+            writeln!(self.out, "{red}cannot read{red:#} {}{at}: {}\n", error.source, error.message)?;
+        }
+        let Summary { subjects, windows, denied, findings } = self.summary;
+        let [advice, warnings, problems] = self.severities;
+        write!(self.out, "{} checked, {windows} for Windows: ", count(subjects, "object"))?;
+        if findings == 0 {
+            write!(self.out, "nothing found")?;
+        } else {
+            let (problems, warnings) = (count(problems, "error"), count(warnings, "warning"));
+            write!(self.out, "{problems}, {warnings}, {advice} advice")?;
+            if self.resolved > 0 {
+                write!(self.out, " ({} mended in admission)", self.resolved)?;
+            }
+            if advice > 0 && self.quiet_advice {
+                write!(self.out, "; --advice shows the advice")?;
+            }
+        }
+        writeln!(self.out, "; {denied} would be denied")?;
+        if !errors.is_empty() {
+            writeln!(self.out, "{} could not be read", count(errors.len(), "part of the input"))?;
+        }
+        Ok(self.summary)
+    }
+}
+
+fn title(checked: &Checked<'_>) -> String {
+    let name = if checked.name.is_empty() { "(no name)" } else { &checked.name };
+    let conflicting = checked.inspection.inference.verdict == Verdict::Conflicting;
+    let suffix = if conflicting { ", Windows or Linux" } else { "" };
+    if checked.namespace.is_empty() { format!("{name}{suffix}") } else { format!("{}/{name}{suffix}", checked.namespace) }
+}
+
+fn count(n: usize, what: &str) -> String {
+    match (n, what.strip_prefix("part")) {
+        (1, _) => format!("1 {what}"),
+        (n, Some(rest)) => format!("{n} parts{rest}"),
+        (n, None) => format!("{n} {what}s"),
+    }
+}
+
+/// The part of a line around a column, without control characters, and where the column is in it.
+fn window(line: &str, column: usize) -> (String, usize) {
+    let at = column.saturating_sub(1);
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    if line.chars().nth(WIDTH).is_none() {
+        return (line.chars().map(clean).collect(), at);
+    }
+    let start = at.saturating_sub(WIDTH / 3);
+    let shown: String = line.chars().skip(start).take(WIDTH).map(clean).collect();
+    if start == 0 { (format!("{shown}…"), at) } else { (format!("…{shown}…"), at - start + 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window;
+
+    #[test]
+    fn a_long_line_is_shown_around_the_field() {
+        let line = format!("{}field{}", "a".repeat(1000), "b".repeat(1000));
+        let (shown, caret) = window(&line, 1001);
+        assert_eq!(shown.chars().skip(caret).take(5).collect::<String>(), "field");
+        assert!(shown.chars().count() <= 122);
+        assert_eq!(window("\tshort", 2), (" short".to_owned(), 1));
+    }
+}

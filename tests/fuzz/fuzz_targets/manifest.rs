@@ -1,0 +1,33 @@
+//! Bytes as a file of manifests: no panic, every document is valid JSON, every position is in the text.
+#![no_main]
+
+use jiff::civil::date;
+use libfuzzer_sys::fuzz_target;
+use serde_json::value::RawValue;
+use transom::check::{Input, Manifests};
+use transom::engine::effective::PolicySet;
+use transom::model::facts::Facts;
+use transom::model::policy::Policy;
+use transom::model::subject::Stage;
+
+fuzz_target!(|bytes: &[u8]| {
+    let parsed = transom::manifest::parse(bytes.to_vec());
+    for document in &parsed.documents {
+        serde_json::from_str::<&RawValue>(document.json()).expect("the document is JSON");
+        assert!(document.start().line >= 1 && document.start().column >= 1);
+    }
+    // Lines end at \n, \r or \r\n, and UTF-16 text has no more of them than bytes.
+    for error in &parsed.errors {
+        assert!((1..=bytes.len() + 1).contains(&error.line), "{error}");
+    }
+    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    let manifests = Manifests::parse(vec![Input { source: "fuzz".into(), bytes: bytes.to_vec() }]);
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    manifests.learn(&mut facts, &policies);
+    manifests.check(&facts, &policies, Stage::Written, |checked| {
+        for finding in &checked.inspection.findings {
+            let position = checked.locate(&finding.path);
+            assert!((1..=bytes.len() + 1).contains(&position.line));
+        }
+    });
+});
