@@ -38,7 +38,10 @@ pub struct Answer {
 pub fn review(phase: Phase, body: &[u8], context: &Context<'_>) -> Result<Answer, MalformedReview> {
     let request = request::decode(body)?;
     let (verdict, record) = judge::judge(phase, &request, context);
-    Ok(Answer { body: response::encode(&request.uid, &verdict), record })
+    Ok(Answer {
+        body: response::encode(&request.uid, &verdict),
+        record,
+    })
 }
 
 /// The name of an operation, kind or other word of the API, from a closed set, for metric labels.

@@ -88,8 +88,15 @@ pub struct Text {
 
 impl Text {
     fn new(bytes: Vec<u8>) -> Self {
-        let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-        Text { lines: std::iter::once(0).chain(starts).collect(), bytes }
+        let starts = bytes
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n')
+            .map(|(at, _)| at + 1);
+        Text {
+            lines: std::iter::once(0).chain(starts).collect(),
+            bytes,
+        }
     }
 
     /// A line, from 1, without its end.
@@ -122,7 +129,12 @@ enum Role<'a> {
 impl Manifests {
     /// Nothing yet; `keep_text` keeps the texts, so that lines of them can be shown.
     pub fn new(keep_text: bool) -> Self {
-        Manifests { documents: Vec::new(), sources: Vec::new(), errors: Vec::new(), keep_text }
+        Manifests {
+            documents: Vec::new(),
+            sources: Vec::new(),
+            errors: Vec::new(),
+            keep_text,
+        }
     }
 
     /// Parses texts; what cannot be read becomes an error, and the rest goes on.
@@ -139,12 +151,14 @@ impl Manifests {
         let text = self.keep_text.then(|| Text::new(input.bytes.clone()));
         let parsed = manifest::parse(input.bytes);
         let index = self.sources.len();
-        self.documents.extend(parsed.documents.into_iter().map(|document| (index, document)));
-        self.errors.extend(parsed.errors.into_iter().map(|error| Unreadable {
-            source: input.source.clone(),
-            line: error.line,
-            message: error.message,
-        }));
+        self.documents
+            .extend(parsed.documents.into_iter().map(|document| (index, document)));
+        self.errors
+            .extend(parsed.errors.into_iter().map(|error| Unreadable {
+                source: input.source.clone(),
+                line: error.line,
+                message: error.message,
+            }));
         self.sources.push((input.source, text));
     }
 
@@ -177,7 +191,9 @@ impl Manifests {
                 Ok(Role::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
                         let name = namespace.metadata.name.to_string();
-                        facts.namespaces.insert(name, NamespaceFacts::of(&namespace.metadata));
+                        facts
+                            .namespaces
+                            .insert(name, NamespaceFacts::of(&namespace.metadata));
                     }
                 }
                 Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
@@ -196,11 +212,15 @@ impl Manifests {
 
     fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
         for (_, document) in &self.documents {
-            let Ok(Role::Subject(kind, _)) = role(document) else { continue };
+            let Ok(Role::Subject(kind, _)) = role(document) else {
+                continue;
+            };
             if !kind.has_pod() {
                 continue;
             }
-            let Ok(subject) = Subject::parse(kind, document.json(), Stage::Written) else { continue };
+            let Ok(subject) = Subject::parse(kind, document.json(), Stage::Written) else {
+                continue;
+            };
             let policy = policies.effective(&nobody(&subject, facts));
             if infer(&subject, facts, &policy).verdict == Verdict::Windows {
                 facts.workloads.extend(WindowsWorkload::of(&subject));
@@ -238,7 +258,11 @@ fn check_one<'d>(
     policies: &PolicySet,
     stage: Stage,
 ) -> Result<Option<Checked<'d>>, Unreadable> {
-    let unreadable = |line: usize, message: String| Unreadable { source: source.to_owned(), line, message };
+    let unreadable = |line: usize, message: String| Unreadable {
+        source: source.to_owned(),
+        line,
+        message,
+    };
     let start = document.start().line;
     let (kind, api_version) = match role(document).map_err(|message| unreadable(start, message))? {
         Role::Subject(kind, api_version) => (kind, api_version.into_owned()),
@@ -263,14 +287,26 @@ fn check_one<'d>(
 
 fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
     let parts = error.path.split(['.', '[', ']']).filter(|part| !part.is_empty());
-    parts.map(|part| part.parse().map_or(Step::Key(part), Step::Index)).collect()
+    parts
+        .map(|part| part.parse().map_or(Step::Key(part), Step::Index))
+        .collect()
 }
 
 /// Nobody in particular asks, about an object in its own namespace.
 fn nobody<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
-    let namespace = if subject.namespace.is_empty() { "default" } else { &*subject.namespace };
+    let namespace = if subject.namespace.is_empty() {
+        "default"
+    } else {
+        &*subject.namespace
+    };
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
-    Asker { namespace, labels, user: "", groups: &[], today: facts.today }
+    Asker {
+        namespace,
+        labels,
+        user: "",
+        groups: &[],
+        today: facts.today,
+    }
 }
 
 fn role(document: &Document) -> Result<Role<'_>, String> {
@@ -280,11 +316,16 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
     }
     let header: Header<'_> = serde_json::from_str(document.json())
         .map_err(|_| format!("{NOT_KUBERNETES}: its apiVersion or kind is no text"))?;
-    let of_item = document.list_kind().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
+    let of_item = document
+        .list_kind()
+        .and_then(|kind| kind.strip_suffix("List"))
+        .filter(|kind| !kind.is_empty());
     let kind = header.kind.as_deref().or(of_item);
     let api_version = match header.api_version {
         Some(version) => Some(version.0),
-        None => of_item.and_then(|_| document.list_api_version()).map(Cow::Borrowed),
+        None => of_item
+            .and_then(|_| document.list_api_version())
+            .map(Cow::Borrowed),
     };
     let (Some(kind), Some(api_version)) = (kind, api_version) else {
         let missing = if kind.is_none() { "kind" } else { "apiVersion" };

@@ -26,16 +26,46 @@ pub struct Family {
 
 /// Every family, by id.
 pub static FAMILIES: &[Family] = &[
-    Family { title: "Operating system", rules: os::RULES },
-    Family { title: "Security context", rules: security::RULES },
-    Family { title: "HostProcess and identity", rules: identity::RULES },
-    Family { title: "Pod and container settings", rules: pod::RULES },
-    Family { title: "Volumes and paths", rules: volumes::RULES },
-    Family { title: "Images", rules: images::RULES },
-    Family { title: "Placement", rules: placement::RULES },
-    Family { title: "Services", rules: services::RULES },
-    Family { title: "Storage objects", rules: storage::RULES },
-    Family { title: "Nodes and RuntimeClasses", rules: nodes::RULES },
+    Family {
+        title: "Operating system",
+        rules: os::RULES,
+    },
+    Family {
+        title: "Security context",
+        rules: security::RULES,
+    },
+    Family {
+        title: "HostProcess and identity",
+        rules: identity::RULES,
+    },
+    Family {
+        title: "Pod and container settings",
+        rules: pod::RULES,
+    },
+    Family {
+        title: "Volumes and paths",
+        rules: volumes::RULES,
+    },
+    Family {
+        title: "Images",
+        rules: images::RULES,
+    },
+    Family {
+        title: "Placement",
+        rules: placement::RULES,
+    },
+    Family {
+        title: "Services",
+        rules: services::RULES,
+    },
+    Family {
+        title: "Storage objects",
+        rules: storage::RULES,
+    },
+    Family {
+        title: "Nodes and RuntimeClasses",
+        rules: nodes::RULES,
+    },
 ];
 
 /// Every rule, by id.

@@ -25,12 +25,17 @@ fn case(example: &str) -> Case {
         policy: Policy::standalone(),
         stage: Stage::Written,
     };
-    if let Some(options) = example.lines().next().and_then(|line| line.trim().strip_prefix("# ")) {
+    if let Some(options) = example
+        .lines()
+        .next()
+        .and_then(|line| line.trim().strip_prefix("# "))
+    {
         let mut words = options.split_whitespace();
         while let Some(option) = words.next() {
             match option {
                 "--kubernetes" => {
-                    case.facts.kubernetes = words.next().unwrap().strip_prefix("1.").unwrap().parse().unwrap();
+                    case.facts.kubernetes =
+                        words.next().unwrap().strip_prefix("1.").unwrap().parse().unwrap();
                 }
                 "--runtime" => {
                     assert_eq!(words.next(), Some("docker"));
@@ -49,9 +54,16 @@ fn case(example: &str) -> Case {
         }
     }
     let parsed = transom::manifest::parse(example.as_bytes().to_vec());
-    assert!(parsed.errors.is_empty(), "example does not parse: {example}: {:?}", parsed.errors);
-    let documents: Vec<Value> =
-        parsed.documents.iter().map(|d| serde_json::from_str(d.json()).unwrap()).collect();
+    assert!(
+        parsed.errors.is_empty(),
+        "example does not parse: {example}: {:?}",
+        parsed.errors
+    );
+    let documents: Vec<Value> = parsed
+        .documents
+        .iter()
+        .map(|d| serde_json::from_str(d.json()).unwrap())
+        .collect();
     if documents.iter().all(|document| document.get("kind").is_none()) {
         let mut pod: Value = serde_json::from_str(examples::BASE).unwrap();
         for document in &documents {
@@ -69,13 +81,24 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
         case.text = text;
     }
     let policies = PolicySet::new(Vec::new(), case.policy);
-    let manifests = Manifests::parse(vec![Input { source: "example".into(), bytes: case.text.into_bytes() }]);
+    let manifests = Manifests::parse(vec![Input {
+        source: "example".into(),
+        bytes: case.text.into_bytes(),
+    }]);
     let mut facts = case.facts;
     manifests.learn(&mut facts, &policies);
     let mut fired = Vec::new();
     let errors = manifests.check(&facts, &policies, case.stage, |checked| {
-        for finding in checked.inspection.findings.iter().filter(|f| f.rule.id == rule.id) {
-            assert!(finding.severity <= rule.severity, "{rule:?} is worse than it says: {example}");
+        for finding in checked
+            .inspection
+            .findings
+            .iter()
+            .filter(|f| f.rule.id == rule.id)
+        {
+            assert!(
+                finding.severity <= rule.severity,
+                "{rule:?} is worse than it says: {example}"
+            );
             assert_worded(&finding.message, rule);
             assert_worded(&finding.remedy, rule);
             fired.push(finding.edit.as_ref().map(|edit| {
@@ -94,12 +117,30 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
 fn assert_worded(text: &str, rule: &Rule) {
     let first = text.chars().next().unwrap_or_default();
     let proper = text.split([' ', '\'']).next().unwrap_or_default();
-    let is_name = ["Windows", "Kubernetes", "HostProcess", "Docker", "Hyper-V", "ClusterFirstWithHostNet", "AppArmor"].contains(&proper)
+    let is_name = [
+        "Windows",
+        "Kubernetes",
+        "HostProcess",
+        "Docker",
+        "Hyper-V",
+        "ClusterFirstWithHostNet",
+        "AppArmor",
+    ]
+    .contains(&proper)
         || proper.chars().skip(1).any(char::is_uppercase)
         || ".NET Nano Server".split(' ').any(|name| name == proper);
-    assert!(!first.is_uppercase() || is_name, "{rule:?} should begin in lower case: {text}");
-    assert!(!text.ends_with('.') && !text.is_empty(), "{rule:?} should say something without a full stop: {text}");
-    assert!(!text.chars().any(char::is_control), "{rule:?} has a control character: {text:?}");
+    assert!(
+        !first.is_uppercase() || is_name,
+        "{rule:?} should begin in lower case: {text}"
+    );
+    assert!(
+        !text.ends_with('.') && !text.is_empty(),
+        "{rule:?} should say something without a full stop: {text}"
+    );
+    assert!(
+        !text.chars().any(char::is_control),
+        "{rule:?} has a control character: {text:?}"
+    );
 }
 
 #[test]
@@ -142,11 +183,22 @@ fn every_rule_says_what_why_and_what_to_do() {
         assert!(rule.id.starts_with("TSM") && rule.id.len() == 6, "{rule:?}");
         assert!(rule.id > last, "{rule:?} should come before {last}");
         last = rule.id;
-        assert!(rule.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{rule:?}");
+        assert!(
+            rule.name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+            "{rule:?}"
+        );
         assert_worded(rule.summary, rule);
         assert_worded(rule.remedy, rule);
         assert!(rule.summary.len() <= 100, "{rule:?}: the summary is too long");
-        assert!(rule.docs.len() > 40 && rule.docs.ends_with(['.', '`']), "{rule:?}: docs are whole sentences");
-        assert!(!rule.bad.is_empty() && !rule.good.is_empty() && !rule.see.is_empty(), "{rule:?}");
+        assert!(
+            rule.docs.len() > 40 && rule.docs.ends_with(['.', '`']),
+            "{rule:?}: docs are whole sentences"
+        );
+        assert!(
+            !rule.bad.is_empty() && !rule.good.is_empty() && !rule.see.is_empty(),
+            "{rule:?}"
+        );
     }
 }

@@ -78,10 +78,17 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
     };
     let looked_at = matches!(&*request.operation, "CREATE" | "UPDATE")
         && matches!(&*request.sub_resource, "" | "ephemeralcontainers" | "resize");
-    let (Some(kind), true) = (kind, looked_at) else { return (Verdict::default(), record) };
+    let (Some(kind), true) = (kind, looked_at) else {
+        return (Verdict::default(), record);
+    };
 
     let namespace = context.facts.namespaces.get(&*request.namespace);
-    let groups: Vec<Cow<'_, str>> = request.user_info.groups.iter().map(|group| Cow::Borrowed(&**group)).collect();
+    let groups: Vec<Cow<'_, str>> = request
+        .user_info
+        .groups
+        .iter()
+        .map(|group| Cow::Borrowed(&**group))
+        .collect();
     let policy = context.policies.effective(&Asker {
         namespace: &request.namespace,
         labels: namespace.map(|namespace| &namespace.labels),
@@ -104,9 +111,16 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
         Err(error) => refuse_unreadable(kind, &error.to_string(), &policy, record),
         Ok(subject) => {
             let inspection = inspect_against_old(&subject, phase, request, context.facts, &policy);
-            let judged = Judged { phase, request, object, subject: &subject, inspection: &inspection, policy: &policy };
+            let judged = Judged {
+                phase,
+                request,
+                object,
+                subject: &subject,
+                inspection: &inspection,
+                policy: &policy,
+            };
             let verdict = judged.verdict();
-            record.name = subject.meta.display_name().to_owned();
+            subject.meta.display_name().clone_into(&mut record.name);
             record.decision = match &verdict {
                 Verdict { denial: Some(_), .. } => "deny",
                 Verdict { edits, .. } if !edits.is_empty() => "patch",
@@ -123,7 +137,10 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
 fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record) -> (Verdict, Record) {
     let message = format!("transom cannot read this {kind}: {why}");
-    let mut verdict = Verdict { annotations: vec![("decision", "unreadable".to_owned())], ..Verdict::default() };
+    let mut verdict = Verdict {
+        annotations: vec![("decision", "unreadable".to_owned())],
+        ..Verdict::default()
+    };
     if policy.validation == Action::Deny {
         verdict.denial = Some(unreadable(message.into()));
         record.decision = "deny";
@@ -140,7 +157,11 @@ fn parse<'a>(
     request: &Request<'a>,
     object: &'a RawValue,
 ) -> Result<Subject<'a>, crate::model::subject::SubjectError> {
-    let stage = if phase == Phase::Mutate { Stage::Written } else { Stage::Stored };
+    let stage = if phase == Phase::Mutate {
+        Stage::Written
+    } else {
+        Stage::Stored
+    };
     let mut subject = Subject::parse(kind, object.get(), stage)?;
     if !request.namespace.is_empty() {
         subject.namespace = request.namespace.clone();
@@ -162,10 +183,12 @@ fn inspect_against_old(
 ) -> Inspection {
     let mut inspection = inspect(subject, facts, policy);
     if &*request.operation == "UPDATE" && !inspection.findings.is_empty() {
-        let old = request.old_object.and_then(|old| parse(phase, subject.kind, request, old).ok());
+        let old = request
+            .old_object
+            .and_then(|old| parse(phase, subject.kind, request, old).ok());
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
-            ratchet::lower_known(&mut inspection, &inspect(&old, facts, policy));
+            ratchet::lower_known(subject.kind, &mut inspection, &inspect(&old, facts, policy));
         }
     }
     inspection
@@ -192,7 +215,11 @@ impl Judged<'_> {
     fn mutate(&self) -> Verdict {
         let inspection = self.inspection;
         if self.is_refused_next() {
-            return Verdict { denial: Some(self.denial()), annotations: self.annotations(true), ..Verdict::default() };
+            return Verdict {
+                denial: Some(self.denial()),
+                annotations: self.annotations(true),
+                ..Verdict::default()
+            };
         }
         let edits = inspection.edits.clone();
         let annotations = if edits.is_empty() && inspection.would_edit.is_empty() {
@@ -200,18 +227,34 @@ impl Judged<'_> {
         } else {
             self.patch_annotations(&edits)
         };
-        Verdict { denial: None, edits, warnings: message::repaired(inspection).into_iter().collect(), annotations }
+        Verdict {
+            denial: None,
+            edits,
+            warnings: message::repaired(inspection).into_iter().collect(),
+            annotations,
+        }
     }
 
     fn validate(&self) -> Verdict {
         let denied = self.inspection.decision() == Decision::Deny;
         let silent = self.inspection.findings.is_empty()
-            && matches!(self.inspection.inference.verdict, os::Verdict::Linux | os::Verdict::Unknown);
+            && matches!(
+                self.inspection.inference.verdict,
+                os::Verdict::Linux | os::Verdict::Unknown
+            );
         Verdict {
             denial: denied.then(|| self.denial()),
             edits: Vec::new(),
-            warnings: if denied { Vec::new() } else { message::warnings(&self.attributed()) },
-            annotations: if silent { Vec::new() } else { self.annotations(denied) },
+            warnings: if denied {
+                Vec::new()
+            } else {
+                message::warnings(&self.attributed())
+            },
+            annotations: if silent {
+                Vec::new()
+            } else {
+                self.annotations(denied)
+            },
         }
     }
 
@@ -219,17 +262,23 @@ impl Judged<'_> {
         if self.inspection.decision() == Decision::Allow {
             return false;
         }
-        let says_windows = self.subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
+        let says_windows = self
+            .subject
+            .pod()
+            .is_some_and(|pod| pod.os_name() == Some("windows"));
         let owners = Ownership::of(self.subject.meta.managed_fields);
         self.inspection.denials().any(|finding| {
-            let refused =
-                finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
+            let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
             refused && owners.owns(&finding.path)
         })
     }
 
     fn denial(&self) -> super::response::Denial {
-        message::denial(self.subject, &self.attributed(), &*self.request.operation == "UPDATE")
+        message::denial(
+            self.subject,
+            &self.attributed(),
+            &*self.request.operation == "UPDATE",
+        )
     }
 
     /// The inspection in which every field that another webhook added says so.
@@ -238,7 +287,9 @@ impl Judged<'_> {
         const MOST: usize = 50;
         let owners = Ownership::of(self.subject.meta.managed_fields);
         let is_added = |finding: &Finding| {
+            // Best practices speak of what is missing; nobody added that.
             finding.action >= Action::Warn
+                && finding.class != Class::BestPractice
                 && !owners.owns(&finding.path)
                 && exists(self.object.get(), &finding.path)
         };
@@ -265,7 +316,10 @@ impl Judged<'_> {
         let mut annotations = vec![("decision", decision.to_owned())];
         annotations.push(("verdict", inspection.inference.verdict.to_string()));
         if !inspection.would_edit.is_empty() {
-            annotations.push(("would-patch", cut(&to_json_patch(&inspection.would_edit).to_string())));
+            annotations.push((
+                "would-patch",
+                cut(&to_json_patch(&inspection.would_edit).to_string()),
+            ));
         }
         if !inspection.repaired.is_empty() {
             annotations.push(("repaired", paths(&inspection.repaired)));
@@ -281,7 +335,12 @@ impl Judged<'_> {
         let inspection = self.inspection;
         let mut annotations = vec![("decision", if denied { "deny" } else { "allow" }.to_owned())];
         annotations.push(("verdict", inspection.inference.verdict.to_string()));
-        let evidence: Vec<String> = inspection.inference.evidence.iter().map(ToString::to_string).collect();
+        let evidence: Vec<String> = inspection
+            .inference
+            .evidence
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         if !evidence.is_empty() {
             annotations.push(("evidence", cut(&evidence.join(", "))));
         }
@@ -289,12 +348,20 @@ impl Judged<'_> {
         if !rules.is_empty() {
             annotations.push(("rules", rules));
         }
-        let would = distinct(inspection.open().filter(|f| f.wanted == Action::Deny && f.action != Action::Deny));
+        let would = distinct(
+            inspection
+                .open()
+                .filter(|f| f.wanted == Action::Deny && f.action != Action::Deny),
+        );
         if !would.is_empty() {
             annotations.push(("would-deny", would));
         }
         if !inspection.exempted.is_empty() {
-            let notes: Vec<&str> = inspection.exempted.iter().map(|(note, _)| note.as_str()).collect();
+            let notes: Vec<&str> = inspection
+                .exempted
+                .iter()
+                .map(|(note, _)| note.as_str())
+                .collect();
             annotations.push(("exempted", cut(&notes.join("; "))));
         }
         annotations.push(("policy", self.policy.name.clone()));
@@ -313,7 +380,7 @@ fn distinct<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
 }
 
 fn paths(paths: &[crate::model::path::Path]) -> String {
-    let named: Vec<String> = paths.iter().map(|path| path.named()).collect();
+    let named: Vec<String> = paths.iter().map(super::super::model::path::Path::named).collect();
     cut(&named.join(", "))
 }
 
@@ -323,6 +390,9 @@ fn cut(text: &str) -> String {
     if text.len() <= MOST {
         return text.to_owned();
     }
-    let end = (0..=MOST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    let end = (0..=MOST)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default();
     format!("{}…", text.get(..end).unwrap_or_default())
 }

@@ -1,5 +1,7 @@
 //! Words: a finding as one line, a denial as a list, warnings within what the API server passes on.
 
+use std::fmt::Write as _;
+
 use crate::engine::Inspection;
 use crate::model::finding::{Class, Finding};
 use crate::model::policy::Action;
@@ -32,7 +34,11 @@ pub fn line(finding: &Finding) -> String {
 pub fn denial(subject: &Subject<'_>, inspection: &Inspection, is_update: bool) -> Denial {
     let shown = || inspection.open().filter(|finding| finding.action >= Action::Warn);
     let count = shown().count();
-    let problems = if count == 1 { "1 problem" } else { &format!("{count} problems") };
+    let problems = if count == 1 {
+        "1 problem"
+    } else {
+        &format!("{count} problems")
+    };
     let mut message = format!("{problems} with this {} for Windows:", subject.kind);
     let mut said = 0;
     for finding in shown() {
@@ -40,28 +46,46 @@ pub fn denial(subject: &Subject<'_>, inspection: &Inspection, is_update: bool) -
         if message.len() + line.len() > MESSAGE {
             break;
         }
-        let mild = if finding.action == Action::Deny { "" } else { "(warning) " };
+        let mild = if finding.action == Action::Deny {
+            ""
+        } else {
+            "(warning) "
+        };
         message.push('\n');
         message.push_str(mild);
         message.push_str(&line);
         said += 1;
     }
     if said < count {
-        message.push_str(&format!("\nand {} more; transom check shows them all", count - said));
+        let _ = write!(
+            message,
+            "\nand {} more; transom check shows them all",
+            count - said
+        );
     }
-    if is_update && subject.kind.is_immutable() {
-        message.push_str(&format!(
-            "\na stored {} cannot be changed in these fields: delete it and create it again",
+    if is_update && subject.kind.has_immutable_template() {
+        let _ = write!(
+            message,
+            "\nthe template of a stored {} cannot be changed: delete it and create it again",
             subject.kind
-        ));
+        );
     }
-    Denial { code: 403, reason: "Forbidden", message, causes: shown().take(CAUSES).map(cause).collect() }
+    Denial {
+        code: 403,
+        reason: "Forbidden",
+        message,
+        causes: shown().take(CAUSES).map(cause).collect(),
+    }
 }
 
 fn cause(finding: &Finding) -> Cause {
     let forbidden = matches!(finding.class, Class::Api | Class::Ignored | Class::Admit);
     Cause {
-        reason: if forbidden { "FieldValueForbidden" } else { "FieldValueInvalid" },
+        reason: if forbidden {
+            "FieldValueForbidden"
+        } else {
+            "FieldValueInvalid"
+        },
         message: format!(
             "{}; {} [{} {}]",
             finding.message, finding.remedy, finding.rule.id, finding.rule.name
@@ -72,7 +96,10 @@ fn cause(finding: &Finding) -> Cause {
 
 /// The warnings of an object that passes: errors first, within the API server's limits, and how many did not fit.
 pub fn warnings(inspection: &Inspection) -> Vec<String> {
-    let lines = inspection.open().filter(|finding| finding.action == Action::Warn).map(line);
+    let lines = inspection
+        .open()
+        .filter(|finding| finding.action == Action::Warn)
+        .map(line);
     fit(lines.map(|line| format!("transom: {line}")))
 }
 
@@ -81,8 +108,15 @@ pub fn repaired(inspection: &Inspection) -> Option<String> {
     if inspection.repaired.is_empty() {
         return None;
     }
-    let paths: Vec<String> = inspection.repaired.iter().map(|path| path.named()).collect();
-    let text = format!("transom: took out of this Windows pod what Windows ignores: {}", paths.join(", "));
+    let paths: Vec<String> = inspection
+        .repaired
+        .iter()
+        .map(super::super::model::path::Path::named)
+        .collect();
+    let text = format!(
+        "transom: took out of this Windows pod what Windows ignores: {}",
+        paths.join(", ")
+    );
     let mut fitted = fit(std::iter::once(text));
     fitted.pop()
 }
@@ -90,9 +124,12 @@ pub fn repaired(inspection: &Inspection) -> Option<String> {
 fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
     let (mut fitted, mut used, mut more) = (Vec::new(), 0, 0_usize);
     for line in lines {
-        let mut line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut line: String = line
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         if line.chars().count() > WARNING {
-            line = line.chars().take(WARNING - 1).chain(['…']).collect();
+            line = shorten(&line);
         }
         let length = line.chars().count();
         if used + length > WARNINGS {
@@ -108,6 +145,18 @@ fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
     fitted
 }
 
+/// Cuts a warning to its limit, out of the middle where it ends with the rule's name: that is what a user looks up.
+fn shorten(line: &str) -> String {
+    let (text, rule) = line.rfind(" [TSM").map_or((line, ""), |at| line.split_at(at));
+    let room = WARNING.saturating_sub(rule.chars().count() + 1);
+    text.chars()
+        .take(room)
+        .chain(['…'])
+        .chain(rule.chars())
+        .take(WARNING)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,8 +164,22 @@ mod tests {
     #[test]
     fn warnings_stay_within_what_the_api_server_passes_on() {
         let fitted = fit((0..100).map(|i| format!("{i}\t{}", "x".repeat(300))));
-        assert!(fitted.iter().all(|line| line.chars().count() <= WARNING && !line.contains('\t')));
+        assert!(
+            fitted
+                .iter()
+                .all(|line| line.chars().count() <= WARNING && !line.contains('\t'))
+        );
         assert!(fitted.iter().map(|line| line.chars().count()).sum::<usize>() <= WARNINGS + 30);
         assert_eq!(fitted.last().map(String::as_str), Some("transom: and 84 more"));
+    }
+
+    #[test]
+    fn a_warning_that_is_cut_keeps_the_name_of_its_rule() {
+        let fitted = fit(std::iter::once(format!(
+            "{} [TSM204 run-as-user]",
+            "x".repeat(300)
+        )));
+        assert!(fitted[0].ends_with("x… [TSM204 run-as-user]"), "{fitted:?}");
+        assert_eq!(fitted[0].chars().count(), WARNING);
     }
 }

@@ -23,9 +23,12 @@ struct Entry {
 impl Ownership {
     /// Reads `metadata.managedFields`. An object without any, or with some that do not parse, is its author's own.
     pub fn of(managed_fields: Option<&RawValue>) -> Self {
-        let entries: Vec<Entry> =
-            managed_fields.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Ownership { managers: entries.into_iter().map(|entry| entry.fields_v1).collect() }
+        let entries: Vec<Entry> = managed_fields
+            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+            .unwrap_or_default();
+        Ownership {
+            managers: entries.into_iter().map(|entry| entry.fields_v1).collect(),
+        }
     }
 
     /// Whether some field manager owns the field, or what it stands in as a whole.
@@ -37,8 +40,12 @@ impl Ownership {
 /// Whether a tree of `fieldsV1` has a path in it. A leaf owns everything below it. Items that are told apart by
 /// something else than a name (`mountPath`, `containerPort`) count as owned with their list.
 fn covers(fields: &Value, path: &[Segment]) -> bool {
-    let Some((segment, rest)) = path.split_first() else { return true };
-    let Some(map) = fields.as_object() else { return true };
+    let Some((segment, rest)) = path.split_first() else {
+        return true;
+    };
+    let Some(map) = fields.as_object() else {
+        return true;
+    };
     if map.is_empty() {
         return true;
     }
@@ -140,9 +147,16 @@ pub fn injector(subject: &Subject<'_>) -> Option<&'static str> {
         ("consul-dataplane", "Consul"),
     ];
     let template = subject.template()?;
-    let by_annotation = ANNOTATIONS.iter().find(|(key, _)| template.meta.annotations.get(key).is_some());
+    let by_annotation = ANNOTATIONS
+        .iter()
+        .find(|(key, _)| template.meta.annotations.get(key).is_some());
     let by_container = || {
-        CONTAINERS.iter().find(|(name, _)| template.spec.visit_containers().any(|(_, _, c)| *c.name == **name))
+        CONTAINERS.iter().find(|(name, _)| {
+            template
+                .spec
+                .visit_containers()
+                .any(|(_, _, c)| *c.name == **name)
+        })
     };
     by_annotation.or_else(by_container).map(|(_, injector)| *injector)
 }
@@ -162,10 +176,22 @@ mod tests {
             r#"{"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:securityContext": {"f:runAsUser": {}}}}, "f:tolerations": {}}}"#,
         );
         let containers = Path::of(&["spec", "containers"]);
-        let field = |name: &str| containers.clone().named_item(0, name).fields(&["securityContext", "runAsUser"]);
+        let field = |name: &str| {
+            containers
+                .clone()
+                .named_item(0, name)
+                .fields(&["securityContext", "runAsUser"])
+        };
         assert!(owner.owns(&field("web")));
         assert!(!owner.owns(&field("istio-proxy")));
-        assert!(!owner.owns(&containers.clone().named_item(0, "web").fields(&["securityContext", "privileged"])));
+        assert!(
+            !owner.owns(
+                &containers
+                    .clone()
+                    .named_item(0, "web")
+                    .fields(&["securityContext", "privileged"])
+            )
+        );
         assert!(owner.owns(&Path::of(&["spec", "tolerations"]).item(0)));
         assert!(Ownership::of(None).owns(&field("anything")));
     }
@@ -177,6 +203,9 @@ mod tests {
         assert!(exists(json, &item.clone().field("tty")));
         assert!(!exists(json, &item.clone().field("env")));
         assert!(!exists(json, &item.field("stdin")));
-        assert!(!exists(json, &Path::of(&["spec", "nodeSelector"]).key("kubernetes.io/os")));
+        assert!(!exists(
+            json,
+            &Path::of(&["spec", "nodeSelector"]).key("kubernetes.io/os")
+        ));
     }
 }

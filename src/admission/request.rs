@@ -74,12 +74,21 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     let review: Review<'_> =
         serde_json::from_slice(body).map_err(|error| MalformedReview(error.to_string().into()))?;
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
-        let what: String = format!("{} {}", review.api_version, review.kind).chars().take(80).collect();
+        let what: String = format!("{} {}", review.api_version, review.kind)
+            .chars()
+            .take(80)
+            .collect();
         return Err(MalformedReview(
-            format!("expected admission.k8s.io/v1 AdmissionReview, got \"{}\"", what.trim()).into(),
+            format!(
+                "expected admission.k8s.io/v1 AdmissionReview, got \"{}\"",
+                what.trim()
+            )
+            .into(),
         ));
     }
-    let request = review.request.ok_or(MalformedReview("it has no request".into()))?;
+    let request = review
+        .request
+        .ok_or(MalformedReview("it has no request".into()))?;
     if request.uid.is_empty() {
         return Err(MalformedReview("its request has no uid".into()));
     }
@@ -107,11 +116,15 @@ struct Lifetime {
 ///
 /// Specs are compared as bytes: both come from one encoder in one request. `replicas` alone may differ (scaling).
 pub fn changes_nothing(object: &RawValue, old: Option<&RawValue>) -> bool {
-    let Ok(new) = serde_json::from_str::<Parts<'_>>(object.get()) else { return false };
+    let Ok(new) = serde_json::from_str::<Parts<'_>>(object.get()) else {
+        return false;
+    };
     if new.metadata.deletion_timestamp.0 {
         return true;
     }
-    let Some(Ok(old)) = old.map(|old| serde_json::from_str::<Parts<'_>>(old.get())) else { return false };
+    let Some(Ok(old)) = old.map(|old| serde_json::from_str::<Parts<'_>>(old.get())) else {
+        return false;
+    };
     if new.template.map(RawValue::get) != old.template.map(RawValue::get) {
         return false;
     }
@@ -126,7 +139,10 @@ fn only_replicas_differ(new: &RawValue, old: &RawValue) -> bool {
     let read = |raw: &'_ RawValue| -> Option<std::collections::BTreeMap<String, String>> {
         let fields: Fields<'_> = serde_json::from_str(raw.get()).ok()?;
         let rest = fields.into_iter().filter(|(key, _)| &**key != "replicas");
-        Some(rest.map(|(key, value)| (key.to_string(), value.get().to_owned())).collect())
+        Some(
+            rest.map(|(key, value)| (key.to_string(), value.get().to_owned()))
+                .collect(),
+        )
     };
     let (new, old) = (read(new), read(old));
     new.is_some() && new == old
@@ -146,21 +162,42 @@ mod tests {
             ("", "the body is empty"),
             ("{", "EOF while parsing an object at line 1 column 1"),
             ("{}", "expected admission.k8s.io/v1 AdmissionReview, got \"\""),
-            (r#"{"kind":"Pod","apiVersion":"v1"}"#, "expected admission.k8s.io/v1 AdmissionReview, got \"v1 Pod\""),
-            (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "it has no request"),
-            (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""}}"#, "its request has no uid"),
+            (
+                r#"{"kind":"Pod","apiVersion":"v1"}"#,
+                "expected admission.k8s.io/v1 AdmissionReview, got \"v1 Pod\"",
+            ),
+            (
+                r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#,
+                "it has no request",
+            ),
+            (
+                r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""}}"#,
+                "its request has no uid",
+            ),
         ] {
-            assert_eq!(decode(body.as_bytes()).unwrap_err().to_string(), format!("cannot read the AdmissionReview: {reason}"));
+            assert_eq!(
+                decode(body.as_bytes()).unwrap_err().to_string(),
+                format!("cannot read the AdmissionReview: {reason}")
+            );
         }
     }
 
     #[test]
     fn metadata_scale_and_deletion_change_nothing() {
-        let old = raw(r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostPID": true}}}}"#);
+        let old =
+            raw(r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostPID": true}}}}"#);
         let same = |json: &str| changes_nothing(&raw(json), Some(&old));
-        assert!(same(r#"{"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1, "template": {"spec": {"hostPID": true}}}}"#));
-        assert!(same(r#"{"metadata": {}, "spec": {"replicas": 5, "template": {"spec": {"hostPID": true}}}}"#));
-        assert!(same(r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}"#));
-        assert!(!same(r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostIPC": true}}}}"#));
+        assert!(same(
+            r#"{"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1, "template": {"spec": {"hostPID": true}}}}"#
+        ));
+        assert!(same(
+            r#"{"metadata": {}, "spec": {"replicas": 5, "template": {"spec": {"hostPID": true}}}}"#
+        ));
+        assert!(same(
+            r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}"#
+        ));
+        assert!(!same(
+            r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostIPC": true}}}}"#
+        ));
     }
 }

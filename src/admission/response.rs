@@ -71,7 +71,8 @@ struct Response<'r> {
 
 #[derive(Serialize)]
 struct Status<'r> {
-    status: &'static str,
+    #[serde(rename = "status")]
+    outcome: &'static str,
     code: u16,
     reason: &'static str,
     message: &'r str,
@@ -99,11 +100,13 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
             uid,
             allowed: verdict.denial.is_none(),
             status: verdict.denial.as_ref().map(|denial| Status {
-                status: "Failure",
+                outcome: "Failure",
                 code: denial.code,
                 reason: denial.reason,
                 message: &denial.message,
-                details: (!denial.causes.is_empty()).then_some(Details { causes: &denial.causes }),
+                details: (!denial.causes.is_empty()).then_some(Details {
+                    causes: &denial.causes,
+                }),
             }),
             patch_type: patch.is_some().then_some("JSONPatch"),
             patch,
@@ -117,5 +120,10 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
 
 /// A refusal of what cannot be read at all.
 pub fn unreadable(message: Text) -> Denial {
-    Denial { code: 400, reason: "BadRequest", message: message.into_owned(), causes: Vec::new() }
+    Denial {
+        code: 400,
+        reason: "BadRequest",
+        message: message.into_owned(),
+        causes: Vec::new(),
+    }
 }

@@ -75,7 +75,11 @@ impl Default for Spec {
             reverse_guard: OrOff(ReverseGuard::Off),
             rules: BTreeMap::new(),
             evidence: Evidence::default(),
-            tolerations: vec![PoolTaint { key: "os".into(), value: "windows".into(), effect: no_schedule() }],
+            tolerations: vec![PoolTaint {
+                key: "os".into(),
+                value: "windows".into(),
+                effect: no_schedule(),
+            }],
             pools: Vec::new(),
             build: BuildSpec::default(),
             runtime_classes: BTreeMap::new(),
@@ -98,7 +102,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
             }
             fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Self::Value, E> {
                 if on {
-                    return Err(E::custom("true (or an unquoted On) is no value here; there is only Off"));
+                    return Err(E::custom(
+                        "true (or an unquoted On) is no value here; there is only Off",
+                    ));
                 }
                 T::deserialize("Off".into_deserializer()).map(OrOff)
             }
@@ -123,7 +129,13 @@ struct Parts {
 
 impl Default for Parts {
     fn default() -> Self {
-        Parts { os: true, os_field: true, tolerations: true, build: true, runtime_class: true }
+        Parts {
+            os: true,
+            os_field: true,
+            tolerations: true,
+            build: true,
+            runtime_class: true,
+        }
     }
 }
 
@@ -137,7 +149,11 @@ struct Evidence {
 
 impl Default for Evidence {
     fn default() -> Self {
-        Evidence { pool_labels: Vec::new(), images: true, namespace_default_os: None }
+        Evidence {
+            pool_labels: Vec::new(),
+            images: true,
+            namespace_default_os: None,
+        }
     }
 }
 
@@ -216,7 +232,10 @@ pub struct PolicyFileError {
 pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFileError>> {
     let parsed = manifest::parse(bytes);
     let mut errors: Vec<PolicyFileError> = (parsed.errors.into_iter())
-        .map(|error| PolicyFileError { line: error.line, message: error.message })
+        .map(|error| PolicyFileError {
+            line: error.line,
+            message: error.message,
+        })
         .collect();
     let mut policies = Vec::new();
     for document in &parsed.documents {
@@ -226,9 +245,16 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFile
         }
     }
     if policies.is_empty() && errors.is_empty() {
-        errors.push(PolicyFileError { line: 1, message: format!("there is no {KIND} in the file") });
+        errors.push(PolicyFileError {
+            line: 1,
+            message: format!("there is no {KIND} in the file"),
+        });
     }
-    if errors.is_empty() { Ok(policies) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(policies)
+    } else {
+        Err(errors)
+    }
 }
 
 fn read_policy(document: &Document) -> Result<StoredPolicy, PolicyFileError> {
@@ -238,11 +264,17 @@ fn read_policy(document: &Document) -> Result<StoredPolicy, PolicyFileError> {
         api_version: String,
         kind: String,
     }
-    let at = |steps: &[Step<'_>], message: String| PolicyFileError { line: document.locate(steps).line, message };
+    let at = |steps: &[Step<'_>], message: String| PolicyFileError {
+        line: document.locate(steps).line,
+        message,
+    };
     let header: Header = serde_json::from_str(document.json()).unwrap_or_default();
     if header.api_version != API_VERSION || header.kind != KIND {
         let what = format!("{} {}", header.api_version, header.kind);
-        let message = format!("this is not a policy but \"{}\"; a policy has apiVersion: {API_VERSION} and kind: {KIND}", what.trim());
+        let message = format!(
+            "this is not a policy but \"{}\"; a policy has apiVersion: {API_VERSION} and kind: {KIND}",
+            what.trim()
+        );
         return Err(at(&[], message));
     }
     let mut deserializer = serde_json::Deserializer::from_str(document.json());
@@ -277,13 +309,21 @@ fn explain(path: &str, error: &str) -> String {
         return format!("{path}: {error}");
     };
     let known: Vec<&str> = quoted.collect();
-    let what = if error.starts_with("unknown field") { "field" } else { "value" };
-    let nearest = known.iter().min_by_key(|name| strsim::damerau_levenshtein(name, written));
+    let what = if error.starts_with("unknown field") {
+        "field"
+    } else {
+        "value"
+    };
+    let nearest = known
+        .iter()
+        .min_by_key(|name| strsim::damerau_levenshtein(name, written));
     let hint = match nearest.filter(|name| strsim::damerau_levenshtein(name, written) <= written.len() / 2) {
         Some(name) => format!("did you mean {name}?"),
         None => format!("there are {}", known.join(", ")),
     };
-    let path = path.strip_suffix(written).map_or(path, |parent| parent.trim_end_matches('.'));
+    let path = path
+        .strip_suffix(written)
+        .map_or(path, |parent| parent.trim_end_matches('.'));
     let path = if path.is_empty() { "the policy" } else { path };
     format!("{path}: there is no {what} \"{written}\"; {hint}")
 }
@@ -308,15 +348,23 @@ struct Problem {
 }
 
 fn problem(path: &[&str], message: String) -> Problem {
-    let place = |part: &&str| part.parse().map_or_else(|_| Place::Key((*part).to_owned()), Place::Index);
-    Problem { path: path.iter().map(place).collect(), message }
+    let place = |part: &&str| {
+        part.parse()
+            .map_or_else(|_| Place::Key((*part).to_owned()), Place::Index)
+    };
+    Problem {
+        path: path.iter().map(place).collect(),
+        message,
+    }
 }
 
 fn compile(written: WindowsPodPolicy) -> Result<StoredPolicy, Problem> {
     let spec = written.spec;
     let mut pool_labels = Policy::well_known_pool_labels();
-    pool_labels
-        .extend(spec.evidence.pool_labels.into_iter().map(|l| PoolLabel { key: l.key, value: l.value }));
+    pool_labels.extend(spec.evidence.pool_labels.into_iter().map(|l| PoolLabel {
+        key: l.key,
+        value: l.value,
+    }));
     let policy = Policy {
         name: written.metadata.name,
         validation: spec.validation.0,
@@ -335,12 +383,21 @@ fn compile(written: WindowsPodPolicy) -> Result<StoredPolicy, Problem> {
         image_evidence: spec.evidence.images,
         namespace_default_os: spec.evidence.namespace_default_os,
         taints: spec.tolerations.into_iter().map(taint).collect(),
-        pools: spec.pools.into_iter().enumerate().map(|(i, pool)| host(i, pool)).collect::<Result<_, _>>()?,
+        pools: spec
+            .pools
+            .into_iter()
+            .enumerate()
+            .map(|(i, pool)| host(i, pool))
+            .collect::<Result<_, _>>()?,
         trusted_build_label: spec.build.trusted,
         runtime_classes: spec.runtime_classes,
         exemptions: Vec::new(),
     };
-    let exemptions = spec.exemptions.into_iter().enumerate().map(|(i, e)| exemption(i, e));
+    let exemptions = spec
+        .exemptions
+        .into_iter()
+        .enumerate()
+        .map(|(i, e)| exemption(i, e));
     Ok(StoredPolicy {
         policy,
         priority: spec.priority,
@@ -362,31 +419,45 @@ fn rule(name: &str, path: &[&str]) -> Result<&'static str, Problem> {
             Some(nearest) => format!("did you mean {nearest}?"),
             None => "see transom rules".to_owned(),
         };
-        let place = path.get(..path.len().saturating_sub(1)).unwrap_or_default().join(".");
+        let place = path
+            .get(..path.len().saturating_sub(1))
+            .unwrap_or_default()
+            .join(".");
         problem(path, format!("{place}: there is no rule \"{name}\"; {hint}"))
     })
 }
 
 fn taint(written: PoolTaint) -> Taint {
-    Taint { key: written.key, value: written.value, effect: written.effect }
+    Taint {
+        key: written.key,
+        value: written.value,
+        effect: written.effect,
+    }
 }
 
 fn host(index: usize, pool: Pool) -> Result<Host, Problem> {
     let build = match &pool.build {
         None => None,
         Some(text) => Some(Build::parse_label(text).ok_or_else(|| {
-            let message = format!("spec.pools[{index}].build: \"{text}\" is no build; write it as in 10.0.20348");
+            let message =
+                format!("spec.pools[{index}].build: \"{text}\" is no build; write it as in 10.0.20348");
             problem(&["spec", "pools", &index.to_string(), "build"], message)
         })?),
     };
-    Ok(Host { name: pool.name, build, taints: pool.taints.into_iter().map(taint).collect(), containerd: None })
+    Ok(Host {
+        name: pool.name,
+        build,
+        taints: pool.taints.into_iter().map(taint).collect(),
+        containerd: None,
+    })
 }
 
 fn exemption(index: usize, written: ExemptionSpec) -> Result<DatedExemption, Problem> {
     let at = index.to_string();
     let expires: Date = written.expires.parse().map_err(|_| {
         let text = &written.expires;
-        let message = format!("spec.exemptions[{index}].expires: \"{text}\" is no date; write it as in 2027-03-31");
+        let message =
+            format!("spec.exemptions[{index}].expires: \"{text}\" is no date; write it as in 2027-03-31");
         problem(&["spec", "exemptions", &at, "expires"], message)
     })?;
     let rules = (written.rules.iter().enumerate())
@@ -394,7 +465,11 @@ fn exemption(index: usize, written: ExemptionSpec) -> Result<DatedExemption, Pro
         .collect::<Result<_, _>>()?;
     let note = format!("{} until {expires}: {}", written.owner, written.reason);
     Ok(DatedExemption {
-        exemption: Exemption { rules, images: written.images, note },
+        exemption: Exemption {
+            rules,
+            images: written.images,
+            note,
+        },
         users: written.users,
         groups: written.groups,
         namespaces: written.namespaces,
@@ -407,9 +482,15 @@ mod tests {
     use super::*;
 
     fn errors(spec: &str) -> String {
-        let text = format!("apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata:\n  name: p\nspec:\n{spec}");
+        let text = format!(
+            "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata:\n  name: p\nspec:\n{spec}"
+        );
         let errors = read_policies(text.into_bytes()).unwrap_err();
-        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        errors
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     #[test]
@@ -423,14 +504,20 @@ mod tests {
     fn off_may_be_written_without_quotes() {
         let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  validation: Warn\n  placement: Off\n  repair: Inert\n  rules:\n    run-as-user: Off\n    TSM301: Audit\n";
         let policy = &read_policies(text.into()).unwrap()[0].policy;
-        assert_eq!((policy.validation, policy.placement, policy.repair), (Action::Warn, Switch::Off, Repair::Inert));
+        assert_eq!(
+            (policy.validation, policy.placement, policy.repair),
+            (Action::Warn, Switch::Off, Repair::Inert)
+        );
         assert_eq!(policy.actions.get("TSM204"), Some(&Action::Off));
         assert_eq!(policy.actions.get("TSM301"), Some(&Action::Audit));
     }
 
     #[test]
     fn what_is_unknown_is_refused_with_its_line_and_the_nearest_name() {
-        assert_eq!(errors("  validaton: Deny\n"), "6: spec: there is no field \"validaton\"; did you mean validation?");
+        assert_eq!(
+            errors("  validaton: Deny\n"),
+            "6: spec: there is no field \"validaton\"; did you mean validation?"
+        );
         assert_eq!(
             errors("  repair: Off\n  validation: Dny\n"),
             "7: spec.validation: there is no value \"Dny\"; did you mean Deny?"
@@ -456,7 +543,10 @@ mod tests {
     #[test]
     fn something_else_than_a_policy_is_refused() {
         let error = &read_policies("apiVersion: v1\nkind: Pod\n".into()).unwrap_err()[0];
-        assert!(error.message.starts_with("this is not a policy but \"v1 Pod\""), "{error}");
+        assert!(
+            error.message.starts_with("this is not a policy but \"v1 Pod\""),
+            "{error}"
+        );
         assert!(read_policies(Vec::new()).is_err());
     }
 }

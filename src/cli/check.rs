@@ -166,7 +166,9 @@ fn progress(objects: usize, format: Format) -> ProgressBar {
 /// # Errors
 /// Everything that is wrong with the file, one line each.
 pub fn policies(file: Option<&Path>, fallback: Policy) -> anyhow::Result<PolicySet> {
-    let Some(file) = file else { return Ok(PolicySet::new(Vec::new(), fallback)) };
+    let Some(file) = file else {
+        return Ok(PolicySet::new(Vec::new(), fallback));
+    };
     let name = file.display();
     let bytes = fs::read(file).with_context(|| format!("cannot read the policy file {name} (--policy)"))?;
     match read_policies(bytes) {
@@ -188,7 +190,10 @@ pub fn read(path: &Path, manifests: &mut Manifests) {
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         match io::stdin().lock().read_to_end(&mut bytes) {
-            Ok(_) => manifests.add(Input { source: "-".to_owned(), bytes }),
+            Ok(_) => manifests.add(Input {
+                source: "-".to_owned(),
+                bytes,
+            }),
             Err(error) => manifests.add_error(failed(path, &error)),
         }
         return;
@@ -198,7 +203,10 @@ pub fn read(path: &Path, manifests: &mut Manifests) {
         return;
     }
     match fs::read(path) {
-        Ok(bytes) => manifests.add(Input { source: path.display().to_string(), bytes }),
+        Ok(bytes) => manifests.add(Input {
+            source: path.display().to_string(),
+            bytes,
+        }),
         Err(error) => manifests.add_error(failed(path, &error)),
     }
 }
@@ -212,14 +220,20 @@ fn read_folder(folder: &Path, manifests: &mut Manifests, depth: usize) {
         Ok(_) => return,
         Err(error) => {
             let (source, message) = (folder.display().to_string(), error.to_string());
-            return manifests.add_error(Unreadable { source, line: 0, message });
+            return manifests.add_error(Unreadable {
+                source,
+                line: 0,
+                message,
+            });
         }
     };
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        let is_manifest = path.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
+        let is_manifest = path
+            .extension()
+            .is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
         if hidden {
             continue;
         }

@@ -30,9 +30,15 @@ impl LogArgs {
     /// # Errors
     /// A filter that makes no sense.
     pub fn start(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::try_new(&self.log)
-            .with_context(|| format!("cannot read the log filter \"{}\" (--log); write it as in info or info,audit=warn", self.log))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let filter = EnvFilter::try_new(&self.log).with_context(|| {
+            format!(
+                "cannot read the log filter \"{}\" (--log); write it as in info or info,audit=warn",
+                self.log
+            )
+        })?;
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
         let started = match self.log_format {
             LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
             LogFormat::Json => builder.json().flatten_event(true).try_init(),

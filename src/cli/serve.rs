@@ -57,12 +57,27 @@ pub struct ServeArgs {
 const POLL: Duration = Duration::from_secs(2);
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let ServeArgs { standalone, policy, facts, kubernetes, listen, tls, limits, logs } = args;
+    let ServeArgs {
+        standalone,
+        policy,
+        facts,
+        kubernetes,
+        listen,
+        tls,
+        limits,
+        logs,
+    } = args;
     if !standalone {
-        bail!("transom serve needs --standalone: this version takes policy and facts from files, not from a cluster");
+        bail!(
+            "transom serve needs --standalone: this version takes policy and facts from files, not from a cluster"
+        );
     }
     logs.start()?;
-    let files = Files { policy, facts, kubernetes };
+    let files = Files {
+        policy,
+        facts,
+        kubernetes,
+    };
     let state = Arc::new(ArcSwap::from_pointee(files.load()?));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -82,7 +97,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
         };
         tokio::select! {
-            served = server.serve(reviewer, shutdown) => served.map_err(anyhow::Error::from),
+            ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
             () = follow(files, state, metrics) => bail!("the task that follows the policy and facts files ended"),
         }
     })?;
@@ -111,7 +126,12 @@ impl Files {
             read(path, &mut manifests);
         }
         if let Some(error) = manifests.errors().first() {
-            bail!("cannot read the facts (--facts): {}:{}: {}", error.source, error.line, error.message);
+            bail!(
+                "cannot read the facts (--facts): {}:{}: {}",
+                error.source,
+                error.line,
+                error.message
+            );
         }
         manifests.learn(&mut facts, &policies);
         Ok(State { facts, policies })
@@ -124,13 +144,19 @@ impl Files {
                 Ok(entries) => {
                     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
                     paths.sort();
-                    paths.iter().filter(|path| path.is_file()).for_each(|path| all(path, into));
+                    paths
+                        .iter()
+                        .filter(|path| path.is_file())
+                        .for_each(|path| all(path, into));
                 }
                 Err(_) => into.push(std::fs::read(path).unwrap_or_default()),
             }
         }
         let mut content = Vec::new();
-        self.policy.iter().chain(&self.facts).for_each(|path| all(path, &mut content));
+        self.policy
+            .iter()
+            .chain(&self.facts)
+            .for_each(|path| all(path, &mut content));
         content
     }
 }
@@ -143,7 +169,9 @@ async fn follow(files: Files, state: Arc<ArcSwap<State>>, metrics: Metrics) {
     loop {
         tokio::time::sleep(POLL).await;
         let looking = Arc::clone(&files);
-        let Ok(now) = tokio::task::spawn_blocking(move || looking.content()).await else { return };
+        let Ok(now) = tokio::task::spawn_blocking(move || looking.content()).await else {
+            return;
+        };
         if now == content && today() == day {
             continue;
         }
@@ -159,7 +187,9 @@ async fn follow(files: Files, state: Arc<ArcSwap<State>>, metrics: Metrics) {
             }
             Err(error) => {
                 metrics.policy_reloaded(false);
-                tracing::error!("policy or facts files have changed and cannot be used, so the old content still counts: {error:#}");
+                tracing::error!(
+                    "policy or facts files have changed and cannot be used, so the old content still counts: {error:#}"
+                );
             }
         }
     }
@@ -173,7 +203,14 @@ struct Reviewer {
 impl Review for Reviewer {
     fn review(&self, phase: Phase, body: &[u8]) -> Reply {
         let state = self.state.load();
-        match admission::review(phase, body, &Context { facts: &state.facts, policies: &state.policies }) {
+        match admission::review(
+            phase,
+            body,
+            &Context {
+                facts: &state.facts,
+                policies: &state.policies,
+            },
+        ) {
             Ok(answer) => {
                 log(phase, &answer.record);
                 Reply {
@@ -215,7 +252,7 @@ fn log(phase: Phase, record: &Record) {
         target: "audit",
         phase = name(phase),
         decision = record.decision,
-        verdict = record.verdict.map(|verdict| verdict.as_str()),
+        verdict = record.verdict.map(super::super::model::os::Verdict::as_str),
         operation = record.operation,
         kind = record.kind,
         subresource = record.subresource,

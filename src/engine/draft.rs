@@ -14,8 +14,8 @@ use crate::model::pod::{
     Toleration,
 };
 use crate::model::scalar::{Flag, List, Present, Str};
-use crate::model::subject::Template;
 use crate::model::selection::is_build_label;
+use crate::model::subject::Template;
 
 /// A pod as it will be, and the edits that make it so.
 ///
@@ -30,7 +30,11 @@ pub struct Draft<'t, 'a> {
 impl<'t, 'a> Draft<'t, 'a> {
     /// A draft that changes nothing yet.
     pub fn new(template: &'t Template<'a>, spec: Path) -> Self {
-        Draft { template: Cow::Borrowed(template), spec, edits: Vec::new() }
+        Draft {
+            template: Cow::Borrowed(template),
+            spec,
+            edits: Vec::new(),
+        }
     }
 
     /// The pod as it will be.
@@ -65,7 +69,9 @@ impl<'t, 'a> Draft<'t, 'a> {
     /// Sets `spec.os.name: windows`.
     pub fn set_os_name(&mut self) {
         let edit = Edit::Set(self.at(&["os"]), json!({"name": "windows"}));
-        self.place(edit).os = Some(PodOs { name: Some("windows".into()) });
+        self.place(edit).os = Some(PodOs {
+            name: Some("windows".into()),
+        });
     }
 
     /// Adds an entry to the nodeSelector.
@@ -76,7 +82,9 @@ impl<'t, 'a> Draft<'t, 'a> {
         } else {
             Edit::Set(selector.key(key), Value::from(value))
         };
-        self.place(edit).node_selector.set(key.to_owned().into(), value.to_owned().into());
+        self.place(edit)
+            .node_selector
+            .set(key.to_owned().into(), value.to_owned().into());
     }
 
     /// Takes an entry out of the nodeSelector.
@@ -128,7 +136,10 @@ impl<'t, 'a> Draft<'t, 'a> {
             return;
         }
         for (index, is_first) in terms {
-            let path = self.at(super::os::REQUIRED_TERMS).item(index).field("matchExpressions");
+            let path = self
+                .at(super::os::REQUIRED_TERMS)
+                .item(index)
+                .field("matchExpressions");
             let edit = if is_first {
                 Edit::Set(path, json!([json]))
             } else {
@@ -155,20 +166,31 @@ impl<'t, 'a> Draft<'t, 'a> {
                 json!({"requiredDuringSchedulingIgnoredDuringExecution": required}),
             ),
             Some(Some(_)) => Edit::Set(
-                self.at(&["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"]),
+                self.at(&[
+                    "affinity",
+                    "nodeAffinity",
+                    "requiredDuringSchedulingIgnoredDuringExecution",
+                ]),
                 required,
             ),
         };
         let pod = self.place(edit);
         let affinity = pod.affinity.get_or_insert_with(Affinity::default);
         let node_affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
-        let term = NodeSelectorTerm { match_expressions: List(vec![expression]), ..NodeSelectorTerm::default() };
-        node_affinity.required = Some(NodeSelector { node_selector_terms: List(vec![term]) });
+        let term = NodeSelectorTerm {
+            match_expressions: List(vec![expression]),
+            ..NodeSelectorTerm::default()
+        };
+        node_affinity.required = Some(NodeSelector {
+            node_selector_terms: List(vec![term]),
+        });
     }
 
     /// Takes an inert field out, as repair does. Says whether the draft knows the field; if not, nothing changes.
     pub fn remove(&mut self, path: &Path) -> bool {
-        let Some(rest) = path.segments().strip_prefix(self.spec.segments()) else { return false };
+        let Some(rest) = path.segments().strip_prefix(self.spec.segments()) else {
+            return false;
+        };
         if !clear(&mut self.template.to_mut().spec, rest) {
             return false;
         }
@@ -178,7 +200,17 @@ impl<'t, 'a> Draft<'t, 'a> {
 }
 
 fn required_terms_mut<'p, 'a>(pod: &'p mut PodSpec<'a>) -> Option<&'p mut Vec<NodeSelectorTerm<'a>>> {
-    Some(&mut pod.affinity.as_mut()?.node_affinity.as_mut()?.required.as_mut()?.node_selector_terms.0)
+    Some(
+        &mut pod
+            .affinity
+            .as_mut()?
+            .node_affinity
+            .as_mut()?
+            .required
+            .as_mut()?
+            .node_selector_terms
+            .0,
+    )
 }
 
 /// Clears the field at a path below the pod spec; false where it is none of the fields that repair knows.
@@ -189,7 +221,9 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         [Segment::Field("hostUsers")] => pod.host_users = Present(false),
         [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = Present(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {
-            let Some(context) = &mut pod.security_context else { return false };
+            let Some(context) = &mut pod.security_context else {
+                return false;
+            };
             match *field {
                 "appArmorProfile" => context.app_armor_profile = Present(false),
                 "seLinuxOptions" => context.se_linux_options = Present(false),
@@ -204,9 +238,19 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
                 _ => return false,
             }
         }
-        [Segment::Field(list), Segment::Item(index, _), Segment::Field("securityContext"), Segment::Field(field)] => {
-            let Some(list) = ContainerList::ALL.into_iter().find(|l| l.field() == *list) else { return false };
-            let context = pod.list_mut(list).get_mut(*index).and_then(|c| c.security_context.as_mut());
+        [
+            Segment::Field(list),
+            Segment::Item(index, _),
+            Segment::Field("securityContext"),
+            Segment::Field(field),
+        ] => {
+            let Some(list) = ContainerList::ALL.into_iter().find(|l| l.field() == *list) else {
+                return false;
+            };
+            let context = pod
+                .list_mut(list)
+                .get_mut(*index)
+                .and_then(|c| c.security_context.as_mut());
             let Some(context) = context else { return false };
             match *field {
                 "appArmorProfile" => context.app_armor_profile = Present(false),

@@ -61,15 +61,22 @@ impl LabelSelector {
     /// Whether it selects something with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = |expression: &LabelExpression| {
-            labels.get(&expression.key).is_some_and(|value| expression.values.contains(value))
+            labels
+                .get(&expression.key)
+                .is_some_and(|value| expression.values.contains(value))
         };
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|expression| match expression.operator {
-                LabelOperator::In => has(expression),
-                LabelOperator::NotIn => !has(expression),
-                LabelOperator::Exists => labels.contains_key(&expression.key),
-                LabelOperator::DoesNotExist => !labels.contains_key(&expression.key),
-            })
+        self.match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && self
+                .match_expressions
+                .iter()
+                .all(|expression| match expression.operator {
+                    LabelOperator::In => has(expression),
+                    LabelOperator::NotIn => !has(expression),
+                    LabelOperator::Exists => labels.contains_key(&expression.key),
+                    LabelOperator::DoesNotExist => !labels.contains_key(&expression.key),
+                })
     }
 }
 
@@ -150,8 +157,15 @@ pub const DISABLED_LABEL: &str = "windows.k8s.io/disabled";
 impl PolicySet {
     /// The stored policies, and what counts in namespaces that none of them selects.
     pub fn new(mut stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
-        stored.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.policy.name.cmp(&b.policy.name)));
-        PolicySet { stored, fallback: StoredPolicy::for_all(fallback) }
+        stored.sort_by(|a, b| {
+            b.priority
+                .cmp(&a.priority)
+                .then_with(|| a.policy.name.cmp(&b.policy.name))
+        });
+        PolicySet {
+            stored,
+            fallback: StoredPolicy::for_all(fallback),
+        }
     }
 
     /// The stored policies, the one that counts first at the front.
@@ -163,10 +177,17 @@ impl PolicySet {
     pub fn effective(&self, asker: &Asker<'_>) -> Cow<'_, Policy> {
         let none = BTreeMap::new();
         let labels = asker.labels.unwrap_or(&none);
-        let stored = self.stored.iter().find(|stored| stored.namespace_selector.selects(labels));
+        let stored = self
+            .stored
+            .iter()
+            .find(|stored| stored.namespace_selector.selects(labels));
         let stored = stored.unwrap_or(&self.fallback);
         let mut policy = Cow::Borrowed(&stored.policy);
-        if labels.get(IGNORE_LABEL).or_else(|| labels.get(DISABLED_LABEL)).is_some_and(|value| value == "true") {
+        if labels
+            .get(IGNORE_LABEL)
+            .or_else(|| labels.get(DISABLED_LABEL))
+            .is_some_and(|value| value == "true")
+        {
             let off = policy.to_mut();
             (off.validation, off.placement) = (Action::Off, Switch::Off);
             return policy;
@@ -179,7 +200,11 @@ impl PolicySet {
     }
 }
 
-fn apply_labels(policy: &mut Cow<'_, Policy>, labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) {
+fn apply_labels(
+    policy: &mut Cow<'_, Policy>,
+    labels: &BTreeMap<String, String>,
+    overrides: NamespaceOverrides,
+) {
     if overrides == NamespaceOverrides::None {
         return;
     }
@@ -208,7 +233,10 @@ fn apply_labels(policy: &mut Cow<'_, Policy>, labels: &BTreeMap<String, String>,
 fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
     let for_whom = dated.users.is_empty() && dated.groups.is_empty()
         || dated.users.iter().any(|user| user == asker.user)
-        || dated.groups.iter().any(|group| asker.groups.iter().any(|g| g == group));
+        || dated
+            .groups
+            .iter()
+            .any(|group| asker.groups.iter().any(|g| g == group));
     let here = dated.namespaces.is_empty() || dated.namespaces.iter().any(|n| matches(n, asker.namespace));
     asker.today <= dated.expires && for_whom && here
 }
@@ -220,22 +248,41 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     fn ask<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> Asker<'q> {
-        Asker { namespace: "web", labels: Some(labels), user, groups: &[], today: date(2026, 6, 1) }
+        Asker {
+            namespace: "web",
+            labels: Some(labels),
+            user,
+            groups: &[],
+            today: date(2026, 6, 1),
+        }
     }
 
     fn warn(name: &str, priority: i32) -> StoredPolicy {
-        let policy = Policy { name: name.into(), validation: Action::Warn, ..Policy::standalone() };
-        StoredPolicy { priority, ..StoredPolicy::for_all(policy) }
+        let policy = Policy {
+            name: name.into(),
+            validation: Action::Warn,
+            ..Policy::standalone()
+        };
+        StoredPolicy {
+            priority,
+            ..StoredPolicy::for_all(policy)
+        }
     }
 
     #[test]
     fn the_policy_of_highest_priority_that_selects_the_namespace_counts() {
         let team = StoredPolicy {
-            namespace_selector: LabelSelector { match_labels: labels(&[("team", "a")]), ..LabelSelector::default() },
+            namespace_selector: LabelSelector {
+                match_labels: labels(&[("team", "a")]),
+                ..LabelSelector::default()
+            },
             ..warn("team", 10)
         };
         let set = PolicySet::new(vec![warn("b", 0), warn("a", 0), team], Policy::cluster_default());
@@ -267,28 +314,47 @@ mod tests {
     fn an_ignored_namespace_is_left_alone_whatever_the_policy_allows() {
         let set = PolicySet::new(vec![], Policy::standalone());
         for label in [IGNORE_LABEL, DISABLED_LABEL] {
-            assert_eq!(set.effective(&ask(&labels(&[(label, "true")]), "")).validation, Action::Off);
+            assert_eq!(
+                set.effective(&ask(&labels(&[(label, "true")]), "")).validation,
+                Action::Off
+            );
         }
-        assert_eq!(set.effective(&ask(&labels(&[(IGNORE_LABEL, "false")]), "")).validation, Action::Deny);
+        assert_eq!(
+            set.effective(&ask(&labels(&[(IGNORE_LABEL, "false")]), ""))
+                .validation,
+            Action::Deny
+        );
     }
 
     #[test]
     fn an_exemption_counts_for_its_users_until_its_last_day() {
         let exemption = DatedExemption {
-            exemption: Exemption { note: "n".into(), ..Exemption::default() },
+            exemption: Exemption {
+                note: "n".into(),
+                ..Exemption::default()
+            },
             users: vec!["alice".into()],
             groups: vec![],
             namespaces: vec!["w*".into()],
             expires: date(2026, 6, 1),
         };
-        let stored = StoredPolicy { exemptions: vec![exemption], ..warn("p", 0) };
+        let stored = StoredPolicy {
+            exemptions: vec![exemption],
+            ..warn("p", 0)
+        };
         let set = PolicySet::new(vec![stored], Policy::standalone());
         let none = labels(&[]);
         assert_eq!(set.effective(&ask(&none, "alice")).exemptions.len(), 1);
         assert!(set.effective(&ask(&none, "bob")).exemptions.is_empty());
-        let late = Asker { today: date(2026, 6, 2), ..ask(&none, "alice") };
+        let late = Asker {
+            today: date(2026, 6, 2),
+            ..ask(&none, "alice")
+        };
         assert!(set.effective(&late).exemptions.is_empty());
-        let elsewhere = Asker { namespace: "db", ..ask(&none, "alice") };
+        let elsewhere = Asker {
+            namespace: "db",
+            ..ask(&none, "alice")
+        };
         assert!(set.effective(&elsewhere).exemptions.is_empty());
     }
 }

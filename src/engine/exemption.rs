@@ -31,7 +31,9 @@ fn covers(exemption: &Exemption, finding: &Finding, pod: Option<&PodSpec<'_>>) -
 fn image_at<'p>(pod: &'p PodSpec<'_>, path: &[Segment]) -> Option<&'p str> {
     path.windows(2).find_map(|pair| match pair {
         [Segment::Field(field), Segment::Item(index, _)] => {
-            let list = ContainerList::ALL.into_iter().find(|list| list.field() == *field)?;
+            let list = ContainerList::ALL
+                .into_iter()
+                .find(|list| list.field() == *field)?;
             pod.list(list).get(*index)?.image.as_deref()
         }
         _ => None,
@@ -41,7 +43,9 @@ fn image_at<'p>(pod: &'p PodSpec<'_>, path: &[Segment]) -> Option<&'p str> {
 /// Whether a pattern, in which `*` stands for anything, matches the whole text. Linear in the text for each `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
-    let Some(rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let Some(rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
     let mut rest = rest;
     let mut last = None;
     for part in parts {
@@ -71,7 +75,13 @@ mod tests {
         ] {
             assert!(matches(pattern, text), "{pattern} {text}");
         }
-        for (pattern, text) in [("a*", "b"), ("*:dev", "app:prod"), ("exact", "exactly"), ("a*a", "a"), ("", "x")] {
+        for (pattern, text) in [
+            ("a*", "b"),
+            ("*:dev", "app:prod"),
+            ("exact", "exactly"),
+            ("a*a", "a"),
+            ("", "x"),
+        ] {
             assert!(!matches(pattern, text), "{pattern} {text}");
         }
     }

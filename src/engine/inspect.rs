@@ -71,7 +71,11 @@ impl Inspection {
 
     /// Whether any open finding refuses the object.
     pub fn decision(&self) -> Decision {
-        if self.denials().next().is_some() { Decision::Deny } else { Decision::Allow }
+        if self.denials().next().is_some() {
+            Decision::Deny
+        } else {
+            Decision::Allow
+        }
     }
 }
 
@@ -79,7 +83,13 @@ impl Inspection {
 pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspection {
     let inference = infer(subject, facts, policy);
     let template = subject.template();
-    let cx = Cx { subject, template, inference: &inference, facts, policy };
+    let cx = Cx {
+        subject,
+        template,
+        inference: &inference,
+        facts,
+        policy,
+    };
     let mut findings = check(&cx);
     let exempted = exemption::lift(&mut findings, template.map(|t| &t.spec), policy);
     for finding in &mut findings {
@@ -89,7 +99,11 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
 
     let mut plan = Planned::default();
     if let Some(template) = template {
-        let planner = Planner { cx, template, findings: &findings };
+        let planner = Planner {
+            cx,
+            template,
+            findings: &findings,
+        };
         plan = planner.plan();
         plan.resolve(&cx, &mut findings);
     }
@@ -98,8 +112,17 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
     Inspection {
         inference: inference.clone(),
         findings,
-        repaired: plan.edits.iter().filter(|(_, by)| *by == Resolver::Repair).map(|(e, _)| e.path().clone()).collect(),
-        edits: if emitted { plan.edits.into_iter().map(|(edit, _)| edit).collect() } else { Vec::new() },
+        repaired: plan
+            .edits
+            .iter()
+            .filter(|(_, by)| *by == Resolver::Repair)
+            .map(|(e, _)| e.path().clone())
+            .collect(),
+        edits: if emitted {
+            plan.edits.into_iter().map(|(edit, _)| edit).collect()
+        } else {
+            Vec::new()
+        },
         would_edit: if emitted { plan.would } else { Vec::new() },
         withheld: if emitted { plan.withheld } else { Vec::new() },
         exempted,
@@ -164,7 +187,12 @@ impl<'p> Planner<'p, '_> {
         let policy = self.cx.policy;
         let (on, withheld) = self.draft(policy.placement == Switch::Apply, policy.repair == Repair::Inert);
         let template = (!on.edits().is_empty()).then(|| on.template().clone());
-        let mut planned = Planned { edits: on.into_edits(), template, would: Vec::new(), withheld };
+        let mut planned = Planned {
+            edits: on.into_edits(),
+            template,
+            would: Vec::new(),
+            withheld,
+        };
         if policy.placement == Switch::DryRun || policy.repair == Repair::DryRun {
             let (both, withheld) = self.draft(policy.placement != Switch::Off, policy.repair != Repair::Off);
             planned.would = both.into_edits().into_iter().map(|(edit, _)| edit).collect();
@@ -176,7 +204,13 @@ impl<'p> Planner<'p, '_> {
     }
 
     fn draft(&self, placement: bool, repair: bool) -> (Draft<'p, 'p>, Vec<Path>) {
-        let Cx { subject, inference, facts, policy, .. } = self.cx;
+        let Cx {
+            subject,
+            inference,
+            facts,
+            policy,
+            ..
+        } = self.cx;
         let spec = subject.spec_path();
         let mut draft = Draft::new(self.template, spec.clone());
         let placed = self.template.spec.node_name.is_some() || subject.is_mirror();
@@ -188,7 +222,12 @@ impl<'p> Planner<'p, '_> {
             _ => true,
         };
         let mut withheld = Vec::new();
-        let plan = Plan { subject, inference, facts, policy };
+        let plan = Plan {
+            subject,
+            inference,
+            facts,
+            policy,
+        };
         match inference.verdict {
             Verdict::Windows if whole => {
                 if repair && !subject.is_daemonset_pod() {
@@ -217,13 +256,27 @@ impl Planned<'_> {
     /// Runs the rules on the pod as it will be, and marks the findings that are gone there.
     fn resolve(&self, cx: &Cx<'_>, findings: &mut [Finding]) {
         let Some(template) = &self.template else { return };
-        let after = check(&Cx { template: Some(template), ..*cx });
+        let after = check(&Cx {
+            template: Some(template),
+            ..*cx
+        });
         let still: HashSet<(&str, &Path)> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
-        let repaired: HashSet<&Path> =
-            self.edits.iter().filter(|(_, by)| *by == Resolver::Repair).map(|(edit, _)| edit.path()).collect();
-        for finding in findings.iter_mut().filter(|f| !still.contains(&(f.rule.id, &f.path))) {
+        let repaired: HashSet<&Path> = self
+            .edits
+            .iter()
+            .filter(|(_, by)| *by == Resolver::Repair)
+            .map(|(edit, _)| edit.path())
+            .collect();
+        for finding in findings
+            .iter_mut()
+            .filter(|f| !still.contains(&(f.rule.id, &f.path)))
+        {
             let by_repair = repaired.contains(&finding.path);
-            finding.resolved_by = Some(if by_repair { Resolver::Repair } else { Resolver::Placement });
+            finding.resolved_by = Some(if by_repair {
+                Resolver::Repair
+            } else {
+                Resolver::Placement
+            });
         }
     }
 }

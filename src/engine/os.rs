@@ -15,9 +15,15 @@ use crate::model::subject::Subject;
 /// the namespace's default) are heard only where no strong one speaks.
 pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
-        return Inference { verdict: Verdict::Unknown, evidence: Vec::new() };
+        return Inference {
+            verdict: Verdict::Unknown,
+            evidence: Vec::new(),
+        };
     };
-    let mut signs = Signs { spec: subject.spec_path(), evidence: Vec::new() };
+    let mut signs = Signs {
+        spec: subject.spec_path(),
+        evidence: Vec::new(),
+    };
     signs.of_os_name(pod);
     signs.of_node_selector(pod, policy);
     signs.of_affinity(pod, policy);
@@ -29,15 +35,25 @@ pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference
         }
         if let Some(os) = policy.namespace_default_os {
             let value = format!("{} (the policy's default)", os.label());
-            signs.add(EvidenceKind::Namespace, Path::of(&["metadata", "namespace"]), value, os);
+            signs.add(
+                EvidenceKind::Namespace,
+                Path::of(&["metadata", "namespace"]),
+                value,
+                os,
+            );
         }
     }
     let evidence = signs.evidence;
-    Inference { verdict: weigh(&evidence), evidence }
+    Inference {
+        verdict: weigh(&evidence),
+        evidence,
+    }
 }
 
 fn weigh(evidence: &[Evidence]) -> Verdict {
-    let Some(first) = evidence.first() else { return Verdict::Unknown };
+    let Some(first) = evidence.first() else {
+        return Verdict::Unknown;
+    };
     let mut strong = evidence.iter().filter(|e| e.kind.is_strong());
     if strong.any(|e| e.os != first.os) {
         return Verdict::Conflicting;
@@ -55,11 +71,19 @@ struct Signs {
 
 impl Signs {
     fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
-        self.evidence.push(Evidence { kind, path, value: value.into(), os });
+        self.evidence.push(Evidence {
+            kind,
+            path,
+            value: value.into(),
+            os,
+        });
     }
 
     fn of_os_name(&mut self, pod: &PodSpec<'_>) {
-        if let Some((name, os)) = pod.os_name().and_then(|name| Some((name, Os::parse_lenient(name)?))) {
+        if let Some((name, os)) = pod
+            .os_name()
+            .and_then(|name| Some((name, Os::parse_lenient(name)?)))
+        {
             let path = self.spec.clone().fields(&["os", "name"]);
             self.add(EvidenceKind::OsName, path, name, os);
         }
@@ -74,34 +98,64 @@ impl Signs {
             }
         }
         for (key, value) in selector {
-            if **key != *OS_LABEL && **key != *BETA_OS_LABEL {
-                if let Some(os) = os_of_label(key, value, &policy.pool_labels) {
-                    self.add(EvidenceKind::PoolLabel, path(self, key), &**value, os);
-                }
+            if **key != *OS_LABEL
+                && **key != *BETA_OS_LABEL
+                && let Some(os) = os_of_label(key, value, &policy.pool_labels)
+            {
+                self.add(EvidenceKind::PoolLabel, path(self, key), &**value, os);
             }
         }
     }
 
     fn of_affinity(&mut self, pod: &PodSpec<'_>, policy: &Policy) {
         let terms = pod.required_terms();
-        let Some((os, t, e)) = os_of_terms(terms, &policy.pool_labels) else { return };
-        let Some(expression) = terms.get(t).and_then(|term| term.match_expressions.get(e)) else { return };
+        let Some((os, t, e)) = os_of_terms(terms, &policy.pool_labels) else {
+            return;
+        };
+        let Some(expression) = terms.get(t).and_then(|term| term.match_expressions.get(e)) else {
+            return;
+        };
         let values: Vec<&str> = expression.values.iter().map(|value| &**value).collect();
-        let value = format!("{} {} [{}]", expression.key, expression.operator, values.join(", "));
-        let path = self.spec.clone().fields(REQUIRED_TERMS).item(t).field("matchExpressions").item(e);
+        let value = format!(
+            "{} {} [{}]",
+            expression.key,
+            expression.operator,
+            values.join(", ")
+        );
+        let path = self
+            .spec
+            .clone()
+            .fields(REQUIRED_TERMS)
+            .item(t)
+            .field("matchExpressions")
+            .item(e);
         self.add(EvidenceKind::NodeAffinity, path, value, os);
     }
 
     fn of_runtime_class(&mut self, pod: &PodSpec<'_>, facts: &Facts, policy: &Policy) {
-        let Some(name) = &pod.runtime_class_name else { return };
-        let Some(class) = facts.runtime_classes.get(&**name) else { return };
+        let Some(name) = &pod.runtime_class_name else {
+            return;
+        };
+        let Some(class) = facts.runtime_classes.get(&**name) else {
+            return;
+        };
         let by_os = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL];
-        let known = by_os.iter().find_map(|key| os_of_label(key, class.node_selector.get(*key)?, &[]));
+        let known = by_os
+            .iter()
+            .find_map(|key| os_of_label(key, class.node_selector.get(*key)?, &[]));
         let by_pool = || {
-            class.node_selector.iter().find_map(|(key, value)| os_of_label(key, value, &policy.pool_labels))
+            class
+                .node_selector
+                .iter()
+                .find_map(|(key, value)| os_of_label(key, value, &policy.pool_labels))
         };
         if let Some(os) = known.or_else(by_pool) {
-            self.add(EvidenceKind::RuntimeClass, self.spec.clone().field("runtimeClassName"), &**name, os);
+            self.add(
+                EvidenceKind::RuntimeClass,
+                self.spec.clone().field("runtimeClassName"),
+                &**name,
+                os,
+            );
         }
     }
 
@@ -111,9 +165,16 @@ impl Signs {
         else {
             return;
         };
-        let own = container.windows_options().and_then(|options| options.host_process).is_some();
+        let own = container
+            .windows_options()
+            .and_then(|options| options.host_process)
+            .is_some();
         let path = if own {
-            self.spec.clone().field(list.field()).named_item(index, &container.name).fields(OPTION)
+            self.spec
+                .clone()
+                .field(list.field())
+                .named_item(index, &container.name)
+                .fields(OPTION)
         } else {
             self.spec.clone().fields(OPTION)
         };
@@ -126,11 +187,16 @@ impl Signs {
             let verified = facts.images.get(&**image).and_then(|known| known.os);
             let named = || {
                 let hint = os_hint(&ImageRef::parse(image).ok()?);
-                matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_)).then_some(Os::Windows)
+                matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_))
+                    .then_some(Os::Windows)
             };
             if let Some(os) = verified.or_else(named) {
-                let path =
-                    self.spec.clone().field(list.field()).named_item(index, &container.name).field("image");
+                let path = self
+                    .spec
+                    .clone()
+                    .field(list.field())
+                    .named_item(index, &container.name)
+                    .field("image");
                 self.add(EvidenceKind::Image, path, &**image, os);
                 // One image is enough; that others may disagree is a rule's business.
                 return;

@@ -47,7 +47,11 @@ impl<'p> Plan<'p> {
         if parts.tolerations {
             self.tolerations(draft);
         }
-        if parts.os_field { self.os_name(draft) } else { Vec::new() }
+        if parts.os_field {
+            self.os_name(draft)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
@@ -66,7 +70,11 @@ impl<'p> Plan<'p> {
             facts: self.facts,
             policy: self.policy,
         };
-        look(&PodCx { cx, spec: draft.pod(), meta: &draft.template().meta })
+        look(&PodCx {
+            cx,
+            spec: draft.pod(),
+            meta: &draft.template().meta,
+        })
     }
 
     fn os_selector(&self, draft: &mut Draft<'_, 'p>) {
@@ -77,16 +85,28 @@ impl<'p> Plan<'p> {
             draft.select(OS_LABEL, Os::Windows.label());
         }
         let of_class = self.with(draft, |cx| {
-            cx.runtime_class().is_some_and(|class| class.node_selector.contains_key(BETA_OS_LABEL))
+            cx.runtime_class()
+                .is_some_and(|class| class.node_selector.contains_key(BETA_OS_LABEL))
         });
         // What a RuntimeClass selects would be merged in again after us.
-        if has_beta && !of_class && draft.pod().node_selector.get(OS_LABEL).is_some_and(|os| **os == *"windows") {
+        if has_beta
+            && !of_class
+            && draft
+                .pod()
+                .node_selector
+                .get(OS_LABEL)
+                .is_some_and(|os| **os == *"windows")
+        {
             draft.unselect(BETA_OS_LABEL);
         }
     }
 
     fn build(&self, draft: &mut Draft<'_, 'p>) {
-        let label = if self.policy.trusted_build_label { TRUSTED_BUILD_LABEL } else { BUILD_LABEL };
+        let label = if self.policy.trusted_build_label {
+            TRUSTED_BUILD_LABEL
+        } else {
+            BUILD_LABEL
+        };
         if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
             match builds.as_slice() {
                 [only] => draft.select(label, &only.to_string()),
@@ -100,7 +120,9 @@ impl<'p> Plan<'p> {
         let learned: Vec<Taint> = self.with(draft, |cx| untolerated(cx).cloned().collect());
         for taint in self.policy.taints.iter().chain(&learned) {
             let tolerated = draft.pod().tolerations.iter().any(|t| taint.is_tolerated_by(t));
-            let permitted = allowed.as_ref().is_none_or(|list| list.iter().any(|t| taint.is_tolerated_by(t)));
+            let permitted = allowed
+                .as_ref()
+                .is_none_or(|list| list.iter().any(|t| taint.is_tolerated_by(t)));
             if !tolerated && permitted {
                 draft.tolerate(taint);
             }
@@ -111,9 +133,12 @@ impl<'p> Plan<'p> {
     /// A list that does not parse allows nothing: whatever we added, the plugin would answer with a 500.
     fn toleration_whitelist(&self) -> Option<Vec<Toleration<'p>>> {
         let namespace = self.facts.namespaces.get(&*self.subject.namespace)?;
-        let list: Vec<Toleration<'_>> =
-            serde_json::from_str(namespace.tolerations_whitelist.as_ref()?).unwrap_or_else(|_| {
-                vec![Toleration { key: Some("transom.dev/nothing".into()), ..Toleration::default() }]
+        let list: Vec<Toleration<'_>> = serde_json::from_str(namespace.tolerations_whitelist.as_ref()?)
+            .unwrap_or_else(|_| {
+                vec![Toleration {
+                    key: Some("transom.dev/nothing".into()),
+                    ..Toleration::default()
+                }]
             });
         (!list.is_empty()).then_some(list)
     }
@@ -126,15 +151,22 @@ impl<'p> Plan<'p> {
             if cx.isolation() == Isolation::HostProcess {
                 return None;
             }
-            let mut builds = cx.containers().filter_map(|c| cx.image_build(c.container)).map(|(build, _)| build);
+            let mut builds = cx
+                .containers()
+                .filter_map(|c| cx.image_build(c.container))
+                .map(|(build, _)| build);
             let build = builds.next()?;
             if builds.any(|other| other != build) {
                 return None;
             }
             let name = self.policy.runtime_classes.get(build.release()?.name)?;
             let class = self.facts.runtime_classes.get(name)?;
-            let agrees = (cx.spec.node_selector.iter())
-                .all(|(key, value)| class.node_selector.get(&**key).is_none_or(|other| **other == **value));
+            let agrees = (cx.spec.node_selector.iter()).all(|(key, value)| {
+                class
+                    .node_selector
+                    .get(&**key)
+                    .is_none_or(|other| **other == **value)
+            });
             let fits = agrees && !class.has_overhead && class.isolation() == Isolation::Process;
             fits.then(|| name.clone())
         });
@@ -154,7 +186,10 @@ impl<'p> Plan<'p> {
             for rule in rules::catalogue().filter(|rule| rule.class == Class::Api) {
                 rule.run_regardless(&pod.cx, &mut findings);
             }
-            findings.into_iter().map(|finding| finding.path).collect::<Vec<_>>()
+            findings
+                .into_iter()
+                .map(|finding| finding.path)
+                .collect::<Vec<_>>()
         });
         if in_the_way.is_empty() {
             draft.set_os_name();
@@ -162,4 +197,3 @@ impl<'p> Plan<'p> {
         in_the_way
     }
 }
-

@@ -10,7 +10,8 @@ pub fn plan(draft: &mut Draft<'_, '_>, findings: &[Finding], below: &Path) {
     for finding in findings {
         // A rule is inert as a whole; a finding of it that the kubelet would reject is not.
         let is_inert = finding.rule.inert && finding.class == Class::Api;
-        if let (true, Some(Edit::Remove(path))) = (is_inert && finding.path.starts_with(below), &finding.edit) {
+        if let (true, Some(Edit::Remove(path))) = (is_inert && finding.path.starts_with(below), &finding.edit)
+        {
             draft.remove(path);
         }
     }

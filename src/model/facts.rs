@@ -36,7 +36,11 @@ pub struct Taint {
 impl Taint {
     /// A taint with effect `NoSchedule`.
     pub fn no_schedule(key: &str, value: &str) -> Self {
-        Taint { key: key.to_owned(), value: value.to_owned(), effect: "NoSchedule".to_owned() }
+        Taint {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            effect: "NoSchedule".to_owned(),
+        }
     }
 
     /// Whether the taint keeps Linux pods off Windows nodes and says nothing else, so that every Windows pod may
@@ -44,10 +48,16 @@ impl Taint {
     ///
     /// Maintenance, pressure, spot, tenant and lifecycle taints are never such.
     pub fn marks_windows(&self) -> bool {
-        const KEYS: [&str; 5] = ["os", "windows", "sku", "node.kubernetes.io/os", "kubernetes.io/os"];
+        const KEYS: [&str; 5] = [
+            "os",
+            "windows",
+            "sku",
+            "node.kubernetes.io/os",
+            "kubernetes.io/os",
+        ];
         let value = self.value.to_ascii_lowercase();
-        let says_windows =
-            value.starts_with("win") || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
+        let says_windows = value.starts_with("win")
+            || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
         self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && says_windows
     }
 
@@ -96,7 +106,11 @@ impl Host {
     pub fn of_node(node: &Node<'_>) -> Option<Host> {
         let info = &node.status.node_info;
         let label = node.metadata.labels.get("kubernetes.io/os").map(|s| &**s);
-        let os = if info.operating_system.is_empty() { label? } else { &*info.operating_system };
+        let os = if info.operating_system.is_empty() {
+            label?
+        } else {
+            &*info.operating_system
+        };
         if !os.eq_ignore_ascii_case("windows") {
             return None;
         }
@@ -112,7 +126,10 @@ impl Host {
                     effect: t.effect.to_string(),
                 })
                 .collect(),
-            containerd: info.container_runtime_version.strip_prefix("containerd://").and_then(major_minor),
+            containerd: info
+                .container_runtime_version
+                .strip_prefix("containerd://")
+                .and_then(major_minor),
         })
     }
 }
@@ -182,7 +199,11 @@ impl NamespaceFacts {
     /// Reads a Namespace's metadata.
     pub fn of(meta: &Meta<'_>) -> Self {
         NamespaceFacts {
-            labels: meta.labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+            labels: meta
+                .labels
+                .iter()
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect(),
             tolerations_whitelist: meta
                 .annotations
                 .get("scheduler.alpha.kubernetes.io/tolerationsWhitelist")
@@ -221,14 +242,23 @@ impl WindowsWorkload {
     /// Reads a subject that has been found to be for Windows; `None` where it has no pod.
     pub fn of(subject: &Subject<'_>) -> Option<Self> {
         let template = subject.template()?;
-        let named = template.spec.volumes.iter().filter_map(|v| v.persistent_volume_claim.as_ref());
+        let named = template
+            .spec
+            .volumes
+            .iter()
+            .filter_map(|v| v.persistent_volume_claim.as_ref());
         let ephemeral = template.spec.volumes.iter().filter(|v| v.ephemeral.is_some());
         let pod = subject.meta.display_name();
         Some(WindowsWorkload {
             namespace: subject.namespace.to_string(),
             kind: subject.kind.to_string(),
             name: pod.to_owned(),
-            labels: template.meta.labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+            labels: template
+                .meta
+                .labels
+                .iter()
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect(),
             claims: named
                 .map(|source| source.claim_name.to_string())
                 .chain(ephemeral.map(|volume| format!("{pod}-{}", &*volume.name)))
@@ -272,7 +302,7 @@ pub struct Facts {
     pub backends: HashMap<(String, String), BTreeSet<String>>,
     hosts: Vec<Host>,
     builds: BTreeSet<Build>,
-    taints: Vec<Taint>,
+    taints: Vec<(Taint, BTreeSet<Option<Build>>)>,
 }
 
 impl Facts {
@@ -302,8 +332,9 @@ impl Facts {
     pub fn add_host(&mut self, host: Host) {
         self.builds.extend(host.build);
         for taint in &host.taints {
-            if !self.taints.contains(taint) {
-                self.taints.push(taint.clone());
+            match self.taints.iter_mut().find(|(known, _)| known == taint) {
+                Some((_, builds)) => _ = builds.insert(host.build),
+                None => self.taints.push((taint.clone(), BTreeSet::from([host.build]))),
             }
         }
         self.hosts.push(host);
@@ -318,16 +349,21 @@ impl Facts {
                 }
             }
             Body::RuntimeClass(class) => {
-                self.runtime_classes.insert(subject.meta.name.to_string(), RuntimeClassFacts::of(class));
+                self.runtime_classes
+                    .insert(subject.meta.name.to_string(), RuntimeClassFacts::of(class));
             }
             Body::Claim(claim) if claim.spec.volume_mode.as_deref() == Some("Block") => {
-                self.block_claims.insert((subject.namespace.to_string(), subject.meta.name.to_string()));
+                self.block_claims
+                    .insert((subject.namespace.to_string(), subject.meta.name.to_string()));
             }
             Body::EndpointSlice(slice) => {
                 if let Some(service) = subject.meta.labels.get("kubernetes.io/service-name") {
                     let key = (subject.namespace.to_string(), service.to_string());
                     let addresses = slice.endpoints.iter().flat_map(|e| &e.addresses);
-                    self.backends.entry(key).or_default().extend(addresses.map(ToString::to_string));
+                    self.backends
+                        .entry(key)
+                        .or_default()
+                        .extend(addresses.map(ToString::to_string));
                 }
             }
             _ => {}
@@ -336,7 +372,9 @@ impl Facts {
 
     /// Whether a known Windows workload uses a PersistentVolumeClaim.
     pub fn is_used_on_windows(&self, namespace: &str, claim: &str) -> bool {
-        self.workloads.iter().any(|workload| workload.uses_claim(namespace, claim))
+        self.workloads
+            .iter()
+            .any(|workload| workload.uses_claim(namespace, claim))
     }
 
     /// Every known Windows node and pool.
@@ -349,8 +387,8 @@ impl Facts {
         &self.builds
     }
 
-    /// The distinct taints of the known Windows nodes.
-    pub fn taints(&self) -> &[Taint] {
+    /// The distinct taints of the known Windows nodes, with the builds of the nodes that carry them.
+    pub fn taints(&self) -> &[(Taint, BTreeSet<Option<Build>>)] {
         &self.taints
     }
 }
@@ -384,7 +422,10 @@ mod tests {
         ] {
             assert!(!Taint::no_schedule(key, value).marks_windows(), "{key}={value}");
         }
-        let evicting = Taint { effect: "NoExecute".into(), ..Taint::no_schedule("os", "windows") };
+        let evicting = Taint {
+            effect: "NoExecute".into(),
+            ..Taint::no_schedule("os", "windows")
+        };
         assert!(!evicting.marks_windows());
     }
 
@@ -392,12 +433,18 @@ mod tests {
     fn tolerations_match_as_the_scheduler_does_it() {
         let taint = Taint::no_schedule("os", "windows");
         let tolerates = |json: &str| taint.is_tolerated_by(&serde_json::from_str(json).unwrap());
-        assert!(tolerates(r#"{"key": "os", "value": "windows", "effect": "NoSchedule"}"#));
-        assert!(tolerates(r#"{"key": "os", "operator": "Equal", "value": "windows"}"#));
+        assert!(tolerates(
+            r#"{"key": "os", "value": "windows", "effect": "NoSchedule"}"#
+        ));
+        assert!(tolerates(
+            r#"{"key": "os", "operator": "Equal", "value": "windows"}"#
+        ));
         assert!(tolerates(r#"{"key": "os", "operator": "Exists"}"#));
         assert!(tolerates(r#"{"operator": "Exists"}"#));
         assert!(!tolerates(r#"{"key": "os", "value": "Windows"}"#));
-        assert!(!tolerates(r#"{"key": "os", "operator": "Exists", "effect": "NoExecute"}"#));
+        assert!(!tolerates(
+            r#"{"key": "os", "operator": "Exists", "effect": "NoExecute"}"#
+        ));
         assert!(!tolerates("{}"));
     }
 }

@@ -26,7 +26,9 @@ pub struct Meta<'a> {
 impl<'a> Meta<'a> {
     /// The owner that controls the object, where there is one.
     pub fn controller(&self) -> Option<&OwnerReference<'a>> {
-        self.owner_references.iter().find(|owner| owner.controller == Some(true))
+        self.owner_references
+            .iter()
+            .find(|owner| owner.controller == Some(true))
     }
 
     /// What a person would call the object: its name, what a name will be made of, or its controller's name.

@@ -63,7 +63,8 @@ impl Path {
     /// This path, at an item of a list that goes by a name.
     #[must_use]
     pub fn named_item(mut self, index: usize, name: &str) -> Self {
-        self.0.push(Segment::Item(index, (!name.is_empty()).then(|| name.into())));
+        self.0
+            .push(Segment::Item(index, (!name.is_empty()).then(|| name.into())));
         self
     }
 
@@ -162,7 +163,9 @@ mod tests {
 
     #[test]
     fn one_place_has_three_spellings() {
-        let path = Path::of(&["spec", "template", "spec", "containers"]).named_item(0, "web").field("image");
+        let path = Path::of(&["spec", "template", "spec", "containers"])
+            .named_item(0, "web")
+            .field("image");
         assert_eq!(path.to_string(), "spec.template.spec.containers[0].image");
         assert_eq!(path.named(), "spec.template.spec.containers[web].image");
         assert_eq!(path.pointer(), "/spec/template/spec/containers/0/image");

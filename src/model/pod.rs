@@ -97,7 +97,8 @@ impl<'a> PodSpec<'a> {
     /// Whether a container is effectively HostProcess: its own word, else the pod's.
     pub fn is_host_process(&self, container: &Container<'a>) -> bool {
         let own = container.windows_options().and_then(|w| w.host_process);
-        own.or_else(|| self.windows_options()?.host_process).unwrap_or(false)
+        own.or_else(|| self.windows_options()?.host_process)
+            .unwrap_or(false)
     }
 
     /// Whether any container is effectively HostProcess.
@@ -107,13 +108,18 @@ impl<'a> PodSpec<'a> {
 
     /// The effective `runAsUserName` of a container: its own word, else the pod's.
     pub fn run_as_user_name<'s>(&'s self, container: &'s Container<'a>) -> Option<&'s str> {
-        let own = container.windows_options().and_then(|w| w.run_as_user_name.as_deref());
+        let own = container
+            .windows_options()
+            .and_then(|w| w.run_as_user_name.as_deref());
         own.or_else(|| self.windows_options()?.run_as_user_name.as_deref())
     }
 
     /// The effective `runAsNonRoot` of a container: its own word, else the pod's.
     pub fn run_as_non_root(&self, container: &Container<'a>) -> Option<bool> {
-        let own = container.security_context.as_ref().and_then(|s| s.run_as_non_root);
+        let own = container
+            .security_context
+            .as_ref()
+            .and_then(|s| s.run_as_non_root);
         own.or_else(|| self.security_context.as_ref()?.run_as_non_root)
     }
 

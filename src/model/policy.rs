@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::{Host, Taint};
 use super::os::Os;
-use crate::rules::Rule;
 use crate::model::finding::Severity;
+use crate::rules::Rule;
 
 /// What findings do. Ordered: what comes later is stricter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -105,8 +105,13 @@ pub struct PlacementParts {
 
 impl PlacementParts {
     /// Every part.
-    pub const ALL: PlacementParts =
-        PlacementParts { os: true, os_field: true, tolerations: true, build: true, runtime_class: true };
+    pub const ALL: PlacementParts = PlacementParts {
+        os: true,
+        os_field: true,
+        tolerations: true,
+        build: true,
+        runtime_class: true,
+    };
 }
 
 /// A label of node pools that tells the operating system; the value may end in `*`.
@@ -123,9 +128,9 @@ impl PoolLabel {
     pub fn matches(&self, key: &str, value: &str) -> bool {
         key == self.key
             && match self.value.strip_suffix('*') {
-                Some(prefix) => {
-                    value.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-                }
+                Some(prefix) => value
+                    .get(..prefix.len())
+                    .is_some_and(|start| start.eq_ignore_ascii_case(prefix)),
                 None => value.eq_ignore_ascii_case(&self.value),
             }
     }
@@ -180,7 +185,11 @@ pub struct Policy {
 impl Policy {
     /// What a cluster gets that has no policy stored: nothing is denied, nothing is changed, all is reported.
     pub fn cluster_default() -> Self {
-        Policy { validation: Action::Audit, placement: Switch::DryRun, ..Policy::standalone() }
+        Policy {
+            validation: Action::Audit,
+            placement: Switch::DryRun,
+            ..Policy::standalone()
+        }
     }
 
     /// What `serve --standalone` and `check` use: Deny and Apply, repair off.
@@ -206,16 +215,25 @@ impl Policy {
 
     /// The pool labels of AKS and GKE that say Windows.
     pub fn well_known_pool_labels() -> Vec<PoolLabel> {
-        [("kubernetes.azure.com/os-sku", "Windows*"), ("cloud.google.com/gke-os-distribution", "windows_*")]
-            .map(|(key, value)| PoolLabel { key: key.to_owned(), value: value.to_owned() })
-            .into()
+        [
+            ("kubernetes.azure.com/os-sku", "Windows*"),
+            ("cloud.google.com/gke-os-distribution", "windows_*"),
+        ]
+        .map(|(key, value)| PoolLabel {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
+        .into()
     }
 
     /// What a finding of this rule and severity does where `validation` is Deny.
     ///
     /// The effective action is the weaker of this and `validation`.
     pub fn rule_action(&self, rule: &Rule, severity: Severity) -> Action {
-        self.actions.get(rule.id).copied().unwrap_or_else(|| Action::of_severity(severity))
+        self.actions
+            .get(rule.id)
+            .copied()
+            .unwrap_or_else(|| Action::of_severity(severity))
     }
 
     /// Whether the rule does not run at all.
@@ -230,7 +248,10 @@ mod tests {
 
     #[test]
     fn pool_labels_match_by_prefix_without_regard_to_case() {
-        let label = PoolLabel { key: "kubernetes.azure.com/os-sku".into(), value: "Windows*".into() };
+        let label = PoolLabel {
+            key: "kubernetes.azure.com/os-sku".into(),
+            value: "Windows*".into(),
+        };
         assert!(label.matches("kubernetes.azure.com/os-sku", "Windows2022"));
         assert!(label.matches("kubernetes.azure.com/os-sku", "windows2025"));
         assert!(!label.matches("kubernetes.azure.com/os-sku", "Ubuntu"));

@@ -246,7 +246,9 @@ impl Quantity<'_> {
         if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 18 {
             return None;
         }
-        let digits: u128 = format!("{}{fraction}", whole.trim_start_matches('+')).parse().ok()?;
+        let digits: u128 = format!("{}{fraction}", whole.trim_start_matches('+'))
+            .parse()
+            .ok()?;
         let mut top = digits.checked_mul(numerator)?.checked_mul(1000)?;
         let mut bottom = denominator.checked_mul(10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
         match u32::try_from(exponent) {
@@ -319,7 +321,15 @@ mod tests {
         assert_eq!(millis("100m"), Some(100));
         assert_eq!(millis("1e3"), millis("1k"));
         assert_eq!(millis("0.5Gi"), millis("512Mi"));
-        for nonsense in ["", "Mi", "1Xi", "-1", "1e99999", "99999999999999999999999999999999999999Ei", "."] {
+        for nonsense in [
+            "",
+            "Mi",
+            "1Xi",
+            "-1",
+            "1e99999",
+            "99999999999999999999999999999999999999Ei",
+            ".",
+        ] {
             assert_eq!(millis(nonsense), None, "{nonsense}");
         }
     }

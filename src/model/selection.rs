@@ -84,16 +84,20 @@ mod tests {
 
     #[test]
     fn every_term_must_imply_the_operating_system() {
-        let windows = r#"{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]}"#;
+        let windows =
+            r#"{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]}"#;
         let not_linux = r#"{"matchExpressions": [{"key": "beta.kubernetes.io/os", "operator": "NotIn", "values": ["linux"]}]}"#;
         let not_windows = r#"{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "NotIn", "values": ["windows"]}]}"#;
-        let either =
-            r#"{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux", "windows"]}]}"#;
-        let build = r#"{"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "Exists"}]}"#;
+        let either = r#"{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux", "windows"]}]}"#;
+        let build =
+            r#"{"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "Exists"}]}"#;
         let zone = r#"{"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}"#;
         let aks = r#"{"matchExpressions": [{"key": "kubernetes.azure.com/os-sku", "operator": "In", "values": ["Windows2019", "Windows2022"]}]}"#;
         assert_eq!(verdict(&format!("[{windows}]")), Some(Os::Windows));
-        assert_eq!(verdict(&format!("[{windows}, {not_linux}, {build}, {aks}]")), Some(Os::Windows));
+        assert_eq!(
+            verdict(&format!("[{windows}, {not_linux}, {build}, {aks}]")),
+            Some(Os::Windows)
+        );
         assert_eq!(verdict(&format!("[{not_windows}]")), Some(Os::Linux));
         assert_eq!(verdict(&format!("[{either}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {zone}]")), None);

@@ -160,7 +160,11 @@ impl<'a> Subject<'a> {
 
     /// Whether the pod was made by a DaemonSet, which has pinned it to a node already.
     pub fn is_daemonset_pod(&self) -> bool {
-        self.kind == Kind::Pod && self.meta.controller().is_some_and(|owner| &*owner.kind == "DaemonSet")
+        self.kind == Kind::Pod
+            && self
+                .meta
+                .controller()
+                .is_some_and(|owner| &*owner.kind == "DaemonSet")
     }
 
     /// Whether the pod is the mirror of a static pod, which no answer can stop.
@@ -188,7 +192,10 @@ fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
             Ok(_) => (".".to_owned(), first),
         };
         let reason = error.to_string();
-        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(text, _)| text).to_owned();
+        let reason = reason
+            .rsplit_once(" at line ")
+            .map_or(reason.as_str(), |(text, _)| text)
+            .to_owned();
         SubjectError { path, reason }
     })
 }
@@ -239,20 +246,39 @@ fn read_template(kind: Kind, json: &str) -> Result<(Meta<'_>, Template<'_>), Sub
         }
         Kind::PodTemplate => {
             let object: PodTemplateObject<'_> = read(json)?;
-            (object.metadata, (object.template.metadata, object.template.spec), List::default())
+            (
+                object.metadata,
+                (object.template.metadata, object.template.spec),
+                List::default(),
+            )
         }
         Kind::CronJob => {
             let object: Shell<'_, CronJobSpec<'_>> = read(json)?;
             let template = object.spec.job_template.spec.template;
-            (object.metadata, (template.metadata, template.spec), List::default())
+            (
+                object.metadata,
+                (template.metadata, template.spec),
+                List::default(),
+            )
         }
         _ => {
             let object: Shell<'_, WorkloadSpec<'_>> = read(json)?;
             let template = object.spec.template;
-            (object.metadata, (template.metadata, template.spec), object.spec.volume_claim_templates)
+            (
+                object.metadata,
+                (template.metadata, template.spec),
+                object.spec.volume_claim_templates,
+            )
         }
     };
-    Ok((meta, Template { meta: template_meta, spec, claim_templates: claims.0 }))
+    Ok((
+        meta,
+        Template {
+            meta: template_meta,
+            spec,
+            claim_templates: claims.0,
+        },
+    ))
 }
 
 #[cfg(test)]

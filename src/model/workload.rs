@@ -113,9 +113,9 @@ impl Kind {
         self.template().is_some()
     }
 
-    /// Whether a template of this kind can no longer be changed once it is stored.
-    pub fn is_immutable(self) -> bool {
-        matches!(self, Kind::Pod | Kind::Job)
+    /// Whether the template of a stored object can no longer be changed (`spec.template` of a Job).
+    pub fn has_immutable_template(self) -> bool {
+        self == Kind::Job
     }
 }
 
@@ -131,8 +131,14 @@ mod tests {
 
     #[test]
     fn a_kind_is_known_by_its_group_too() {
-        assert_eq!(Kind::of_api_version("apps/v1", "Deployment"), Some(Kind::Deployment));
-        assert_eq!(Kind::of_api_version("extensions/v1beta1", "Deployment"), Some(Kind::Deployment));
+        assert_eq!(
+            Kind::of_api_version("apps/v1", "Deployment"),
+            Some(Kind::Deployment)
+        );
+        assert_eq!(
+            Kind::of_api_version("extensions/v1beta1", "Deployment"),
+            Some(Kind::Deployment)
+        );
         assert_eq!(Kind::of_api_version("v1", "Pod"), Some(Kind::Pod));
         assert_eq!(Kind::of_api_version("serving.knative.dev/v1", "Service"), None);
         assert_eq!(Kind::of_api_version("v1", "Deployment"), None);

@@ -85,12 +85,23 @@ impl Json {
             kind: checked.kind.as_str(),
             namespace: (!checked.namespace.is_empty()).then(|| checked.namespace.clone()),
             name: checked.name.clone(),
-            verdict: checked.kind.has_pod().then(|| inspection.inference.verdict.as_str()),
+            verdict: checked
+                .kind
+                .has_pod()
+                .then(|| inspection.inference.verdict.as_str()),
             evidence: (inspection.inference.evidence.iter())
-                .map(|e| Evidence { path: e.path.to_string(), value: e.value.clone(), kind: e.kind })
+                .map(|e| Evidence {
+                    path: e.path.to_string(),
+                    value: e.value.clone(),
+                    kind: e.kind,
+                })
                 .collect(),
             decision: inspection.decision().as_str(),
-            findings: inspection.findings.iter().map(|finding| found(checked, finding)).collect(),
+            findings: inspection
+                .findings
+                .iter()
+                .map(|finding| found(checked, finding))
+                .collect(),
             patch: to_json_patch(&inspection.edits),
         });
     }
@@ -100,7 +111,11 @@ impl Json {
     /// # Errors
     /// Whatever the writer says.
     pub fn finish(&self, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<Summary> {
-        let errors = errors.iter().map(|e| Error { source: &e.source, line: e.line, message: &e.message });
+        let errors = errors.iter().map(|e| Error {
+            source: &e.source,
+            line: e.line,
+            message: &e.message,
+        });
         let report = Report {
             schema: SCHEMA,
             summary: self.summary,

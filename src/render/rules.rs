@@ -16,7 +16,14 @@ pub fn rules_text() -> String {
     for family in FAMILIES {
         let _ = writeln!(out, "{}", family.title);
         for rule in family.rules {
-            let _ = writeln!(out, "  {}  {:7}  {:36}  {}", rule.id, rule.severity.as_str(), rule.name, rule.summary);
+            let _ = writeln!(
+                out,
+                "  {}  {:7}  {:36}  {}",
+                rule.id,
+                rule.severity.as_str(),
+                rule.name,
+                rule.summary
+            );
         }
         out.push('\n');
     }
@@ -57,7 +64,15 @@ pub fn rules_json() -> Value {
 
 /// One rule, with all that there is to know of it.
 pub fn explain(rule: &Rule) -> String {
-    let mut out = format!("{} {} ({})\n\n{}.\n\n{}\n\nWhat to do: {}.\n\n", rule.id, rule.name, rule.severity, upper(rule.summary), rule.docs, rule.remedy);
+    let mut out = format!(
+        "{} {} ({})\n\n{}.\n\n{}\n\nWhat to do: {}.\n\n",
+        rule.id,
+        rule.name,
+        rule.severity,
+        upper(rule.summary),
+        rule.docs,
+        rule.remedy
+    );
     for (what, value) in properties(rule) {
         let _ = writeln!(out, "{what:12} {value}");
     }
@@ -86,16 +101,31 @@ pub fn rules_markdown() -> String {
          What is not checked, and why: [not-checked.md](not-checked.md).\n",
     );
     for family in FAMILIES {
-        let _ = write!(out, "\n## {}\n\n| id | rule | severity | what is wrong |\n|---|---|---|---|\n", family.title);
+        let _ = write!(
+            out,
+            "\n## {}\n\n| id | rule | severity | what is wrong |\n|---|---|---|---|\n",
+            family.title
+        );
         for rule in family.rules {
             let _ = writeln!(
                 out,
                 "| {} | [{}](#{}) | {} | {} |",
-                rule.id, rule.name, rule.name, rule.severity, rule.summary.replace('|', "\\|")
+                rule.id,
+                rule.name,
+                rule.name,
+                rule.severity,
+                rule.summary.replace('|', "\\|")
             );
         }
         for rule in family.rules {
-            let _ = write!(out, "\n### {}\n\n{} · {}\n\n{}.\n\n", rule.name, rule.id, rule.severity, upper(rule.summary));
+            let _ = write!(
+                out,
+                "\n### {}\n\n{} · {}\n\n{}.\n\n",
+                rule.name,
+                rule.id,
+                rule.severity,
+                upper(rule.summary)
+            );
             let _ = write!(out, "{}\n\n**What to do**: {}.\n\n", rule.docs, rule.remedy);
             for (what, value) in properties(rule) {
                 let _ = writeln!(out, "- {what}: {value}");
@@ -103,7 +133,17 @@ pub fn rules_markdown() -> String {
             for example in rule.bad.iter().take(1) {
                 let _ = write!(out, "\n```yaml\n{}\n```\n", example.trim());
             }
-            let sources: Vec<String> = rule.see.iter().map(|s| if s.starts_with("http") { format!("<{s}>") } else { format!("`{s}`") }).collect();
+            let sources: Vec<String> = rule
+                .see
+                .iter()
+                .map(|s| {
+                    if s.starts_with("http") {
+                        format!("<{s}>")
+                    } else {
+                        format!("`{s}`")
+                    }
+                })
+                .collect();
             let _ = writeln!(out, "\nSee {}.", sources.join(", "));
         }
     }
@@ -111,17 +151,28 @@ pub fn rules_markdown() -> String {
 }
 
 fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
-    let mut list = vec![("class", rule.class.as_str().to_owned()), ("Kubernetes", releases(&rule.kubernetes))];
+    let mut list = vec![
+        ("class", rule.class.as_str().to_owned()),
+        ("Kubernetes", releases(&rule.kubernetes)),
+    ];
     if let Builds::Below(build) = rule.builds {
         list.push(("builds", format!("below 10.0.{build}")));
     }
     if let Some(runtime) = rule.runtime {
-        let name = if runtime == Runtime::Docker { "Docker" } else { "containerd" };
+        let name = if runtime == Runtime::Docker {
+            "Docker"
+        } else {
+            "containerd"
+        };
         list.push(("runtime", name.to_owned()));
     }
     let looks_at = match rule.check {
         Check::Pod(_) => "pods and pod templates".to_owned(),
-        Check::Object(kinds, _) => kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", "),
+        Check::Object(kinds, _) => kinds
+            .iter()
+            .map(|kind| kind.as_str())
+            .collect::<Vec<_>>()
+            .join(", "),
     };
     list.push(("looks at", looks_at));
     if rule.verdicts != [Verdict::Windows] {
@@ -129,7 +180,10 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
         list.push(("verdicts", names.join(", ")));
     }
     if rule.inert {
-        list.push(("repair", "takes the field out, where the policy has repair on".to_owned()));
+        list.push((
+            "repair",
+            "takes the field out, where the policy has repair on".to_owned(),
+        ));
     }
     list
 }
@@ -145,7 +199,10 @@ fn releases(range: &RangeInclusive<u32>) -> String {
 
 fn upper(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+    chars
+        .next()
+        .map(|first| first.to_uppercase().chain(chars).collect())
+        .unwrap_or_default()
 }
 
 fn indent(text: &str) -> String {

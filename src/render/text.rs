@@ -28,7 +28,13 @@ pub struct TextReport<W> {
 impl<W: Write> TextReport<W> {
     /// A report that goes to a writer; `advice` shows findings that are advice only.
     pub fn new(out: W, advice: bool) -> Self {
-        TextReport { out, summary: Summary::default(), severities: [0; 3], resolved: 0, quiet_advice: !advice }
+        TextReport {
+            out,
+            summary: Summary::default(),
+            severities: [0; 3],
+            resolved: 0,
+            quiet_advice: !advice,
+        }
     }
 
     /// Writes what was found in one object.
@@ -59,24 +65,54 @@ impl<W: Write> TextReport<W> {
         };
         let out = &mut self.out;
         let (rule, severity) = (finding.rule, finding.severity);
-        writeln!(out, "{style}{severity}[{} {}]{style:#}{BOLD}: {}{BOLD:#}", rule.id, rule.name, finding.message)?;
+        writeln!(
+            out,
+            "{style}{severity}[{} {}]{style:#}{BOLD}: {}{BOLD:#}",
+            rule.id, rule.name, finding.message
+        )?;
         let position = checked.locate(&finding.path);
         let gutter = position.line.to_string().len();
         let place = format!("{}:{}:{}", checked.source, position.line, position.column);
-        writeln!(out, "{:gutter$}{BLUE}-->{BLUE:#} {place} ({} {})", "", checked.kind, title(checked))?;
+        writeln!(
+            out,
+            "{:gutter$}{BLUE}-->{BLUE:#} {place} ({} {})",
+            "",
+            checked.kind,
+            title(checked)
+        )?;
         if let Some(line) = checked.text.and_then(|text| text.line(position.line)) {
             let (shown, caret) = window(&line, position.column);
-            let length = shown.chars().skip(caret).take_while(|c| !matches!(c, ':' | ' ' | ',' | '}' | ']')).count();
+            let length = shown
+                .chars()
+                .skip(caret)
+                .take_while(|c| !matches!(c, ':' | ' ' | ',' | '}' | ']'))
+                .count();
             writeln!(out, "{:gutter$} {BLUE}|{BLUE:#}", "")?;
             writeln!(out, "{BLUE}{} |{BLUE:#} {shown}", position.line)?;
             let carets = "^".repeat(length.max(1));
-            writeln!(out, "{:gutter$} {BLUE}|{BLUE:#} {:caret$}{style}{carets}{style:#}", "", "")?;
+            writeln!(
+                out,
+                "{:gutter$} {BLUE}|{BLUE:#} {:caret$}{style}{carets}{style:#}",
+                "", ""
+            )?;
         }
         writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", finding.path)?;
-        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}", "", finding.remedy)?;
+        writeln!(
+            out,
+            "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
+            "", finding.remedy
+        )?;
         match finding.resolved_by {
-            Some(Resolver::Placement) => writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: placement mends this in admission", "")?,
-            Some(Resolver::Repair) => writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: repair takes this out in admission", "")?,
+            Some(Resolver::Placement) => writeln!(
+                out,
+                "{:gutter$} {BLUE}={BLUE:#} note: placement mends this in admission",
+                ""
+            )?,
+            Some(Resolver::Repair) => writeln!(
+                out,
+                "{:gutter$} {BLUE}={BLUE:#} note: repair takes this out in admission",
+                ""
+            )?,
             None => {}
         }
         writeln!(out)
@@ -89,12 +125,29 @@ impl<W: Write> TextReport<W> {
     pub fn finish(&mut self, errors: &[Unreadable]) -> io::Result<Summary> {
         let red = AnsiColor::Red.on_default().bold();
         for error in errors {
-            let at = if error.line == 0 { String::new() } else { format!(":{}", error.line) };
-            writeln!(self.out, "{red}cannot read{red:#} {}{at}: {}\n", error.source, error.message)?;
+            let at = if error.line == 0 {
+                String::new()
+            } else {
+                format!(":{}", error.line)
+            };
+            writeln!(
+                self.out,
+                "{red}cannot read{red:#} {}{at}: {}\n",
+                error.source, error.message
+            )?;
         }
-        let Summary { subjects, windows, denied, findings } = self.summary;
+        let Summary {
+            subjects,
+            windows,
+            denied,
+            findings,
+        } = self.summary;
         let [advice, warnings, problems] = self.severities;
-        write!(self.out, "{} checked, {windows} for Windows: ", count(subjects, "object"))?;
+        write!(
+            self.out,
+            "{} checked, {windows} for Windows: ",
+            count(subjects, "object")
+        )?;
         if findings == 0 {
             write!(self.out, "nothing found")?;
         } else {
@@ -109,17 +162,29 @@ impl<W: Write> TextReport<W> {
         }
         writeln!(self.out, "; {denied} would be denied")?;
         if !errors.is_empty() {
-            writeln!(self.out, "{} could not be read", count(errors.len(), "part of the input"))?;
+            writeln!(
+                self.out,
+                "{} could not be read",
+                count(errors.len(), "part of the input")
+            )?;
         }
         Ok(self.summary)
     }
 }
 
 fn title(checked: &Checked<'_>) -> String {
-    let name = if checked.name.is_empty() { "(no name)" } else { &checked.name };
+    let name = if checked.name.is_empty() {
+        "(no name)"
+    } else {
+        &checked.name
+    };
     let conflicting = checked.inspection.inference.verdict == Verdict::Conflicting;
     let suffix = if conflicting { ", Windows or Linux" } else { "" };
-    if checked.namespace.is_empty() { format!("{name}{suffix}") } else { format!("{}/{name}{suffix}", checked.namespace) }
+    if checked.namespace.is_empty() {
+        format!("{name}{suffix}")
+    } else {
+        format!("{}/{name}{suffix}", checked.namespace)
+    }
 }
 
 fn count(n: usize, what: &str) -> String {
@@ -139,7 +204,11 @@ fn window(line: &str, column: usize) -> (String, usize) {
     }
     let start = at.saturating_sub(WIDTH / 3);
     let shown: String = line.chars().skip(start).take(WIDTH).map(clean).collect();
-    if start == 0 { (format!("{shown}…"), at) } else { (format!("…{shown}…"), at - start + 1) }
+    if start == 0 {
+        (format!("{shown}…"), at)
+    } else {
+        (format!("…{shown}…"), at - start + 1)
+    }
 }
 
 #[cfg(test)]

@@ -26,8 +26,12 @@ const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const LABELS: &str = "https://kubernetes.io/docs/reference/labels-annotations-taints/";
 const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
 
-const REQUIRED: &[&str] =
-    &["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+const REQUIRED: &[&str] = &[
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+];
 
 /// What holds the pod to nodes of an operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,8 +47,15 @@ pub(crate) enum Selects {
 /// What holds the pod to Windows nodes, by its own selectors or by its RuntimeClass.
 pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selects {
     let class = cx.runtime_class().filter(|_| with_runtime_class);
-    let own = cx.spec.node_selector.iter().map(|(key, value)| (&**key, &**value));
-    let of_class = class.into_iter().flat_map(|class| &class.node_selector).map(|(k, v)| (k.as_str(), v.as_str()));
+    let own = cx
+        .spec
+        .node_selector
+        .iter()
+        .map(|(key, value)| (&**key, &**value));
+    let of_class = class
+        .into_iter()
+        .flat_map(|class| &class.node_selector)
+        .map(|(k, v)| (k.as_str(), v.as_str()));
     let mut best = Selects::Nothing;
     for (key, value) in own.chain(of_class) {
         if os_of_label(key, value, &cx.policy.pool_labels) == Some(Os::Windows) {
@@ -84,7 +95,10 @@ static OS_NAME_MISSING: Rule = Rule {
            cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
            the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused.",
     remedy: "add spec.os.name: windows",
-    see: &[GUIDE, "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os"],
+    see: &[
+        GUIDE,
+        "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os",
+    ],
     bad: &["os: null"],
     good: &["os: {name: windows}"],
     check: Check::Pod(|cx, out| {
@@ -104,7 +118,10 @@ static OS_NAME_INVALID: Rule = Rule {
     summary: "the name of an operating system is windows or linux",
     docs: "The API server compares `spec.os.name` exactly: `Windows` is not `windows`.",
     remedy: "write spec.os.name: windows, in lower case",
-    see: &["https://kubernetes.io/docs/concepts/workloads/pods/#pod-os", VALIDATION],
+    see: &[
+        "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os",
+        VALIDATION,
+    ],
     bad: &["os: {name: Windows}", "os: {name: freebsd}", "os: {name: ''}"],
     good: &["os: {name: windows}"],
     check: Check::Pod(|cx, out| {
@@ -134,7 +151,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
     see: &[GUIDE],
     bad: &[
         "nodeSelector: null",
-        "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}",
+        "nodeSelector: {kubernetes.io/os: null, node.kubernetes.io/windows-build: 10.0.20348}",
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}, {matchExpressions: [{key: pool, operator: Exists}]}]}}}}",
     ],
     good: &[
@@ -173,20 +190,34 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: Windows}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [WINDOWS]}]}]}}}",
     ],
-    good: &["nodeSelector: {kubernetes.io/os: windows}", "nodeSelector: {kubernetes.io/os: windows, os: Windows}"],
+    good: &[
+        "nodeSelector: {kubernetes.io/os: windows}",
+        "nodeSelector: {kubernetes.io/os: windows, os: Windows}",
+    ],
     check: Check::Pod(|cx, out| {
         let is_wrong = |value: &str| Os::parse_lenient(value).is_some_and(|os| value != os.label());
         for (key, value) in &cx.spec.node_selector {
             if is_os_label(key) && is_wrong(value) {
-                out.report(cx.at(&["nodeSelector"]).key(key))
-                    .says(format!("nodes carry the label in lower case, so \"{value}\" matches none"));
+                out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
+                    "nodes carry the label in lower case, so \"{value}\" matches none"
+                ));
             }
         }
         for (t, term) in cx.spec.required_terms().iter().enumerate() {
             for (e, expression) in term.match_expressions.iter().enumerate() {
                 let only_wrong = expression.values.iter().all(|value| is_wrong(value));
-                if is_os_label(&expression.key) && &*expression.operator == "In" && only_wrong && !expression.values.is_empty() {
-                    out.report(cx.at(REQUIRED).item(t).field("matchExpressions").item(e).field("values"));
+                if is_os_label(&expression.key)
+                    && &*expression.operator == "In"
+                    && only_wrong
+                    && !expression.values.is_empty()
+                {
+                    out.report(
+                        cx.at(REQUIRED)
+                            .item(t)
+                            .field("matchExpressions")
+                            .item(e)
+                            .field("values"),
+                    );
                 }
             }
         }
@@ -209,13 +240,21 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         "{os: {name: linux}, nodeSelector: {kubernetes.io/os: windows}}",
         "{os: {name: linux}, nodeSelector: null, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}}",
     ],
-    good: &["{}", "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}"],
+    good: &[
+        "{}",
+        "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}",
+    ],
     check: Check::Pod(|cx, out| {
         let evidence = &cx.inference.evidence;
         let Some(first) = evidence.first() else { return };
-        let Some(other) = evidence.iter().find(|e| e.kind.is_strong() && e.os != first.os) else { return };
-        out.report(other.path.clone())
-            .says(format!("{other} is for {}, but {first} is for {}", other.os.label(), first.os.label()));
+        let Some(other) = evidence.iter().find(|e| e.kind.is_strong() && e.os != first.os) else {
+            return;
+        };
+        out.report(other.path.clone()).says(format!(
+            "{other} is for {}, but {first} is for {}",
+            other.os.label(),
+            first.os.label()
+        ));
     }),
     ..Rule::BASE
 };
@@ -234,9 +273,16 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {labels: {kubernetes.io/os: Windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
     ],
-    good: &["{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    good: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
     check: Check::Pod(|cx, out| {
-        if cx.meta.labels.get(OS_LABEL).is_some_and(|os| **os != *Os::Windows.label()) {
+        if cx
+            .meta
+            .labels
+            .get(OS_LABEL)
+            .is_some_and(|os| **os != *Os::Windows.label())
+        {
             out.report(cx.meta_at("labels").key(OS_LABEL));
         }
     }),
@@ -272,18 +318,30 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
         }
         match &cx.subject.body {
             Body::RuntimeClass(class) => {
-                let selector = class.scheduling.iter().flat_map(|scheduling| &scheduling.node_selector);
-                for (key, _) in selector.filter(|(k, v)| **k == *BETA_OS_LABEL && Os::parse_lenient(v) == Some(Os::Windows)) {
+                let selector = class
+                    .scheduling
+                    .iter()
+                    .flat_map(|scheduling| &scheduling.node_selector);
+                for (key, _) in selector
+                    .filter(|(k, v)| **k == *BETA_OS_LABEL && Os::parse_lenient(v) == Some(Os::Windows))
+                {
                     out.report(Path::of(&["scheduling", "nodeSelector"]).key(key));
                 }
             }
             Body::Volume(volume) => {
-                let required = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+                let required = volume
+                    .spec
+                    .node_affinity
+                    .as_ref()
+                    .and_then(|affinity| affinity.required.as_ref());
                 let terms = required.map_or(&[][..], |required| &required.node_selector_terms);
                 let base = Path::of(&["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
-                beta_labels_of_terms(terms, |key, expression| {
-                    key == BETA_OS_LABEL && expression == Some(Os::Windows)
-                }, &base, out);
+                beta_labels_of_terms(
+                    terms,
+                    |key, expression| key == BETA_OS_LABEL && expression == Some(Os::Windows),
+                    &base,
+                    out,
+                );
             }
             _ => {}
         }
@@ -311,13 +369,34 @@ fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Out<'_>) {
             out.report(cx.at(&["nodeSelector"]).key(key));
         }
     }
-    beta_labels_of_terms(cx.spec.required_terms(), |key, _| is_beta(key), &cx.at(REQUIRED), out);
-    let affinity = cx.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    for (p, preferred) in affinity.iter().flat_map(|affinity| affinity.preferred.iter().enumerate()) {
+    beta_labels_of_terms(
+        cx.spec.required_terms(),
+        |key, _| is_beta(key),
+        &cx.at(REQUIRED),
+        out,
+    );
+    let affinity = cx
+        .spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref());
+    for (p, preferred) in affinity
+        .iter()
+        .flat_map(|affinity| affinity.preferred.iter().enumerate())
+    {
         for (e, expression) in preferred.preference.match_expressions.iter().enumerate() {
             if is_beta(&expression.key) {
-                let list = cx.at(&["affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"]);
-                out.report(list.item(p).fields(&["preference", "matchExpressions"]).item(e).field("key"));
+                let list = cx.at(&[
+                    "affinity",
+                    "nodeAffinity",
+                    "preferredDuringSchedulingIgnoredDuringExecution",
+                ]);
+                out.report(
+                    list.item(p)
+                        .fields(&["preference", "matchExpressions"])
+                        .item(e)
+                        .field("key"),
+                );
             }
         }
     }
@@ -332,7 +411,13 @@ fn beta_labels_of_terms(
     for (t, term) in terms.iter().enumerate() {
         for (e, expression) in term.match_expressions.iter().enumerate() {
             if counts(&expression.key, os_of_expression(expression, &[])) {
-                out.report(base.clone().item(t).field("matchExpressions").item(e).field("key"));
+                out.report(
+                    base.clone()
+                        .item(t)
+                        .field("matchExpressions")
+                        .item(e)
+                        .field("key"),
+                );
             }
         }
     }
@@ -351,7 +436,10 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
     summary: "windowsOptions cannot be set on a pod whose spec.os.name is linux",
     docs: "The API server refuses windowsOptions (even empty) on a pod that says that it is for Linux.",
     remedy: "remove windowsOptions, or write spec.os.name: windows",
-    see: &["https://kubernetes.io/docs/concepts/workloads/pods/#pod-os", VALIDATION],
+    see: &[
+        "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os",
+        VALIDATION,
+    ],
     bad: &[
         "{os: {name: linux}, nodeSelector: null}",
         "{os: {name: linux}, nodeSelector: null, containers: [{name: app, image: app}], securityContext: {windowsOptions: {}}}",
@@ -361,10 +449,10 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
         "{os: null, nodeSelector: {kubernetes.io/os: linux}}",
     ],
     check: Check::Pod(|cx, out| {
+        const OPTIONS: &[&str] = &["securityContext", "windowsOptions"];
         if cx.spec.os_name() != Some(Os::Linux.label()) {
             return;
         }
-        const OPTIONS: &[&str] = &["securityContext", "windowsOptions"];
         if cx.spec.windows_options().is_some() {
             out.report(cx.at(OPTIONS)).removable();
         }
@@ -381,8 +469,16 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
 /// Whether any of the pod's own selectors, or its RuntimeClass, speaks of the operating system or of builds at all.
 pub(crate) fn speaks_of_os(cx: &PodCx<'_>) -> bool {
     let counts = |key: &str| is_os_label(key) || is_build_label(key);
-    let of_class = || cx.runtime_class().is_some_and(|class| class.node_selector.keys().any(|key| counts(key)));
-    let of_terms = || cx.spec.required_terms().iter().flat_map(|term| &term.match_expressions).any(|e| counts(&e.key));
+    let of_class = || {
+        cx.runtime_class()
+            .is_some_and(|class| class.node_selector.keys().any(|key| counts(key)))
+    };
+    let of_terms = || {
+        cx.spec
+            .required_terms()
+            .iter()
+            .flat_map(|term| &term.match_expressions)
+            .any(|e| counts(&e.key))
+    };
     cx.spec.node_selector.iter().any(|(key, _)| counts(key)) || of_class() || of_terms()
 }
-

@@ -28,8 +28,12 @@ const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const COMPATIBILITY: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
 
-const REQUIRED: &[&str] =
-    &["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+const REQUIRED: &[&str] = &[
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+];
 
 /// What a pod needs to land on a build that runs its images.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,22 +52,34 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     if isolation == Isolation::HostProcess || requires_build(cx) {
         return BuildNeed::Nothing;
     }
-    let mut images: Vec<Build> = cx.containers().filter_map(|c| Some(cx.image_build(c.container)?.0)).collect();
+    let mut images: Vec<Build> = cx
+        .containers()
+        .filter_map(|c| Some(cx.image_build(c.container)?.0))
+        .collect();
     images.sort_unstable();
     images.dedup();
-    let Some((first, others)) = images.split_first() else { return BuildNeed::Nothing };
+    let Some((first, others)) = images.split_first() else {
+        return BuildNeed::Nothing;
+    };
     let hosts = cx.host_builds();
     if hosts.is_empty() {
         return BuildNeed::NoHostKnown(*first);
     }
     let runs = |image: Build, host: Build| compatibility(image, host, isolation) == Compatibility::Runs;
-    if hosts.iter().all(|host| images.iter().all(|image| runs(*image, *host))) {
+    if hosts
+        .iter()
+        .all(|host| images.iter().all(|image| runs(*image, *host)))
+    {
         return BuildNeed::Nothing;
     }
     let allowed: Vec<Build> = compatible_hosts(*first, isolation)
         .filter(|host| others.iter().all(|image| runs(*image, *host)))
         .collect();
-    if allowed.is_empty() { BuildNeed::Nothing } else { BuildNeed::OneOf(allowed) }
+    if allowed.is_empty() {
+        BuildNeed::Nothing
+    } else {
+        BuildNeed::OneOf(allowed)
+    }
 }
 
 /// Whether the pod's nodeSelector, its RuntimeClass, or every term of its affinity speaks of builds.
@@ -72,14 +88,26 @@ fn requires_build(cx: &PodCx<'_>) -> bool {
     cx.selected(BUILD_LABEL).is_some()
         || cx.selected(TRUSTED_BUILD_LABEL).is_some()
         || (!terms.is_empty()
-            && terms.iter().all(|term| term.match_expressions.iter().any(|e| is_build_label(&e.key))))
+            && terms
+                .iter()
+                .all(|term| term.match_expressions.iter().any(|e| is_build_label(&e.key))))
 }
 
-/// The taints that keep other pods off the known Windows nodes and that this pod does not tolerate.
+/// The taints that keep other pods off the Windows nodes that this pod may land on, and that it does not tolerate.
 pub fn untolerated<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = &'c Taint> + use<'c> {
     let spec = cx.spec;
-    let declared = cx.policy.pools.iter().flat_map(|pool| &pool.taints);
-    (cx.facts.taints().iter().chain(declared))
+    let selected = cx.selected_builds();
+    let of_pools = selected.clone();
+    let reaches = |selected: &[Build], build: Option<Build>| {
+        selected.is_empty() || build.is_none_or(|build| selected.contains(&build))
+    };
+    let seen = (cx.facts.taints().iter())
+        .filter(move |(_, builds)| builds.iter().any(|build| reaches(&selected, *build)))
+        .map(|(taint, _)| taint);
+    let declared = (cx.policy.pools.iter())
+        .filter(move |pool| reaches(&of_pools, pool.build))
+        .flat_map(|pool| &pool.taints);
+    seen.chain(declared)
         .filter(|taint| taint.marks_windows())
         .filter(move |taint| !spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
 }
@@ -119,9 +147,14 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}, {key: tenant, value: windows-team, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     check: Check::Pod(|cx, out| {
+        if cx.spec.node_name.is_some() {
+            return;
+        }
         for taint in untolerated(cx) {
             out.report(cx.at(&["tolerations"]))
-                .says(format!("Windows nodes carry the taint {taint}, which the pod does not tolerate"))
+                .says(format!(
+                    "Windows nodes carry the taint {taint}, which the pod does not tolerate"
+                ))
                 .remedy(format!(
                     "add the toleration {{key: {}, operator: Equal, value: {}, effect: {}}}",
                     taint.key, taint.value, taint.effect
@@ -162,9 +195,11 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         match build_need(cx) {
             BuildNeed::Nothing => {}
             BuildNeed::NoHostKnown(build) => {
-                out.report(cx.at(&["nodeSelector"])).severity(Severity::Advice).says(format!(
-                    "the image is for build {build}, and nothing keeps the pod off nodes of other builds"
-                ));
+                out.report(cx.at(&["nodeSelector"]))
+                    .severity(Severity::Advice)
+                    .says(format!(
+                        "the image is for build {build}, and nothing keeps the pod off nodes of other builds"
+                    ));
             }
             BuildNeed::OneOf(builds) => {
                 let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
@@ -205,12 +240,19 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
             }
         }
         for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term.match_expressions.iter().enumerate().filter(|(_, e)| is_build_label(&e.key)) {
+            for (e, expression) in term
+                .match_expressions
+                .iter()
+                .enumerate()
+                .filter(|(_, e)| is_build_label(&e.key))
+            {
                 let path = || cx.at(REQUIRED).item(t).field("matchExpressions").item(e);
                 match &*expression.operator {
                     "Gt" | "Lt" => {
-                        out.report(path().field("operator"))
-                            .says(format!("the operator {} compares integers, and a build is none", expression.operator));
+                        out.report(path().field("operator")).says(format!(
+                            "the operator {} compares integers, and a build is none",
+                            expression.operator
+                        ));
                     }
                     "In" | "NotIn" => {
                         for (v, value) in expression.values.iter().enumerate() {
@@ -245,7 +287,12 @@ static WINDOWS_ARCH: Rule = Rule {
     ],
     check: Check::Pod(|cx, out| {
         for label in [ARCH_LABEL, BETA_ARCH_LABEL] {
-            if cx.spec.node_selector.get(label).is_some_and(|arch| &**arch != "amd64") {
+            if cx
+                .spec
+                .node_selector
+                .get(label)
+                .is_some_and(|arch| &**arch != "amd64")
+            {
                 out.report(cx.at(&["nodeSelector"]).key(label));
             }
         }
@@ -254,7 +301,13 @@ static WINDOWS_ARCH: Rule = Rule {
                 let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
                 let allows = expression.values.iter().any(|value| &**value == "amd64");
                 if is_arch && &*expression.operator == "In" && !allows {
-                    out.report(cx.at(REQUIRED).item(t).field("matchExpressions").item(e).field("values"));
+                    out.report(
+                        cx.at(REQUIRED)
+                            .item(t)
+                            .field("matchExpressions")
+                            .item(e)
+                            .field("values"),
+                    );
                 }
             }
         }
@@ -271,9 +324,16 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
     docs: "The API server merges the nodeSelector of the RuntimeClass into the pod. The same key with another value is \
            refused with a 403. In a template nobody says so before its pods fail.",
     remedy: "remove one of the two",
-    see: &[GUIDE, "kubernetes: plugin/pkg/admission/runtimeclass/admission.go"],
-    bad: &["{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: app}]}}"],
-    good: &["{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    see: &[
+        GUIDE,
+        "kubernetes: plugin/pkg/admission/runtimeclass/admission.go",
+    ],
+    bad: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: app}]}}",
+    ],
+    good: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
     check: Check::Pod(|cx, out| {
         let Some(class) = cx.runtime_class() else { return };
         for (key, value) in &cx.spec.node_selector {
@@ -296,7 +356,10 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
            late. Without a selector in the template it makes a pod for every Linux node too, which fails there and is made \
            again, for ever. It does not look at the scheduling of a RuntimeClass either.",
     remedy: "add nodeSelector kubernetes.io/os: windows to the template",
-    see: &["kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod", "https://github.com/kubernetes/kubernetes/issues/111590"],
+    see: &[
+        "kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod",
+        "https://github.com/kubernetes/kubernetes/issues/111590",
+    ],
     bad: &[
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
@@ -313,12 +376,15 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         }
         let by_class = selects_windows(cx, true) != Selects::Nothing;
         let guessed = cx.inference.evidence.iter().all(|sign| {
-            let microsoft = ImageRef::parse(&sign.value).is_ok_and(|image| image.is_windows_only_repository());
-            !sign.kind.is_strong() && !(sign.kind == EvidenceKind::Image && microsoft)
+            let microsoft =
+                ImageRef::parse(&sign.value).is_ok_and(|image| image.is_windows_only_repository());
+            !(sign.kind.is_strong() || sign.kind == EvidenceKind::Image && microsoft)
         });
         let finding = out.report(cx.at(&["nodeSelector"]));
         if by_class {
-            finding.severity(Severity::Warning).says("the DaemonSet controller does not look at the scheduling of the RuntimeClass");
+            finding
+                .severity(Severity::Warning)
+                .says("the DaemonSet controller does not look at the scheduling of the RuntimeClass");
         } else if guessed {
             finding.severity(Severity::Warning);
         }
@@ -335,7 +401,9 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
            that does not run the image, those pods fail with 0xc0370101. Admission cannot move them.",
     remedy: "select the build in the template, with one DaemonSet per build, or use a HostProcess container",
     see: &[GUIDE, COMPATIBILITY],
-    bad: &["{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}"],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+    ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
@@ -346,9 +414,12 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
             return;
         }
         for container in cx.containers() {
-            let Some((image, certain)) = cx.image_build(container.container) else { continue };
+            let Some((image, certain)) = cx.image_build(container.container) else {
+                continue;
+            };
             let cannot = |host: &&Host| {
-                host.build.is_some_and(|build| compatibility(image, build, isolation) == Compatibility::Fails)
+                host.build
+                    .is_some_and(|build| compatibility(image, build, isolation) == Compatibility::Fails)
             };
             if let Some(host) = cx.hosts().find(cannot) {
                 let build = host.build.map(|build| build.to_string()).unwrap_or_default();
@@ -376,9 +447,16 @@ static HYPERV_ANNOTATION: Rule = Rule {
     docs: "`experimental.windows.kubernetes.io/isolation-type` was alpha from 1.10 and is gone since 1.21. The pod runs with \
            process isolation. With containerd 1.7 and later a RuntimeClass gives Hyper-V isolation.",
     remedy: "use a RuntimeClass with the handler runhcs-wcow-hypervisor",
-    see: &["https://kubernetes.io/docs/concepts/containers/runtime-class/", "https://github.com/kubernetes/kubernetes/pull/97141"],
-    bad: &["{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
-    good: &["# --kubernetes 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    see: &[
+        "https://kubernetes.io/docs/concepts/containers/runtime-class/",
+        "https://github.com/kubernetes/kubernetes/pull/97141",
+    ],
+    bad: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
+    good: &[
+        "# --kubernetes 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
     check: Check::Pod(|cx, out| {
         const ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
         if cx.meta.annotations.get(ANNOTATION).is_some() {
@@ -413,10 +491,11 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
             return;
         }
         if let Some(host) = stray_target(cx) {
-            out.report(cx.at(&["nodeSelector"]))
-                .says(format!("nothing keeps this pod off Windows nodes such as {}", host.name));
+            out.report(cx.at(&["nodeSelector"])).says(format!(
+                "nothing keeps this pod off Windows nodes such as {}",
+                host.name
+            ));
         }
     }),
     ..Rule::BASE
 };
-

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::model::build::{Build, Isolation};
-use crate::model::facts::{BUILD_LABEL, Facts, Host, RuntimeClassFacts, Runtime, TRUSTED_BUILD_LABEL};
+use crate::model::facts::{BUILD_LABEL, Facts, Host, Runtime, RuntimeClassFacts, TRUSTED_BUILD_LABEL};
 use crate::model::finding::{Class, Finding, Severity};
 use crate::model::image::{ImageRef, build_hint};
 use crate::model::object::Meta;
@@ -192,7 +192,11 @@ impl<'c> Cx<'c> {
     /// The context of checks on pods, where the object has one.
     pub fn pod(&self) -> Option<PodCx<'c>> {
         let template = self.template?;
-        Some(PodCx { cx: *self, spec: &template.spec, meta: &template.meta })
+        Some(PodCx {
+            cx: *self,
+            spec: &template.spec,
+            meta: &template.meta,
+        })
     }
 
     /// The Windows nodes that are known, and the pools that the policy declares.
@@ -214,7 +218,11 @@ impl<'c> Cx<'c> {
     /// The builds that the pod may land on: those that it selects, else those of the known nodes.
     pub fn targets(&self) -> Vec<Build> {
         let selected = self.pod().map(|pod| pod.selected_builds()).unwrap_or_default();
-        if selected.is_empty() { self.host_builds() } else { selected }
+        if selected.is_empty() {
+            self.host_builds()
+        } else {
+            selected
+        }
     }
 }
 
@@ -250,18 +258,30 @@ impl<'c> PodCx<'c> {
     /// Init, app and ephemeral containers alike.
     pub fn containers(&self) -> impl Iterator<Item = ContainerAt<'c>> + use<'c> {
         let subject = self.cx.subject;
-        (self.spec.visit_containers()).map(move |(list, index, container)| ContainerAt { subject, list, index, container })
+        (self.spec.visit_containers()).map(move |(list, index, container)| ContainerAt {
+            subject,
+            list,
+            index,
+            container,
+        })
     }
 
     /// The volumes, with their indexes.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeAt<'c>> + use<'c> {
         let subject = self.cx.subject;
-        (self.spec.volumes.iter().enumerate()).map(move |(index, volume)| VolumeAt { subject, index, volume })
+        (self.spec.volumes.iter().enumerate()).map(move |(index, volume)| VolumeAt {
+            subject,
+            index,
+            volume,
+        })
     }
 
     /// The RuntimeClass that the pod names, where it is known.
     pub fn runtime_class(&self) -> Option<&'c RuntimeClassFacts> {
-        self.cx.facts.runtime_classes.get(&**self.spec.runtime_class_name.as_ref()?)
+        self.cx
+            .facts
+            .runtime_classes
+            .get(&**self.spec.runtime_class_name.as_ref()?)
     }
 
     /// How the pod's containers are kept apart from the host.
@@ -269,7 +289,8 @@ impl<'c> PodCx<'c> {
         if self.spec.has_host_process() {
             Isolation::HostProcess
         } else {
-            self.runtime_class().map_or(Isolation::Process, RuntimeClassFacts::isolation)
+            self.runtime_class()
+                .map_or(Isolation::Process, RuntimeClassFacts::isolation)
         }
     }
 
@@ -301,8 +322,15 @@ impl<'c> PodCx<'c> {
             let mut required = term.match_expressions.iter().filter(|e| {
                 (&*e.key == BUILD_LABEL || &*e.key == TRUSTED_BUILD_LABEL) && &*e.operator == "In"
             });
-            let Some(expression) = required.next() else { return Vec::new() };
-            builds.extend(expression.values.iter().filter_map(|value| Build::parse_label(value)));
+            let Some(expression) = required.next() else {
+                return Vec::new();
+            };
+            builds.extend(
+                expression
+                    .values
+                    .iter()
+                    .filter_map(|value| Build::parse_label(value)),
+            );
         }
         builds.sort_unstable();
         builds.dedup();
@@ -332,7 +360,10 @@ impl<'c> std::ops::Deref for ContainerAt<'c> {
 impl ContainerAt<'_> {
     /// The path of the container.
     pub fn path(&self) -> Path {
-        self.subject.spec_path().field(self.list.field()).named_item(self.index, &self.container.name)
+        self.subject
+            .spec_path()
+            .field(self.list.field())
+            .named_item(self.index, &self.container.name)
     }
 
     /// The path of a field below the container.
@@ -342,11 +373,16 @@ impl ContainerAt<'_> {
 
     /// The path of one of its volume mounts, by the volume's name.
     pub fn mount(&self, index: usize) -> Path {
-        let name = self.container.volume_mounts.get(index).map_or("", |mount| &*mount.name);
+        let name = self
+            .container
+            .volume_mounts
+            .get(index)
+            .map_or("", |mount| &*mount.name);
         // Several mounts of one volume are told apart by index; so are those of a list too long to count in each time.
         let mounts = &self.container.volume_mounts;
         let unique = mounts.len() <= 256 && mounts.iter().filter(|mount| &*mount.name == name).count() == 1;
-        self.at(&["volumeMounts"]).named_item(index, if unique { name } else { "" })
+        self.at(&["volumeMounts"])
+            .named_item(index, if unique { name } else { "" })
     }
 }
 
@@ -379,11 +415,16 @@ impl VolumeAt<'_> {
 pub fn shown(value: &str) -> String {
     const LONGEST: usize = 60;
     let hidden = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut text = String::with_capacity(value.len().min(LONGEST) + 3);
     for c in value.chars().take(LONGEST) {
-        if hidden(c) { text.extend(c.escape_default()) } else { text.push(c) }
+        if hidden(c) {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
     }
     if value.chars().nth(LONGEST).is_some() {
         text.push('…');

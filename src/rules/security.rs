@@ -26,25 +26,51 @@ pub static RULES: &[&Rule] = &[
     &LINUX_SECURITY_ANNOTATION,
 ];
 
-const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-containers-securitycontext";
-const POD_INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-securitycontext";
+const INTRO: &str =
+    "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-containers-securitycontext";
+const POD_INTRO: &str =
+    "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-securitycontext";
 const SECURITY: &str = "https://kubernetes.io/docs/concepts/security/windows-security/";
 const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, validateWindows";
 
 /// What every field of this family has in common: the API server forbids it, Windows ignores it.
-const FORBIDDEN: Rule = Rule { severity: Severity::Error, class: Class::Api, inert: true, ..Rule::BASE };
+const FORBIDDEN: Rule = Rule {
+    severity: Severity::Error,
+    class: Class::Api,
+    inert: true,
+    ..Rule::BASE
+};
 
 /// Reports a field of the pod's security context.
-fn of_pod(cx: &PodCx<'_>, out: &mut Out<'_>, field: &'static str, get: fn(&PodSecurityContext<'_>) -> Present) {
-    if cx.spec.security_context.as_ref().is_some_and(|context| get(context).0) {
+fn of_pod(
+    cx: &PodCx<'_>,
+    out: &mut Out<'_>,
+    field: &'static str,
+    get: fn(&PodSecurityContext<'_>) -> Present,
+) {
+    if cx
+        .spec
+        .security_context
+        .as_ref()
+        .is_some_and(|context| get(context).0)
+    {
         out.report(cx.at(&["securityContext", field])).removable();
     }
 }
 
 /// Reports a field of every container's security context.
-fn of_containers(cx: &PodCx<'_>, out: &mut Out<'_>, field: &'static str, get: fn(&SecurityContext<'_>) -> Present) {
+fn of_containers(
+    cx: &PodCx<'_>,
+    out: &mut Out<'_>,
+    field: &'static str,
+    get: fn(&SecurityContext<'_>) -> Present,
+) {
     for container in cx.containers() {
-        if container.security_context.as_ref().is_some_and(|context| get(context).0) {
+        if container
+            .security_context
+            .as_ref()
+            .is_some_and(|context| get(context).0)
+        {
             out.report(container.at(&["securityContext", field])).removable();
         }
     }
@@ -118,7 +144,12 @@ static RUN_AS_USER: Rule = Rule {
     docs: "Windows names its users; it has no numeric ids. The kubelet logs the field and goes on, so that the container \
            runs as the user of its image: on servercore images that is ContainerAdministrator.",
     remedy: "use windowsOptions.runAsUserName",
-    see: &[INTRO, POD_INTRO, SOURCE, "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/"],
+    see: &[
+        INTRO,
+        POD_INTRO,
+        SOURCE,
+        "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/",
+    ],
     bad: &[
         "securityContext: {runAsUser: 0}",
         "containers: [{name: app, image: app, securityContext: {runAsUser: 1000}}]",
@@ -159,9 +190,16 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
            with `spec.os.name: windows`; a webhook cannot see an empty list.",
     remedy: "remove it",
     see: &[POD_INTRO, SOURCE],
-    bad: &["securityContext: {supplementalGroups: [4000]}", "securityContext: {supplementalGroups: []}"],
+    bad: &[
+        "securityContext: {supplementalGroups: [4000]}",
+        "securityContext: {supplementalGroups: []}",
+    ],
     good: &["securityContext: {supplementalGroups: null}"],
-    check: Check::Pod(|cx, out| of_pod(cx, out, "supplementalGroups", |context| context.supplemental_groups)),
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "supplementalGroups", |context| {
+            context.supplemental_groups
+        });
+    }),
     ..FORBIDDEN
 };
 
@@ -174,14 +212,25 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
            rejects the pod, because the runtime does not report the feature (SupplementalGroupsPolicyNotSupported).",
     remedy: "remove it",
     see: &[SOURCE, "kubernetes: pkg/kubelet/lifecycle/predicate.go"],
-    bad: &["securityContext: {supplementalGroupsPolicy: Strict}", "securityContext: {supplementalGroupsPolicy: Merge}"],
+    bad: &[
+        "securityContext: {supplementalGroupsPolicy: Strict}",
+        "securityContext: {supplementalGroupsPolicy: Merge}",
+    ],
     good: &["securityContext: {supplementalGroupsPolicy: null}"],
     check: Check::Pod(|cx, out| {
-        let policy = cx.spec.security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_deref());
+        let policy = cx
+            .spec
+            .security_context
+            .as_ref()
+            .and_then(|context| context.supplemental_groups_policy.as_deref());
         if let Some(policy) = policy {
-            let finding = out.report(cx.at(&["securityContext", "supplementalGroupsPolicy"])).removable();
+            let finding = out
+                .report(cx.at(&["securityContext", "supplementalGroupsPolicy"]))
+                .removable();
             if policy == "Strict" && cx.spec.os_name().is_none() {
-                finding.class(Class::Admit).says("the kubelet on Windows rejects a pod with supplementalGroupsPolicy Strict");
+                finding
+                    .class(Class::Admit)
+                    .says("the kubelet on Windows rejects a pod with supplementalGroupsPolicy Strict");
             }
         }
     }),
@@ -198,7 +247,11 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     see: &[SOURCE],
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
     good: &["securityContext: {}"],
-    check: Check::Pod(|cx, out| of_pod(cx, out, "seLinuxChangePolicy", |context| context.se_linux_change_policy)),
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "seLinuxChangePolicy", |context| {
+            context.se_linux_change_policy
+        });
+    }),
     ..FORBIDDEN
 };
 
@@ -210,7 +263,10 @@ static FS_GROUP: Rule = Rule {
            counts as set.",
     remedy: "remove it; grant access with NTFS access control lists in the image",
     see: &[POD_INTRO, SOURCE],
-    bad: &["securityContext: {fsGroup: 2000}", "securityContext: {fsGroup: 0}"],
+    bad: &[
+        "securityContext: {fsGroup: 2000}",
+        "securityContext: {fsGroup: 0}",
+    ],
     good: &["securityContext: {fsGroup: null}"],
     check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |context| context.fs_group)),
     ..FORBIDDEN
@@ -225,7 +281,11 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     see: &[POD_INTRO, SOURCE],
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
     good: &["securityContext: {}"],
-    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroupChangePolicy", |context| context.fs_group_change_policy)),
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "fsGroupChangePolicy", |context| {
+            context.fs_group_change_policy
+        });
+    }),
     ..FORBIDDEN
 };
 
@@ -237,14 +297,25 @@ static SYSCTLS: Rule = Rule {
     docs: "With `spec.os.name: windows` the API server refuses the pod. Without it the pod is scheduled, and the kubelet \
            rejects it (SysctlForbidden): the list of safe sysctls is empty off Linux.",
     remedy: "remove it",
-    see: &[POD_INTRO, SOURCE, "kubernetes: pkg/kubelet/sysctl/safe_sysctls.go"],
+    see: &[
+        POD_INTRO,
+        SOURCE,
+        "kubernetes: pkg/kubelet/sysctl/safe_sysctls.go",
+    ],
     bad: &["securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}"],
     good: &["securityContext: {sysctls: []}"],
     check: Check::Pod(|cx, out| {
-        if cx.spec.security_context.as_ref().is_some_and(|context| !context.sysctls.is_empty()) {
+        if cx
+            .spec
+            .security_context
+            .as_ref()
+            .is_some_and(|context| !context.sysctls.is_empty())
+        {
             let finding = out.report(cx.at(&["securityContext", "sysctls"])).removable();
             if cx.spec.os_name().is_none() {
-                finding.class(Class::Admit).says("the kubelet on Windows rejects a pod with sysctls");
+                finding
+                    .class(Class::Admit)
+                    .says("the kubelet on Windows rejects a pod with sysctls");
             }
         }
     }),
@@ -275,14 +346,22 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     docs: "The registry and system processes must be able to write inside a Windows container. The field is ignored; \
            `false` counts as set.",
     remedy: "remove it; mount volumes with readOnly: true instead",
-    see: &[INTRO, "https://kubernetes.io/docs/concepts/storage/windows-storage/", SOURCE],
+    see: &[
+        INTRO,
+        "https://kubernetes.io/docs/concepts/storage/windows-storage/",
+        SOURCE,
+    ],
     bad: &[
         "containers: [{name: app, image: app, securityContext: {readOnlyRootFilesystem: true}}]",
         "containers: [{name: app, image: app, securityContext: {readOnlyRootFilesystem: false}}]",
     ],
-    good: &["containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true}]}]"],
+    good: &[
+        "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true}]}]",
+    ],
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "readOnlyRootFilesystem", |context| context.read_only_root_filesystem);
+        of_containers(cx, out, "readOnlyRootFilesystem", |context| {
+            context.read_only_root_filesystem
+        });
     }),
     ..FORBIDDEN
 };
@@ -294,7 +373,11 @@ static PRIVILEGED: Rule = Rule {
     docs: "Windows ignores the field. What needs the host runs as a HostProcess container. `false` counts as set: charts \
            and injectors that write it make the API server refuse a pod whose `spec.os.name` is `windows`.",
     remedy: "remove it; use a HostProcess container (windowsOptions.hostProcess) for work on the host",
-    see: &[INTRO, "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/", SOURCE],
+    see: &[
+        INTRO,
+        "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/",
+        SOURCE,
+    ],
     bad: &[
         "containers: [{name: app, image: app, securityContext: {privileged: true}}]",
         "containers: [{name: app, image: app, securityContext: {privileged: false}}]",
@@ -316,7 +399,9 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "allowPrivilegeEscalation", |context| context.allow_privilege_escalation);
+        of_containers(cx, out, "allowPrivilegeEscalation", |context| {
+            context.allow_privilege_escalation
+        });
     }),
     ..FORBIDDEN
 };
@@ -343,8 +428,12 @@ static LINUX_SECURITY_ANNOTATION: Rule = Rule {
     docs: "The AppArmor and seccomp annotations of old are accepted on a Windows pod and do nothing.",
     remedy: "remove the annotation",
     see: &[SECURITY, "kubernetes: pkg/registry/core/pod/strategy.go"],
-    bad: &["{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {seccomp.security.alpha.kubernetes.io/pod: runtime/default}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
-    good: &["{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {example.com/seccomp: x}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}"],
+    bad: &[
+        "{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {seccomp.security.alpha.kubernetes.io/pod: runtime/default}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
+    good: &[
+        "{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {example.com/seccomp: x}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
     check: Check::Pod(|cx, out| {
         const PREFIXES: [&str; 3] = [
             "container.apparmor.security.beta.kubernetes.io/",

@@ -1,0 +1,76 @@
+//! `transom check` without its output: a dump of 10,000 objects, as JSON and as YAML.
+//!
+//! `cargo bench --bench check`; what is measured is reading the text, learning the cluster and judging every object.
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/dump.rs"]
+mod dump;
+
+use std::time::Duration;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+use transom::check::{Input, Manifests};
+use transom::engine::effective::PolicySet;
+use transom::model::facts::Facts;
+use transom::model::policy::Policy;
+use transom::model::subject::Stage;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(5))
+        .configure_from_args();
+    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    let mut group = criterion.benchmark_group("check");
+    // A tenth shows whether time grows with the dump or faster.
+    for objects in [1_000, 10_000] {
+        let list = dump::list(objects);
+        for (format, text) in [("json", format!("{list:#}")), ("yaml", dump::yaml(&list))] {
+            eprintln!(
+                "{objects} objects as {format}: {} bytes each",
+                text.len() / objects
+            );
+            let input = || Input {
+                source: "dump".to_owned(),
+                bytes: text.clone().into_bytes(),
+            };
+            group.throughput(Throughput::Bytes(text.len() as u64));
+            group.bench_function(BenchmarkId::new(format!("{format}/parse"), objects), |b| {
+                b.iter_batched(
+                    input,
+                    |input| Manifests::parse(vec![input]),
+                    BatchSize::PerIteration,
+                );
+            });
+            let manifests = Manifests::parse(vec![input()]);
+            assert_eq!(manifests.len(), objects, "every object is read");
+            group.bench_function(BenchmarkId::new(format!("{format}/judge"), objects), |b| {
+                b.iter_with_large_drop(|| judge(&manifests, &policies));
+            });
+            group.bench_function(BenchmarkId::new(format!("{format}/whole"), objects), |b| {
+                b.iter_batched(
+                    input,
+                    |input| judge(&Manifests::parse(vec![input]), &policies),
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+    group.finish();
+    criterion.final_summary();
+}
+
+/// Learns and judges; the number of findings, which nobody can leave out.
+fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
+    let mut facts: Facts = cluster::facts();
+    manifests.learn(&mut facts, policies);
+    let mut findings = 0;
+    let errors = manifests.check(&facts, policies, Stage::Written, |checked| {
+        findings += checked.inspection.findings.len()
+    });
+    assert!(errors.is_empty(), "{:?}", errors.first());
+    assert!(findings > 0, "a dump with Windows pods has findings");
+    findings
+}

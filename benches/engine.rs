@@ -1,0 +1,177 @@
+//! The engine and the review codec: one pod, every real review, and pods as large as the API server takes.
+//!
+//! `cargo bench --bench engine`; throughput is in bytes of the review, so that a time that grows faster than the pod
+//! shows as a rate that falls.
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/inputs.rs"]
+mod inputs;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use inputs::Worst;
+use serde_json::Value;
+use transom::admission::{Context, Phase, review};
+use transom::engine::effective::PolicySet;
+use transom::engine::{infer, inspect};
+use transom::model::facts::Facts;
+use transom::model::image::{ImageRef, build_hint, os_hint};
+use transom::model::policy::{Policy, Repair};
+use transom::model::subject::{Stage, Subject};
+use transom::model::workload::Kind;
+
+/// The review that stands for all: a pod of a ReplicaSet, 3.6 KB.
+const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass";
+
+const PHASES: [(Phase, &str); 2] = [(Phase::Mutate, "mutate"), (Phase::Validate, "validate")];
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    let facts = cluster::facts();
+    pod(&mut criterion, &facts);
+    real(&mut criterion, &facts);
+    containers(&mut criterion, &facts);
+    worst(&mut criterion, &facts);
+    images(&mut criterion);
+    criterion.final_summary();
+}
+
+fn policies() -> [(&'static str, PolicySet); 2] {
+    let repairing = Policy {
+        repair: Repair::Inert,
+        ..Policy::standalone()
+    };
+    [
+        ("", PolicySet::new(Vec::new(), Policy::standalone())),
+        ("+repair", PolicySet::new(Vec::new(), repairing)),
+    ]
+}
+
+/// The object of a review, as text.
+fn object(review: &str) -> String {
+    let review: Value = serde_json::from_str(review).expect("a review is JSON");
+    review["request"]["object"].to_string()
+}
+
+/// The parts of a review's time: reading the pod, the operating system, the judgement.
+fn pod(criterion: &mut Criterion, facts: &Facts) {
+    let mut group = criterion.benchmark_group("pod");
+    let policy = Policy::standalone();
+    for name in [TYPICAL, "pod-create-linux-fields", "pod-create-linux"] {
+        let json = object(&inputs::sample(name).to_string());
+        let parse = || Subject::parse(Kind::Pod, &json, Stage::Written).expect("a real pod parses");
+        let subject = parse();
+        group.throughput(Throughput::Bytes(json.len() as u64));
+        group.bench_function(BenchmarkId::new("parse", name), |b| b.iter(|| black_box(parse())));
+        group.bench_function(BenchmarkId::new("infer", name), |b| {
+            b.iter(|| infer(black_box(&subject), facts, &policy))
+        });
+        group.bench_function(BenchmarkId::new("inspect", name), |b| {
+            b.iter(|| inspect(black_box(&subject), facts, &policy));
+        });
+    }
+    group.finish();
+}
+
+/// Bytes to bytes, as the webhook does it.
+fn answer(
+    group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>,
+    name: &str,
+    body: &str,
+    facts: &Facts,
+) {
+    group.throughput(Throughput::Bytes(body.len() as u64));
+    for (phase, phase_name) in PHASES {
+        for (suffix, policies) in &policies() {
+            // Repair is planned in the validating phase too, but edits nothing there.
+            if phase == Phase::Validate && !suffix.is_empty() {
+                continue;
+            }
+            let context = Context { facts, policies };
+            group.bench_function(BenchmarkId::new(format!("{phase_name}{suffix}"), name), |b| {
+                b.iter(|| {
+                    review(phase, black_box(body.as_bytes()), &context).expect("a review that is understood")
+                });
+            });
+        }
+    }
+}
+
+fn real(criterion: &mut Criterion, facts: &Facts) {
+    let mut group = criterion.benchmark_group("review");
+    for (name, body) in inputs::real() {
+        answer(&mut group, &name, &body, facts);
+    }
+    group.finish();
+}
+
+/// Ten times the containers should take ten times as long.
+fn containers(criterion: &mut Criterion, facts: &Facts) {
+    let mut group = criterion.benchmark_group("containers");
+    group.sample_size(20);
+    for (sample, short) in [(TYPICAL, "clean"), ("pod-create-linux-fields", "fields")] {
+        for count in [1, 10, 100, 1000] {
+            answer(
+                &mut group,
+                &format!("{short}/{count}"),
+                &inputs::many_containers(sample, count),
+                facts,
+            );
+        }
+    }
+    group.finish();
+}
+
+/// A quarter of the largest pod and the whole of it, in every shape that could be slow.
+fn worst(criterion: &mut Criterion, facts: &Facts) {
+    let mut group = criterion.benchmark_group("worst");
+    group
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_secs(1));
+    for worst in Worst::ALL {
+        for bytes in [inputs::LARGEST / 4, inputs::LARGEST] {
+            answer(
+                &mut group,
+                &format!("{}/{}K", worst.name(), bytes >> 10),
+                &worst.review(bytes),
+                facts,
+            );
+        }
+    }
+    group.finish();
+}
+
+fn images(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("image");
+    let digest = format!(
+        "registry.example.com:5000/team/app:1.2.3-nanoserver-ltsc2022@sha256:{}",
+        "0f".repeat(32)
+    );
+    for (name, image) in [
+        ("short", "nginx"),
+        (
+            "microsoft",
+            "mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022",
+        ),
+        ("digest", digest.as_str()),
+    ] {
+        group.throughput(Throughput::Bytes(image.len() as u64));
+        group.bench_function(BenchmarkId::new("parse", name), |b| {
+            b.iter(|| ImageRef::parse(black_box(image)))
+        });
+        group.bench_function(BenchmarkId::new("parse+hints", name), |b| {
+            b.iter(|| {
+                let image = ImageRef::parse(black_box(image)).expect("an image");
+                black_box((build_hint(&image), os_hint(&image)));
+            });
+        });
+    }
+    group.finish();
+}

@@ -1,0 +1,192 @@
+//! The driver: some connections in a closed loop, HTTP/1.1 with keep-alive over TLS, as an API server calls a webhook.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Where to send reviews.
+#[derive(Clone)]
+pub struct Target {
+    address: SocketAddr,
+    path: &'static str,
+    tls: TlsConnector,
+}
+
+/// What came back, of the time that was measured.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    /// Every latency in nanoseconds, sorted.
+    pub latencies: Vec<u64>,
+    /// Answers by status; 0 stands for a connection that broke.
+    pub statuses: BTreeMap<u16, u64>,
+    /// How long was measured.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Answers with status 200 per second.
+    #[allow(clippy::cast_precision_loss)] // far below 2^52
+    pub fn rate(&self) -> f64 {
+        self.answered() as f64 / self.took.as_secs_f64()
+    }
+
+    /// Answers with status 200.
+    pub fn answered(&self) -> u64 {
+        self.statuses.get(&200).copied().unwrap_or(0)
+    }
+
+    /// The latency below which this part of all answers was, in microseconds.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    pub fn percentile(&self, part: f64) -> f64 {
+        let last = self.latencies.len().saturating_sub(1);
+        let at = (last as f64 * part).round() as usize;
+        self.latencies
+            .get(at)
+            .map_or(f64::NAN, |nanoseconds| *nanoseconds as f64 / 1000.0)
+    }
+
+    fn add(&mut self, other: Outcome) {
+        self.latencies.extend(other.latencies);
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
+    }
+}
+
+impl Target {
+    /// A server at an address, whose certificate is of the CA in a file.
+    pub fn new(address: SocketAddr, ca: &Path, path: &'static str) -> anyhow::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(ca)? {
+            roots.add(certificate?)?;
+        }
+        let mut config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()?
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Target {
+            address,
+            path,
+            tls: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    async fn connect(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
+        let tcp = TcpStream::connect(self.address).await.context("cannot connect")?;
+        tcp.set_nodelay(true)?;
+        let tls = self
+            .tls
+            .connect(ServerName::from(self.address.ip()), tcp)
+            .await
+            .context("no TLS")?;
+        let (sender, connection) = handshake(TokioIo::new(tls)).await.context("no HTTP")?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    async fn send(
+        &self,
+        sender: &mut SendRequest<Full<Bytes>>,
+        body: Bytes,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let request = Request::post(self.path)
+            .header("host", "transom.transom-system.svc")
+            .header("user-agent", "kube-apiserver-admission")
+            .header("accept", "application/json, */*")
+            .header("content-type", "application/json")
+            .header("accept-encoding", "gzip")
+            .body(Full::new(body))?;
+        sender.ready().await?;
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+
+    /// One review on a connection of its own; an error unless the answer is an AdmissionReview.
+    pub async fn ask(&self, body: &str) -> anyhow::Result<serde_json::Value> {
+        let mut sender = self.connect().await?;
+        let (status, answer) = self
+            .send(&mut sender, Bytes::copy_from_slice(body.as_bytes()))
+            .await?;
+        let review: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
+        if status != StatusCode::OK || !review["response"]["allowed"].is_boolean() {
+            bail!("{status}: {}", String::from_utf8_lossy(&answer));
+        }
+        Ok(review)
+    }
+
+    /// Loads the server for a time. What is under way when it ends is not counted.
+    pub async fn load(&self, connections: u16, time: Duration, bodies: &[Bytes]) -> anyhow::Result<Outcome> {
+        let mut senders = Vec::new();
+        for _ in 0..connections {
+            senders.push(self.connect().await?);
+        }
+        let started = Instant::now();
+        let end = started + time;
+        let tasks: Vec<_> = (senders.into_iter().enumerate())
+            .map(|(first, sender)| tokio::spawn(self.clone().repeat(sender, first, end, bodies.to_vec())))
+            .collect();
+        let mut outcome = Outcome::default();
+        for task in tasks {
+            outcome.add(task.await?);
+        }
+        outcome.took = time;
+        outcome.latencies.sort_unstable();
+        Ok(outcome)
+    }
+
+    async fn repeat(
+        self,
+        mut sender: SendRequest<Full<Bytes>>,
+        first: usize,
+        end: Instant,
+        bodies: Vec<Bytes>,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        for body in bodies.iter().cycle().skip(first % bodies.len()) {
+            let asked = Instant::now();
+            let answered = self.send(&mut sender, body.clone()).await;
+            let now = Instant::now();
+            if now > end {
+                break;
+            }
+            let status = answered.map_or(0, |(status, _)| status.as_u16());
+            *outcome.statuses.entry(status).or_default() += 1;
+            if status == 200 {
+                outcome
+                    .latencies
+                    .push(u64::try_from((now - asked).as_nanos()).unwrap_or(u64::MAX));
+            } else {
+                // A caller that was refused does not come back at once.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if status == 0 {
+                match self.connect().await {
+                    Ok(again) => sender = again,
+                    Err(_) => break,
+                }
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,119 @@
+//! The load test of `transom serve`, beside two bare handlers; everything on 127.0.0.1, bounded in connections and time.
+
+mod bare;
+mod compare;
+mod drive;
+#[path = "../../support/inputs.rs"]
+mod inputs;
+mod memory;
+mod process;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Load test of `transom serve`
+#[derive(Parser, Debug)]
+#[command(version)]
+enum Command {
+    #[command(flatten)]
+    Bare(Bare),
+    /// Requests per second, latency and CPU time of Transom and of the bare handlers, in rounds that take turns
+    Compare {
+        #[command(flatten)]
+        transom: Transom,
+        /// How often every handler has its turn
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Connections, each with one request at a time
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        connections: u16,
+        /// Seconds that are measured of each turn, after one to warm up
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+        /// Reviews to send, each a file; they take turns. A pod of a ReplicaSet, 3.6 KB, where none is named
+        #[arg(long)]
+        body: Vec<PathBuf>,
+    },
+    /// Resident memory of Transom when idle, under small reviews and under 3 MiB ones, and the time until it answers
+    Memory {
+        #[command(flatten)]
+        transom: Transom,
+        /// Connections, each with one request at a time
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        connections: u16,
+        /// Seconds of each load
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+    },
+}
+
+/// The Transom under test.
+#[derive(Args, Debug)]
+struct Transom {
+    /// Its release binary
+    #[arg(long, value_name = "FILE", default_value = "target/release/transom")]
+    transom: PathBuf,
+}
+
+/// The bare handlers, which `compare` starts as processes of their own.
+#[derive(Subcommand, Debug)]
+enum Bare {
+    /// Serve a handler that reads the body and answers a constant AdmissionReview: the ceiling
+    ServeRead(BareArgs),
+    /// Serve a handler that parses the body into kube's AdmissionReview<Pod> and allows it
+    ServeParse(BareArgs),
+}
+
+#[derive(Args, Debug)]
+struct BareArgs {
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Where to write the CA of its certificate
+    #[arg(long)]
+    write_ca: PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let command = Command::parse();
+    // As `#[tokio::main]`, and as Transom: one worker for each core.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Bare(Bare::ServeRead(args)) => bare::serve(bare::read(), &args).await,
+            Command::Bare(Bare::ServeParse(args)) => bare::serve(bare::parse(), &args).await,
+            Command::Compare {
+                transom,
+                rounds,
+                connections,
+                seconds,
+                body,
+            } => {
+                let files = if body.is_empty() {
+                    vec![inputs::reviews().join(TYPICAL)]
+                } else {
+                    body
+                };
+                let bodies = files.iter().map(|file| inputs::read(file)).collect();
+                compare::run(
+                    &transom.transom,
+                    rounds,
+                    connections,
+                    Duration::from_secs(seconds),
+                    bodies,
+                )
+                .await
+            }
+            Command::Memory {
+                transom,
+                connections,
+                seconds,
+            } => memory::run(&transom.transom, connections, Duration::from_secs(seconds)).await,
+        }
+    })
+}
+
+/// The review that stands for all.
+const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass.json";

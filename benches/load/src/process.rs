@@ -1,0 +1,164 @@
+//! The servers under test as processes: started, asked of what they use by `/proc`, and killed when dropped.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tempfile::TempDir;
+
+use crate::drive::Target;
+
+/// What is known of the cluster, as the benchmarks have it: so that every rule and all of placement has something to do.
+const FACTS: &str = include_str!("../../support/facts.yaml");
+
+/// Clock ticks of `/proc/PID/stat`, `USER_HZ`: 100 on every Linux.
+const TICKS: f64 = 100.0;
+
+/// A server and what belongs to it.
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    ca: PathBuf,
+    folder: TempDir,
+    started: Instant,
+}
+
+/// Memory, in KiB, as the kernel counts it.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Memory {
+    /// What is resident now.
+    pub resident: u64,
+    /// The part of it that is no file's: without the pages of the binary.
+    pub anonymous: u64,
+    /// The most that ever was.
+    pub peak: u64,
+}
+
+impl Server {
+    /// This program as a bare server: `serve-read` or `serve-parse`.
+    pub fn bare(subcommand: &str) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        Self::start(&program, |command, address, folder| {
+            command.arg(subcommand).args(["--listen", &address.to_string()]);
+            command.arg("--write-ca").arg(folder.join("ca.pem"));
+            Ok(())
+        })
+    }
+
+    /// Transom in standalone mode, with everything on; its log goes to a file, as a container's does.
+    pub fn transom(program: &Path, more: &[&str]) -> anyhow::Result<Self> {
+        Self::start(program, |command, address, folder| {
+            let facts = folder.join("facts.yaml");
+            std::fs::write(&facts, FACTS).context("cannot write the facts")?;
+            command.args(["serve", "--standalone", "--listen", &address.to_string()]);
+            command.args(["--health-listen", &free_port()?.to_string()]);
+            command
+                .arg("--write-ca")
+                .arg(folder.join("ca.pem"))
+                .arg("--facts")
+                .arg(facts)
+                .args(more);
+            Ok(())
+        })
+    }
+
+    fn start(
+        program: &Path,
+        configure: impl FnOnce(&mut Command, SocketAddr, &Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let address = free_port()?;
+        let mut command = Command::new(program);
+        configure(&mut command, address, folder.path())?;
+        let log = File::create(folder.path().join("log")).context("cannot make a log")?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let started = Instant::now();
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Server {
+            child,
+            address,
+            ca: folder.path().join("ca.pem"),
+            folder,
+            started,
+        })
+    }
+
+    /// Waits for the first answer over HTTPS; how long that took from the start of the process.
+    pub async fn ready(&mut self, path: &'static str, body: &str) -> anyhow::Result<(Target, Duration)> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                bail!("the server ended, {status}: {log}");
+            }
+            // The CA may be there in part; then it does not parse, or the handshake fails, and the next try is better.
+            if let Ok(target) = Target::new(self.address, &self.ca, path) {
+                if target.ask(body).await.is_ok() {
+                    return Ok((target, self.started.elapsed()));
+                }
+            }
+            if self.started.elapsed() > Duration::from_secs(20) {
+                bail!("no answer from {} within 20 s", self.address);
+            }
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+    }
+
+    /// The same server at another path.
+    pub fn target(&self, path: &'static str) -> anyhow::Result<Target> {
+        Target::new(self.address, &self.ca, path)
+    }
+
+    /// Seconds of CPU that it has used, user and system, in steps of 10 ms.
+    pub fn cpu(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .context("the server is gone")?;
+        // The name of the program stands in parentheses and may hold anything; utime and stime are fields 14 and 15.
+        let fields = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace();
+        let ticks: f64 = fields
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<f64>().ok())
+            .sum();
+        Ok(ticks / TICKS)
+    }
+
+    /// What it has in memory.
+    pub fn memory(&self) -> anyhow::Result<Memory> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .context("the server is gone")?;
+        let field = |name: &str| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+                .unwrap_or(0)
+        };
+        Ok(Memory {
+            resident: field("VmRSS"),
+            anonymous: field("RssAnon"),
+            peak: field("VmHWM"),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that nobody listens on. Somebody else may take it before the server does; then the server says so.
+fn free_port() -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
+    Ok(listener.local_addr()?)
+}

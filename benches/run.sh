@@ -1,0 +1,28 @@
+#!/bin/sh
+# Builds everything in release and runs the load test beside the bare handlers, then memory and start-up; prints
+# tables, and the number of cores, which driver and server share.
+#
+#   benches/run.sh            the load test: about two minutes, after the build
+#   benches/run.sh --all      also the criterion benchmarks of benches/engine.rs and benches/check.rs
+#
+# ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load; CARGO_TARGET_DIR is honoured. Everything is on
+# 127.0.0.1, on ports that are free, and every server is stopped at the end.
+set -eu
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+rounds=${ROUNDS:-3} seconds=${SECONDS_EACH:-5} connections=${CONNECTIONS:-16}
+
+cargo build --release --locked
+cargo build --release --locked -p transom-load
+load=$target/release/transom-load transom=$target/release/transom
+
+echo "cores: $(nproc)"
+sed -n 's/^model name[^:]*: /processor: /p' /proc/cpuinfo | head -n 1
+"$transom" --version
+echo
+"$load" compare --transom "$transom" --rounds "$rounds" --seconds "$seconds" --connections "$connections"
+echo
+"$load" memory --transom "$transom" --seconds "$seconds" --connections "$connections"
+if [ "${1:-}" = --all ]; then
+    cargo bench --locked --bench engine --bench check
+fi

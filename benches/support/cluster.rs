@@ -1,0 +1,28 @@
+//! The facts that the benchmarks judge by: those of `facts.yaml`, learned as `check` and `serve --facts` learn them.
+
+use jiff::civil::date;
+use transom::check::{Input, Manifests};
+use transom::engine::effective::PolicySet;
+use transom::model::facts::Facts;
+use transom::model::policy::Policy;
+
+/// Facts of a mixed cluster, on a day that does not move.
+pub fn facts() -> Facts {
+    let bytes = include_bytes!("facts.yaml").to_vec();
+    let manifests = Manifests::parse(vec![Input {
+        source: "facts.yaml".to_owned(),
+        bytes,
+    }]);
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 11, 20));
+    manifests.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
+    assert_eq!(
+        (
+            facts.hosts().len(),
+            facts.builds().len(),
+            facts.runtime_classes.len()
+        ),
+        (3, 3, 2),
+        "facts.yaml"
+    );
+    facts
+}

@@ -1,0 +1,228 @@
+//! Random clusters and policies.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::date;
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use proptest::sample::select;
+use transom::model::build::Build;
+use transom::model::facts::{Facts, Host, ImageFacts, NamespaceFacts, RuntimeClassFacts, Taint};
+use transom::model::os::Os;
+use transom::model::policy::{Action, PlacementParts, Policy, Repair, ReverseGuard, Switch};
+use transom::rules::catalogue;
+
+/// The names of RuntimeClasses that pods use; the last is never known.
+pub const RUNTIME_CLASSES: [&str; 4] = ["windows-2022", "windows-2019", "hyperv", "unknown"];
+
+fn taint() -> impl Strategy<Value = Taint> {
+    let evicting = Taint {
+        effect: "NoExecute".into(),
+        ..Taint::no_schedule("os", "windows")
+    };
+    select(vec![
+        Taint::no_schedule("os", "windows"),
+        Taint::no_schedule("os", "Windows"),
+        Taint::no_schedule("node.kubernetes.io/os", "windows"),
+        Taint::no_schedule("windows", "true"),
+        Taint::no_schedule("tenant", "a"),
+        Taint::no_schedule("node.kubernetes.io/unschedulable", ""),
+        evicting,
+    ])
+}
+
+fn hosts(name: &'static str, most: usize) -> impl Strategy<Value = Vec<Host>> {
+    let build = weighted(0.9, select(vec![17763, 20348, 26100, 25398, 14393]));
+    let host = (build, vec(taint(), 0..=2)).prop_map(move |(build, taints)| Host {
+        name: name.to_owned(),
+        build: build.map(Build::new),
+        taints,
+        containerd: Some((1, 7)),
+    });
+    vec(host, 0..=most)
+}
+
+fn runtime_class() -> impl Strategy<Value = RuntimeClassFacts> {
+    let os = weighted(
+        0.6,
+        select(vec!["windows", "windows", "windows", "Windows", "linux"]),
+    );
+    let build = weighted(0.3, select(vec!["10.0.20348", "10.0.17763"]));
+    let beta = weighted(0.1, Just("windows"));
+    let handler = select(vec!["runhcs-wcow-process", "runhcs-wcow-hypervisor", ""]);
+    (os, build, beta, handler, prop::bool::weighted(0.1)).prop_map(
+        |(os, build, beta, handler, has_overhead)| {
+            let entries = [
+                ("kubernetes.io/os", os),
+                ("node.kubernetes.io/windows-build", build),
+                ("beta.kubernetes.io/os", beta),
+            ];
+            RuntimeClassFacts {
+                handler: handler.to_owned(),
+                node_selector: (entries.into_iter())
+                    .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
+                    .collect(),
+                has_overhead,
+            }
+        },
+    )
+}
+
+fn whitelist() -> impl Strategy<Value = String> {
+    select(vec![
+        "[]",
+        r#"[{"operator": "Exists"}]"#,
+        r#"[{"key": "os", "operator": "Exists"}]"#,
+        r#"[{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]"#,
+        r#"[{"key": "gpu", "operator": "Exists"}]"#,
+        "no list at all",
+    ])
+    .prop_map(str::to_owned)
+}
+
+/// A cluster of a release among these.
+pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = Facts> {
+    let classes = RUNTIME_CLASSES[..3]
+        .iter()
+        .map(|_| weighted(0.6, runtime_class()))
+        .collect::<Vec<_>>();
+    let image = weighted(
+        0.3,
+        select(vec![
+            ImageFacts {
+                os: Some(Os::Windows),
+                build: Some(Build::new(20348)),
+            },
+            ImageFacts {
+                os: Some(Os::Windows),
+                build: None,
+            },
+            ImageFacts {
+                os: Some(Os::Linux),
+                build: None,
+            },
+        ]),
+    );
+    (
+        kubernetes,
+        hosts("node", 4),
+        classes,
+        weighted(0.3, whitelist()),
+        image,
+    )
+        .prop_map(|(kubernetes, hosts, classes, tolerations_whitelist, image)| {
+            let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
+            hosts.into_iter().for_each(|host| facts.add_host(host));
+            for (name, class) in RUNTIME_CLASSES.into_iter().zip(classes) {
+                facts
+                    .runtime_classes
+                    .extend(class.map(|class| (name.to_owned(), class)));
+            }
+            facts.namespaces.insert(
+                "default".to_owned(),
+                NamespaceFacts {
+                    tolerations_whitelist,
+                    ..NamespaceFacts::default()
+                },
+            );
+            facts
+                .images
+                .extend(image.map(|image| ("registry.example.com/known:2".to_owned(), image)));
+            facts
+        })
+}
+
+/// A cluster of today, now and then an older one.
+pub fn any_cluster() -> impl Strategy<Value = Facts> {
+    cluster(prop_oneof![4 => Just(Facts::KUBERNETES), 1 => 20..=37u32])
+}
+
+fn actions() -> impl Strategy<Value = BTreeMap<&'static str, Action>> {
+    let rules: Vec<&'static str> = catalogue().map(|rule| rule.id).collect();
+    let action = select(vec![Action::Off, Action::Audit, Action::Warn, Action::Deny]);
+    prop::collection::btree_map(select(rules), action, 0..=3)
+}
+
+fn parts() -> impl Strategy<Value = PlacementParts> {
+    let on = || prop::bool::weighted(0.9);
+    (on(), on(), on(), on(), on()).prop_map(|(os, os_field, tolerations, build, runtime_class)| {
+        PlacementParts {
+            os,
+            os_field,
+            tolerations,
+            build,
+            runtime_class,
+        }
+    })
+}
+
+/// A policy; never with the reverse guard.
+pub fn any_policy() -> impl Strategy<Value = Policy> {
+    let switches = (
+        select(vec![Action::Off, Action::Audit, Action::Warn, Action::Deny]),
+        select(vec![
+            Switch::Apply,
+            Switch::Apply,
+            Switch::Apply,
+            Switch::DryRun,
+            Switch::Off,
+        ]),
+        select(vec![Repair::Inert, Repair::DryRun, Repair::Off]),
+        parts(),
+        any::<bool>(),
+    );
+    let class = weighted(
+        0.5,
+        (
+            select(vec!["ltsc2022", "ltsc2019"]),
+            select(RUNTIME_CLASSES.to_vec()),
+        ),
+    );
+    (switches, actions(), vec(taint(), 0..=2), hosts("pool", 1), class).prop_map(
+        |((validation, placement, repair, parts, trusted_build_label), actions, taints, pools, class)| {
+            Policy {
+                name: "random".to_owned(),
+                validation,
+                placement,
+                repair,
+                parts,
+                trusted_build_label,
+                actions,
+                taints: taints.into_iter().filter(Taint::marks_windows).collect(),
+                pools,
+                runtime_classes: class
+                    .into_iter()
+                    .map(|(release, name)| (release.to_owned(), name.to_owned()))
+                    .collect(),
+                ..Policy::standalone()
+            }
+        },
+    )
+}
+
+/// A policy that applies everything.
+pub fn full_policy() -> impl Strategy<Value = Policy> {
+    any_policy().prop_map(|policy| Policy {
+        validation: Action::Deny,
+        placement: Switch::Apply,
+        repair: Repair::Inert,
+        parts: PlacementParts::ALL,
+        actions: BTreeMap::new(),
+        ..policy
+    })
+}
+
+/// The same policy with the reverse guard in any position.
+pub fn guarded(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value = Policy> {
+    let guard = select(vec![
+        ReverseGuard::Off,
+        ReverseGuard::Off,
+        ReverseGuard::Warn,
+        ReverseGuard::Apply,
+    ]);
+    (policy, guard).prop_map(|(policy, reverse_guard)| Policy {
+        reverse_guard,
+        ..policy
+    })
+}

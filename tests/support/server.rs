@@ -1,0 +1,133 @@
+//! The real program as a child process, and a client that talks to it over real TLS.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// A running `transom serve --standalone`; killed when dropped.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    pub health: u16,
+    ca: PathBuf,
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+impl Server {
+    /// Starts the program and waits until it is ready.
+    pub fn start(folder: &Path, args: &[&str]) -> Server {
+        let (port, health, ca) = (free_port(), free_port(), folder.join("ca.pem"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+        command
+            .args(["serve", "--standalone", "--log", "warn"])
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--health-listen", &format!("127.0.0.1:{health}")])
+            .args(args)
+            .stdout(Stdio::null());
+        if !args.contains(&"--tls-cert") {
+            command.arg("--write-ca").arg(&ca);
+        }
+        let mut server = Server {
+            child: command.spawn().unwrap(),
+            port,
+            health,
+            ca,
+        };
+        let start = Instant::now();
+        while server
+            .get("/readyz")
+            .is_none_or(|answer| !answer.starts_with("HTTP/1.1 200"))
+        {
+            assert!(
+                server.child.try_wait().unwrap().is_none(),
+                "the server ended before it was ready"
+            );
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "the server did not become ready"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    /// A GET on the plain listener: the whole answer.
+    pub fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.health)).ok()?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        )
+        .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// A POST over TLS: status and body.
+    pub fn post(&self, path: &str, body: &[u8]) -> (u16, String) {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_file(&self.ca).unwrap())
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut tls = StreamOwned::new(connection, stream);
+        write!(
+            tls,
+            "POST {path}?timeout=2s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        )
+        .unwrap();
+        tls.write_all(body).unwrap();
+        let mut answer = Vec::new();
+        // The server may end the connection without a close_notify after its answer.
+        let _ = tls.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Asks it to end, and waits for its exit status.
+    pub fn terminate(mut self) -> Option<i32> {
+        let id = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
