@@ -1,5 +1,6 @@
 //! The review codec: an AdmissionReview in, an AdmissionReview out, bytes to bytes. No HTTP here, and no judgement of its own.
 
+mod annotations;
 mod judge;
 mod message;
 mod ownership;

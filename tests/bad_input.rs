@@ -426,9 +426,18 @@ fn one_value_of_a_mebibyte_makes_no_long_answer() {
 #[test]
 fn an_image_name_of_any_length_is_read_as_it_is_printed() {
     for length in [1, 246, 247, 248, 255, 256] {
-        for text in ["a".repeat(length), format!("library/{}", "a".repeat(length)), format!("r.example.com/{}", "a".repeat(length))] {
+        for text in [
+            "a".repeat(length),
+            format!("library/{}", "a".repeat(length)),
+            format!("r.example.com/{}", "a".repeat(length)),
+        ] {
             if let Ok(image) = ImageRef::parse(&text) {
-                assert_eq!(ImageRef::parse(&image.to_string()), Ok(image), "{} characters", text.len());
+                assert_eq!(
+                    ImageRef::parse(&image.to_string()),
+                    Ok(image),
+                    "{} characters",
+                    text.len()
+                );
             }
         }
     }

@@ -90,6 +90,9 @@ pub fn many_containers(sample_name: &str, count: usize) -> String {
     review.to_string()
 }
 
+/// The word in whose place the items of a large pod go.
+const HERE: &str = "\"@items@\"";
+
 /// What a pod of 3 MiB is full of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worst {
@@ -213,7 +216,6 @@ impl Worst {
             count += 1;
         }
         // The items are text already: they take the place of a word, instead of being parsed and printed again.
-        const HERE: &str = "\"@items@\"";
         let spec = &mut pod["spec"];
         match self {
             Worst::Containers | Worst::Injected | Worst::Findings | Worst::Linux => {

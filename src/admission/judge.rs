@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use super::annotations;
 use super::message;
 use super::ownership::{Ownership, exists, injector};
 use super::request::{Request, changes_nothing};
@@ -11,7 +12,6 @@ use super::response::{Verdict, unreadable};
 use super::{Phase, closed};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Decision, Inspection, inspect, ratchet};
-use crate::model::edit::{Edit, to_json_patch};
 use crate::model::facts::Facts;
 use crate::model::finding::{Class, Finding};
 use crate::model::os;
@@ -127,7 +127,9 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
                 _ => "allow",
             };
             record.verdict = Some(inspection.inference.verdict);
-            record.rules = inspection.open().map(|finding| finding.rule.name).collect();
+            record.rules = annotations::reported(&inspection)
+                .map(|finding| finding.rule.name)
+                .collect();
             record.annotations.clone_from(&verdict.annotations);
             (verdict, record)
         }
@@ -214,19 +216,19 @@ impl Judged<'_> {
     /// Denies only what the API server would refuse next; it would show the user none of the other findings.
     fn mutate(&self) -> Verdict {
         let inspection = self.inspection;
-        if self.is_refused_next() {
+        if self.is_refused_next(|finding| finding.action) {
             return Verdict {
                 denial: Some(self.denial()),
-                annotations: self.annotations(true),
+                annotations: annotations::of_findings(inspection, self.policy, true),
                 ..Verdict::default()
             };
         }
         let edits = inspection.edits.clone();
-        let annotations = if edits.is_empty() && inspection.would_edit.is_empty() {
-            Vec::new()
-        } else {
-            self.patch_annotations(&edits)
-        };
+        let mut annotations = annotations::of_edits(inspection, self.policy);
+        // The API server refuses it before `/validate` could say that we would have.
+        if self.policy.validation != Action::Off && self.is_refused_next(|finding| finding.wanted) {
+            annotations.push(("would-deny", annotations::would_deny(inspection)));
+        }
         Verdict {
             denial: None,
             edits,
@@ -253,13 +255,19 @@ impl Judged<'_> {
             annotations: if silent {
                 Vec::new()
             } else {
-                self.annotations(denied)
+                annotations::of_findings(self.inspection, self.policy, denied)
             },
         }
     }
 
-    fn is_refused_next(&self) -> bool {
-        if self.inspection.decision() == Decision::Allow {
+    /// Whether the API server is about to refuse what a finding with action Deny is about, in a field that is owned.
+    fn is_refused_next(&self, action: fn(&Finding) -> Action) -> bool {
+        let mut denials = self
+            .inspection
+            .open()
+            .filter(|finding| action(finding) == Action::Deny)
+            .peekable();
+        if denials.peek().is_none() {
             return false;
         }
         let says_windows = self
@@ -267,7 +275,7 @@ impl Judged<'_> {
             .pod()
             .is_some_and(|pod| pod.os_name() == Some("windows"));
         let owners = Ownership::of(self.subject.meta.managed_fields);
-        self.inspection.denials().any(|finding| {
+        denials.any(|finding| {
             let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
             refused && owners.owns(&finding.path)
         })
@@ -309,90 +317,4 @@ impl Judged<'_> {
         }
         Cow::Owned(inspection)
     }
-
-    fn patch_annotations(&self, edits: &[Edit]) -> Vec<(&'static str, String)> {
-        let inspection = self.inspection;
-        let decision = if edits.is_empty() { "allow" } else { "patch" };
-        let mut annotations = vec![("decision", decision.to_owned())];
-        annotations.push(("verdict", inspection.inference.verdict.to_string()));
-        if !inspection.would_edit.is_empty() {
-            annotations.push((
-                "would-patch",
-                cut(&to_json_patch(&inspection.would_edit).to_string()),
-            ));
-        }
-        if !inspection.repaired.is_empty() {
-            annotations.push(("repaired", paths(&inspection.repaired)));
-        }
-        if !inspection.withheld.is_empty() {
-            annotations.push(("withheld", paths(&inspection.withheld)));
-        }
-        annotations.push(("policy", self.policy.name.clone()));
-        annotations
-    }
-
-    fn annotations(&self, denied: bool) -> Vec<(&'static str, String)> {
-        let inspection = self.inspection;
-        let mut annotations = vec![("decision", if denied { "deny" } else { "allow" }.to_owned())];
-        annotations.push(("verdict", inspection.inference.verdict.to_string()));
-        let evidence: Vec<String> = inspection
-            .inference
-            .evidence
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        if !evidence.is_empty() {
-            annotations.push(("evidence", cut(&evidence.join(", "))));
-        }
-        let rules = distinct(inspection.open());
-        if !rules.is_empty() {
-            annotations.push(("rules", rules));
-        }
-        let would = distinct(
-            inspection
-                .open()
-                .filter(|f| f.wanted == Action::Deny && f.action != Action::Deny),
-        );
-        if !would.is_empty() {
-            annotations.push(("would-deny", would));
-        }
-        if !inspection.exempted.is_empty() {
-            let notes: Vec<&str> = inspection
-                .exempted
-                .iter()
-                .map(|(note, _)| note.as_str())
-                .collect();
-            annotations.push(("exempted", cut(&notes.join("; "))));
-        }
-        annotations.push(("policy", self.policy.name.clone()));
-        annotations
-    }
-}
-
-fn distinct<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for finding in findings {
-        if !names.contains(&finding.rule.name) {
-            names.push(finding.rule.name);
-        }
-    }
-    names.join(",")
-}
-
-fn paths(paths: &[crate::model::path::Path]) -> String {
-    let named: Vec<String> = paths.iter().map(super::super::model::path::Path::named).collect();
-    cut(&named.join(", "))
-}
-
-/// Audit events are kept for long and sent far: no annotation is longer than 4 KiB.
-fn cut(text: &str) -> String {
-    const MOST: usize = 4096;
-    if text.len() <= MOST {
-        return text.to_owned();
-    }
-    let end = (0..=MOST)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or_default();
-    format!("{}…", text.get(..end).unwrap_or_default())
 }

@@ -213,7 +213,7 @@ impl<'p> Planner<'p, '_> {
         } = self.cx;
         let spec = subject.spec_path();
         let mut draft = Draft::new(self.template, spec.clone());
-        let placed = self.template.spec.node_name.is_some() || subject.is_mirror();
+        let placed = self.template.spec.is_bound() || subject.is_mirror();
         // Workload templates are planned too, to see what admission of their pods will resolve; a DaemonSet's is not:
         // its controller reads the template itself.
         let whole = match subject.kind {

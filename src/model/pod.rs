@@ -123,6 +123,11 @@ impl<'a> PodSpec<'a> {
         own.or_else(|| self.security_context.as_ref()?.run_as_non_root)
     }
 
+    /// Whether the pod is bound to a node already.
+    pub fn is_bound(&self) -> bool {
+        self.node_name.as_deref().is_some_and(|name| !name.is_empty())
+    }
+
     /// The name in `spec.os`.
     pub fn os_name(&self) -> Option<&str> {
         self.os.as_ref()?.name.as_deref()

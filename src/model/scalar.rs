@@ -70,6 +70,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
+/// The most items of a list. A legal object has far fewer; what a view takes for an empty item is a hundred times what
+/// three bytes of input take.
+const LONGEST: usize = 20_000;
+
 /// A list; `null` and absent are the empty list, as in Kubernetes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct List<T>(pub Vec<T>);
@@ -109,6 +113,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = seq.next_element()? {
+                    if items.len() == LONGEST {
+                        return Err(serde::de::Error::custom(format_args!(
+                            "more than {LONGEST} items"
+                        )));
+                    }
                     items.push(item);
                 }
                 Ok(List(items))

@@ -70,7 +70,7 @@ pub fn explain(rule: &Rule) -> String {
         rule.name,
         rule.severity,
         upper(rule.summary),
-        rule.docs,
+        wrap(rule.docs, 100),
         rule.remedy
     );
     for (what, value) in properties(rule) {
@@ -203,6 +203,24 @@ fn upper(text: &str) -> String {
         .next()
         .map(|first| first.to_uppercase().chain(chars).collect())
         .unwrap_or_default()
+}
+
+/// Breaks a paragraph into lines of at most so many characters.
+fn wrap(text: &str, width: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            out.push('\n');
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out
 }
 
 fn indent(text: &str) -> String {

@@ -159,7 +159,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
     ],
     check: Check::Pod(|cx, out| {
-        let is_placed = cx.spec.node_name.is_some() || cx.subject.is_daemonset_pod();
+        let is_placed = cx.spec.is_bound() || cx.subject.is_daemonset_pod();
         if is_placed || cx.subject.kind == Kind::DaemonSet {
             return;
         }

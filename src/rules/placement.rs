@@ -115,7 +115,7 @@ pub fn untolerated<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = &'c Taint> + use<
 /// A known Windows node that a Linux or Unknown pod could land on; `None` where its selectors speak of the operating
 /// system or nothing would let it.
 pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
-    if cx.spec.node_name.is_some() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
+    if cx.spec.is_bound() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
         return None;
     }
     let keeps_off = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
@@ -147,7 +147,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}, {key: tenant, value: windows-team, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     check: Check::Pod(|cx, out| {
-        if cx.spec.node_name.is_some() {
+        if cx.spec.is_bound() {
             return;
         }
         for taint in untolerated(cx) {
@@ -188,7 +188,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
     ],
     check: Check::Pod(|cx, out| {
-        let is_placed = cx.spec.node_name.is_some() || cx.subject.is_daemonset_pod();
+        let is_placed = cx.spec.is_bound() || cx.subject.is_daemonset_pod();
         if is_placed || cx.subject.kind == Kind::DaemonSet {
             return;
         }

@@ -121,7 +121,11 @@ impl Rule {
         if !self.applies(cx) {
             return;
         }
-        let mut out = Out { rule: self, findings };
+        let mut out = Out {
+            rule: self,
+            findings,
+            beyond: None,
+        };
         match self.check {
             Check::Pod(check) => {
                 if let Some(pod) = cx.pod() {
@@ -161,13 +165,22 @@ impl PartialEq for Rule {
 pub struct Out<'o> {
     rule: &'static Rule,
     findings: &'o mut Vec<Finding>,
+    /// Where a finding goes that is one too many.
+    beyond: Option<Finding>,
 }
+
+/// The most findings of one object: an object with more has been refused for long, and each takes memory.
+pub const MOST_FINDINGS: usize = 10_000;
 
 impl Out<'_> {
     /// Reports the rule at a place, in its own words; the finding that comes back can be made more precise.
     pub fn report(&mut self, path: Path) -> &mut Finding {
+        let finding = Finding::new(self.rule, path);
         let at = self.findings.len();
-        self.findings.push(Finding::new(self.rule, path));
+        if at >= MOST_FINDINGS {
+            return self.beyond.insert(finding);
+        }
+        self.findings.push(finding);
         // Cannot panic: the finding was pushed a line above.
         &mut self.findings[at]
     }

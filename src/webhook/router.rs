@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes};
 use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::body::{Unread, collect, declared, discard};
@@ -20,6 +21,11 @@ use super::{Phase, Reply, Review};
 /// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
 /// connection it serves wait.
 const INLINE_MAX: usize = 256 << 10;
+/// How many of them are judged at the same time. What is built to judge one is several times its size; the others wait
+/// as bytes, which are bounded.
+const LARGE_AT_ONCE: usize = 2;
+/// How long one may wait for its turn: shorter than the two seconds after which the API server gives up.
+const LARGE_WAIT: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -35,6 +41,7 @@ struct Inner<R: ?Sized> {
     limits: Limits,
     gate: Gate,
     metrics: Metrics,
+    large: Arc<Semaphore>,
     reviewer: Arc<R>,
 }
 
@@ -49,6 +56,7 @@ pub fn router<R: Review + ?Sized>(reviewer: Arc<R>, limits: Limits, metrics: Met
         limits,
         gate,
         metrics,
+        large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         reviewer,
     }))
 }
@@ -108,8 +116,19 @@ impl<R: Review + ?Sized> Router<R> {
             return self.0.judge(phase, permit, &bytes);
         }
         let inner = Arc::clone(&self.0);
-        // The permit goes along: when the client gives up, the thread still works and its bytes are still there.
-        let judged = tokio::task::spawn_blocking(move || inner.judge(phase, permit, &bytes));
+        let Ok(Ok(turn)) = timeout(LARGE_WAIT, Arc::clone(&self.0.large).acquire_owned()).await else {
+            self.0.metrics.shed(Shed::Bytes);
+            return response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                TEXT,
+                "overloaded, too many large reviews in flight\n",
+            );
+        };
+        // Permit and turn go along: when the client gives up, the thread still works and its bytes are still there.
+        let judged = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            inner.judge(phase, permit, &bytes)
+        });
         // A panic was caught inside; what is left is a runtime that shuts down.
         judged
             .await

@@ -28,7 +28,7 @@ pub async fn run(
     bodies: Vec<String>,
 ) -> anyhow::Result<()> {
     let quiet = ["--log", "info,audit=warn"];
-    let mut servers = vec![
+    let mut servers = [
         Server::bare("serve-read")?,
         Server::bare("serve-parse")?,
         Server::transom(transom, &[])?,

@@ -96,10 +96,10 @@ impl Server {
                 bail!("the server ended, {status}: {log}");
             }
             // The CA may be there in part; then it does not parse, or the handshake fails, and the next try is better.
-            if let Ok(target) = Target::new(self.address, &self.ca, path) {
-                if target.ask(body).await.is_ok() {
-                    return Ok((target, self.started.elapsed()));
-                }
+            if let Ok(target) = Target::new(self.address, &self.ca, path)
+                && target.ask(body).await.is_ok()
+            {
+                return Ok((target, self.started.elapsed()));
             }
             if self.started.elapsed() > Duration::from_secs(20) {
                 bail!("no answer from {} within 20 s", self.address);

@@ -1,0 +1,111 @@
+//! Audit annotations: short, stable keys under which a review is found again in the API server's audit log.
+
+use crate::engine::Inspection;
+use crate::model::edit::to_json_patch;
+use crate::model::finding::Finding;
+use crate::model::path::Path;
+use crate::model::policy::{Action, Policy};
+
+/// Keys and values; the API server puts the webhook's name before each key.
+pub type Annotations = Vec<(&'static str, String)>;
+
+/// The open findings that anybody hears of.
+pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
+    inspection.open().filter(|finding| finding.action > Action::Off)
+}
+
+/// What was found, and what came of it.
+pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> Annotations {
+    let decision = if denied { "deny" } else { "allow" };
+    let mut annotations = head(inspection, decision);
+    let evidence: Vec<String> = inspection
+        .inference
+        .evidence
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    add(&mut annotations, "evidence", &evidence.join(", "));
+    add(&mut annotations, "rules", &distinct(reported(inspection)));
+    if policy.validation != Action::Off {
+        add(&mut annotations, "would-deny", &would_deny(inspection));
+    }
+    let notes: Vec<&str> = inspection
+        .exempted
+        .iter()
+        .map(|(note, _)| note.as_str())
+        .collect();
+    add(&mut annotations, "exempted", &notes.join("; "));
+    annotations.push(("policy", policy.name.clone()));
+    annotations
+}
+
+/// What was changed, or would be; nothing where nothing is.
+pub fn of_edits(inspection: &Inspection, policy: &Policy) -> Annotations {
+    if inspection.edits.is_empty() && inspection.would_edit.is_empty() {
+        return Vec::new();
+    }
+    let decision = if inspection.edits.is_empty() {
+        "allow"
+    } else {
+        "patch"
+    };
+    let mut annotations = head(inspection, decision);
+    if !inspection.would_edit.is_empty() {
+        add(
+            &mut annotations,
+            "would-patch",
+            &to_json_patch(&inspection.would_edit).to_string(),
+        );
+    }
+    add(&mut annotations, "repaired", &paths(&inspection.repaired));
+    add(&mut annotations, "withheld", &paths(&inspection.withheld));
+    annotations.push(("policy", policy.name.clone()));
+    annotations
+}
+
+/// The rules that would refuse the object if `validation` were Deny and are kept from it.
+pub fn would_deny(inspection: &Inspection) -> String {
+    let kept = |finding: &&Finding| finding.wanted == Action::Deny && finding.action != Action::Deny;
+    distinct(inspection.open().filter(kept))
+}
+
+fn head(inspection: &Inspection, decision: &str) -> Annotations {
+    vec![
+        ("decision", decision.to_owned()),
+        ("verdict", inspection.inference.verdict.to_string()),
+    ]
+}
+
+fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
+    if !value.is_empty() {
+        annotations.push((key, cut(value)));
+    }
+}
+
+fn distinct<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for finding in findings {
+        if !names.contains(&finding.rule.name) {
+            names.push(finding.rule.name);
+        }
+    }
+    names.join(",")
+}
+
+fn paths(paths: &[Path]) -> String {
+    let named: Vec<String> = paths.iter().map(Path::named).collect();
+    named.join(", ")
+}
+
+/// Audit events are kept for long and sent far: no annotation is longer than 4 KiB.
+fn cut(text: &str) -> String {
+    const MOST: usize = 4096;
+    if text.len() <= MOST {
+        return text.to_owned();
+    }
+    let end = (0..=MOST)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default();
+    format!("{}…", text.get(..end).unwrap_or_default())
+}
