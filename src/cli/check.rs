@@ -27,7 +27,6 @@ use crate::render::{Json, Summary, TextReport};
 /// Exit status: 0 nothing would be denied; 1 something would; 2 bad usage, or input that could not be read (the rest
 /// is still checked).
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
 pub struct CheckArgs {
     /// Files and folders (their .yaml, .yml and .json files); - is standard input
     #[arg(value_name = "PATH", required = true)]

@@ -1,6 +1,6 @@
 //! Subjects: one object that rules look at, parsed into views, with the place of its pod template.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::object::{
     Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
@@ -194,24 +194,39 @@ fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
         let reason = error.to_string();
         let reason = reason
             .rsplit_once(" at line ")
-            .map_or(reason.as_str(), |(text, _)| text)
-            .to_owned();
-        SubjectError { path, reason }
+            .map_or(reason.as_str(), |(text, _)| text);
+        let cure = if reason.ends_with("expected a string") {
+            "; write it in quotes"
+        } else {
+            ""
+        };
+        SubjectError {
+            path,
+            reason: format!("{reason}{cure}"),
+        }
     })
 }
 
+/// Reads `null` as what is absent, as Kubernetes does.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "S: Deserialize<'de>"))]
 struct Shell<'a, S: Default> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "nullable")]
     metadata: Meta<'a>,
+    #[serde(deserialize_with = "nullable")]
     spec: S,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WorkloadSpec<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "nullable")]
     template: Shell<'a, PodSpec<'a>>,
     volume_claim_templates: List<NamedClaimTemplate<'a>>,
 }
@@ -219,22 +234,23 @@ struct WorkloadSpec<'a> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct CronJobSpec<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "nullable")]
     job_template: JobTemplate<'a>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct JobTemplate<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "nullable")]
     spec: WorkloadSpec<'a>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct PodTemplateObject<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "nullable")]
     metadata: Meta<'a>,
+    #[serde(deserialize_with = "nullable")]
     template: Shell<'a, PodSpec<'a>>,
 }
 
@@ -298,12 +314,32 @@ mod tests {
     }
 
     #[test]
+    fn null_is_absent() {
+        for json in [
+            "null",
+            r#"{"metadata": null, "spec": null}"#,
+            r#"{"spec": {"containers": null}}"#,
+        ] {
+            let read = Subject::parse(Kind::Pod, json, Stage::Written);
+            assert_eq!(read.is_ok(), json != "null", "{json}");
+        }
+        assert!(
+            Subject::parse(
+                Kind::CronJob,
+                r#"{"spec": {"jobTemplate": null}}"#,
+                Stage::Written
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
     fn a_field_of_the_wrong_type_is_named() {
         let json = r#"{"spec": {"containers": [{"name": "a"}, {"name": 7}]}}"#;
         let error = Subject::parse(Kind::Pod, json, Stage::Written).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "spec.containers[1].name: invalid type: integer `7`, expected a string"
+            "spec.containers[1].name: invalid type: integer `7`, expected a string; write it in quotes"
         );
     }
 }
