@@ -198,7 +198,7 @@ impl Manifests {
                 }
                 Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = Subject::parse(kind, document.json(), Stage::Written) {
+                    if let Ok(subject) = subject_of(document, kind, Stage::Written) {
                         facts.learn(&subject);
                     }
                 }
@@ -218,7 +218,7 @@ impl Manifests {
             if !kind.has_pod() {
                 continue;
             }
-            let Ok(subject) = Subject::parse(kind, document.json(), Stage::Written) else {
+            let Ok(subject) = subject_of(document, kind, Stage::Written) else {
                 continue;
             };
             let policy = policies.effective(&nobody(&subject, facts));
@@ -268,7 +268,7 @@ fn check_one<'d>(
         Role::Subject(kind, api_version) => (kind, api_version.into_owned()),
         Role::Namespace | Role::Other => return Ok(None),
     };
-    let subject = Subject::parse(kind, document.json(), stage).map_err(|error| {
+    let subject = subject_of(document, kind, stage).map_err(|error| {
         let line = document.locate(&steps_of(&error)).line;
         unreadable(line, format!("this {kind} cannot be read: {error}"))
     })?;
@@ -279,10 +279,19 @@ fn check_one<'d>(
         document,
         api_version,
         kind,
-        namespace: subject.namespace.to_string(),
+        namespace: subject.meta.namespace.to_string(),
         name: subject.meta.display_name().to_owned(),
         inspection: inspect(&subject, facts, &policy),
     }))
+}
+
+/// Reads an object; one that says no namespace is in `default`, as it will be when it is applied.
+fn subject_of(document: &Document, kind: Kind, stage: Stage) -> Result<Subject<'_>, SubjectError> {
+    let mut subject = Subject::parse(kind, document.json(), stage)?;
+    if subject.namespace.is_empty() {
+        subject.namespace = "default".into();
+    }
+    Ok(subject)
 }
 
 fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
@@ -294,11 +303,7 @@ fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
 
 /// Nobody in particular asks, about an object in its own namespace.
 fn nobody<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
-    let namespace = if subject.namespace.is_empty() {
-        "default"
-    } else {
-        &*subject.namespace
-    };
+    let namespace = &*subject.namespace;
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
     Asker {
         namespace,

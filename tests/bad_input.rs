@@ -418,7 +418,12 @@ fn one_value_of_a_mebibyte_makes_no_long_answer() {
             .unwrap();
             assert_bounded(&response);
             let causes = response["status"]["details"]["causes"].to_string();
-            assert!(causes.len() <= 128 * 1024, "causes of {} bytes", causes.len());
+            assert!(
+                causes.len() <= 128 * 1024,
+                "{} bytes: {}…",
+                causes.len(),
+                &causes[..200]
+            );
         }
     }
 }
@@ -455,10 +460,15 @@ fn check(bytes: &[u8]) -> (usize, Vec<Unreadable>) {
     let mut facts = facts();
     manifests.learn(&mut facts, &policies);
     let mut findings = 0;
+    let started = Instant::now();
     let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
         for finding in &checked.inspection.findings {
             assert!(checked.locate(&finding.path).line >= 1);
             findings += 1;
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "only {findings} findings were located in 20 s"
+            );
         }
     });
     for error in &errors {
@@ -472,7 +482,8 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: web # the name
-  labels: &labels {app: \"a\\tb\", 'it''s': yes}
+  labels: &labels {app: \"a\\tb\", 'it''s': \"yes\"}
+  annotations: *labels
 spec:
   os: {name: windows}
   nodeSelector: {kubernetes.io/os: windows}
@@ -485,7 +496,7 @@ spec:
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: web, labels: *labels}
+metadata: {name: web, labels: {app: !!str 1, <<: {a: b}}}
 spec: {selector: {app: web}}
 ";
 
@@ -672,12 +683,6 @@ fn aliases_cannot_blow_a_manifest_up() {
 
 #[test]
 fn a_manifest_of_ten_thousand_containers_is_checked() {
-    let started = Instant::now();
     let (findings, errors) = check(huge_pod(10_000).to_string().as_bytes());
     assert!(findings > 10_000 && errors.is_empty(), "{errors:?}");
-    assert!(
-        started.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        started.elapsed()
-    );
 }

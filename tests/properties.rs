@@ -18,11 +18,12 @@ use serde_json::{Map, Value, json};
 use transom::admission::{Context, Phase, review};
 use transom::engine::effective::PolicySet;
 use transom::engine::{Inspection, infer, inspect};
+use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
-use transom::model::facts::Facts;
+use transom::model::facts::{Facts, Host, ImageFacts, RuntimeClassFacts};
 use transom::model::finding::Finding;
-use transom::model::os::{Inference, Verdict};
-use transom::model::path::Path;
+use transom::model::os::{Inference, Os, Verdict};
+use transom::model::path::{Path, Segment};
 use transom::model::policy::{Policy, Repair, ReverseGuard};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
@@ -411,6 +412,11 @@ proptest! {
         pod in pods::pod(), facts in any_cluster(), policy in guarded(any_policy()),
     ) {
         let (_, operations, after) = mutate(&pod, &facts, &policy);
+        let mut pod = pod;
+        if let Some(beta) = pod.pointer_mut("/spec/nodeSelector/beta.kubernetes.io~1os") {
+            // Migrated, and in lower case then.
+            *beta = beta.as_str().unwrap_or_default().to_lowercase().into();
+        }
         if operations.is_some() {
             for node in scheduler::nodes() {
                 prop_assert!(
@@ -474,6 +480,111 @@ proptest! {
         if conflicts(&pod).is_empty() {
             prop_assert_eq!(conflicts(&after), Vec::<String>::new(), "by {:?}", operations);
         }
+    }
+}
+
+/// A cluster of 2019 and 2022 nodes in which the policy maps ltsc2022 to a RuntimeClass with this nodeSelector.
+fn mapped_to(selector: &[(&str, &str)]) -> (Facts, Policy) {
+    let mut facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    let node_selector = selector
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let class = RuntimeClassFacts {
+        handler: "runhcs-wcow-process".to_owned(),
+        node_selector,
+        has_overhead: false,
+    };
+    facts.runtime_classes.insert("mapped".to_owned(), class);
+    let mapped = [("ltsc2022".to_owned(), "mapped".to_owned())].into();
+    (
+        facts,
+        Policy {
+            runtime_classes: mapped,
+            ..Policy::standalone()
+        },
+    )
+}
+
+#[test]
+fn a_runtime_class_that_does_not_fit_the_pod_is_never_set() {
+    let container = json!({"name": "a", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}});
+    let fits: [&[(&str, &str)]; 3] = [
+        &[],
+        &[("kubernetes.io/os", "windows")],
+        &[("node.kubernetes.io/windows-build", "10.0.20348")],
+    ];
+    for selector in fits {
+        let (facts, policy) = mapped_to(selector);
+        assert_eq!(
+            mutate(&pod, &facts, &policy).2["spec"]["runtimeClassName"],
+            "mapped",
+            "{selector:?}"
+        );
+    }
+    let misfits: [&[(&str, &str)]; 3] = [
+        &[("kubernetes.io/os", "linux")],
+        &[("beta.kubernetes.io/os", "linux")],
+        &[("node.kubernetes.io/windows-build", "10.0.17763")],
+    ];
+    let mut set = Vec::new();
+    for selector in misfits {
+        let (facts, policy) = mapped_to(selector);
+        let (_, operations, after) = mutate(&pod, &facts, &policy);
+        if !after["spec"]["runtimeClassName"].is_null() {
+            set.push(format!("{selector:?}: {}", operations.unwrap_or_default()));
+        }
+    }
+    assert!(set.is_empty(), "{}", set.join("\n"));
+}
+
+#[test]
+fn an_empty_term_that_matches_no_node_stays_so() {
+    let terms = json!([{}, {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+        "os": {"name": "windows"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        "containers": [{"name": "a", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
+    }});
+    let mut facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    for build in [17763, 20348] {
+        let build = Some(Build::new(build));
+        facts.add_host(Host {
+            name: "w".to_owned(),
+            build,
+            taints: Vec::new(),
+            containerd: None,
+        });
+    }
+    let (_, operations, after) = mutate(&pod, &facts, &Policy::standalone());
+    let pointer =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let after = after.pointer(pointer).expect("the terms");
+    assert_eq!(after[0], json!({}), "{operations:?}");
+    assert_eq!(
+        after[1]["matchExpressions"].as_array().map(Vec::len),
+        Some(2),
+        "{operations:?}"
+    );
+}
+
+#[test]
+fn a_list_where_an_object_belongs_is_no_object() {
+    // The API server would not read it either.
+    let facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    for spec in [
+        json!([["windows"]]),
+        json!({"os": ["windows"]}),
+        json!({"containers": [["a", "nginx"]]}),
+    ] {
+        let asked = creation(&json!({"metadata": {"name": "a"}, "spec": spec}));
+        let response = answer(Phase::Mutate, &asked, &facts, &policies).expect("a review is answered");
+        assert_eq!(
+            response["allowed"], false,
+            "{spec} is read as if it were an object: {response}"
+        );
     }
 }
 
@@ -556,8 +667,13 @@ proptest! {
         for finding in inspected(&pod, &facts, &policy).findings {
             let path = &finding.path;
             prop_assert_eq!(pod.pointer(&path.pointer()), path.get(&pod), "{}", path);
-            let whole = path.parent().and_then(|parent| parent.parent());
-            prop_assert!(path.get(&pod).is_some() || whole.is_none_or(|whole| whole.get(&pod).is_some()), "{path} is nowhere");
+            // A field that is missing may be pointed at, in an item that is there.
+            let last_item = path.segments().iter().rposition(|segment| matches!(segment, Segment::Item(..)));
+            let mut item = path.clone();
+            while item.segments().len() > last_item.map_or(0, |at| at + 1) {
+                item = item.parent().expect("a path that is not the root");
+            }
+            prop_assert!(item.get(&pod).is_some(), "{path} is nowhere");
             if let Some(Edit::Remove(path)) = &finding.edit {
                 prop_assert!(path.get(&pod).is_some(), "nothing to remove at {path}");
             }
@@ -576,6 +692,55 @@ proptest! {
             prop_assert_eq!(value.pointer(&further.pointer()), further.get(&value));
         }
         prop_assert_eq!(further.parent(), Some(path));
+    }
+}
+
+#[test]
+fn images_that_disagree_give_one_verdict_in_any_order() {
+    let mut facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    let linux = ImageFacts {
+        os: Some(Os::Linux),
+        build: None,
+    };
+    facts
+        .images
+        .insert("registry.example.com/known:2".to_owned(), linux);
+    let windows = json!({"name": "a", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"});
+    let known = json!({"name": "b", "image": "registry.example.com/known:2"});
+    let verdict = |containers: Value| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}});
+        inferred(&pod, &facts, &Policy::standalone()).verdict
+    };
+    assert_eq!(verdict(json!([windows, known])), verdict(json!([known, windows])));
+}
+
+#[test]
+fn a_patch_is_only_made_for_a_pod_with_a_spec() {
+    // No API server sends one without, yet what is answered must apply to what was asked.
+    let facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    let mut with_host = facts.clone();
+    with_host.add_host(Host {
+        name: "w".to_owned(),
+        build: None,
+        taints: Vec::new(),
+        containerd: None,
+    });
+    let guard = Policy {
+        reverse_guard: ReverseGuard::Apply,
+        ..Policy::standalone()
+    };
+    let default = Policy {
+        namespace_default_os: Some(Os::Windows),
+        ..Policy::standalone()
+    };
+    for (facts, policy) in [(with_host, guard), (facts, default)] {
+        for pod in [
+            json!({}),
+            json!({"spec": null}),
+            json!({"metadata": {"name": "a"}}),
+        ] {
+            mutate(&pod, &facts, &policy);
+        }
     }
 }
 

@@ -14,11 +14,16 @@ pub fn one(values: Vec<Value>) -> Json {
     select(values).boxed()
 }
 
-/// An object in which each field is there with its probability.
+/// An object in which each field is there with its probability (of 1, nearly always).
 pub fn fields(fields: Vec<(&'static str, f64, Json)>) -> Json {
     let entries: Vec<_> = fields
         .into_iter()
-        .map(|(name, probability, value)| weighted(probability, value.prop_map(move |value| (name, value))))
+        .map(|(name, probability, value)| {
+            weighted(
+                probability.min(0.999_999),
+                value.prop_map(move |value| (name, value)),
+            )
+        })
         .collect();
     entries
         .prop_map(|entries| {
