@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, infer, inspect};
-use crate::manifest::{self, Document, Position, Step};
+use crate::manifest::{self, Document, Locator, Position, Step};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
@@ -57,9 +57,19 @@ pub struct Checked<'d> {
     pub inspection: Inspection,
 }
 
-impl Checked<'_> {
+impl<'d> Checked<'d> {
+    /// Tells where fields of the object stand.
+    pub fn places(&self) -> Places<'d> {
+        Places(self.document.locator())
+    }
+}
+
+/// Where the fields of one object stand.
+pub struct Places<'d>(Locator<'d>);
+
+impl Places<'_> {
     /// Where a field stands, or the nearest of its parents.
-    pub fn locate(&self, path: &Path) -> Position {
+    pub fn of(&mut self, path: &Path) -> Position {
         let steps: Vec<Step<'_>> = (path.segments().iter())
             .map(|segment| match segment {
                 Segment::Field(name) => Step::Key(name),
@@ -67,7 +77,7 @@ impl Checked<'_> {
                 Segment::Item(index, _) => Step::Index(*index),
             })
             .collect();
-        self.document.locate(&steps)
+        self.0.locate(&steps)
     }
 }
 

@@ -104,8 +104,15 @@ impl Document {
     /// An entry of a mapping stands at its key, which is what a person looks for; an item of a sequence at itself.
     /// What a YAML alias or merge key brought in stands where its anchor is.
     pub fn locate(&self, path: &[Step<'_>]) -> Position {
-        self.source
-            .position(locate::walk(&self.source.text, self.range.clone(), path))
+        self.locator().locate(path)
+    }
+
+    /// Finds many places of this object in little more time than one.
+    pub fn locator(&self) -> Locator<'_> {
+        Locator {
+            source: &self.source,
+            walker: locate::Walker::new(&self.source.text, self.range.start),
+        }
     }
 
     /// The `kind` of the list this object was an item of, such as `PodList` or `List`.
@@ -118,6 +125,19 @@ impl Document {
     /// The `apiVersion` of the list this object was an item of, if the list had one.
     pub fn list_api_version(&self) -> Option<&str> {
         self.list.as_ref().and_then(|list| list.api_version.as_deref())
+    }
+}
+
+/// Finds places of one object; remembers the way, so that the next one costs less.
+pub struct Locator<'d> {
+    source: &'d Source,
+    walker: locate::Walker<'d>,
+}
+
+impl Locator<'_> {
+    /// As [`Document::locate`].
+    pub fn locate(&mut self, path: &[Step<'_>]) -> Position {
+        self.source.position(self.walker.walk(path))
     }
 }
 

@@ -12,5 +12,6 @@ pub mod pod;
 pub mod policy;
 pub mod scalar;
 pub mod selection;
+pub mod strict;
 pub mod subject;
 pub mod workload;

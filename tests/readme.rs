@@ -1,5 +1,6 @@
 //! What a newcomer reads, run as it stands: the README's commands, the examples, and the generated documentation.
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -311,7 +312,10 @@ fn links_between_pages_lead_somewhere() {
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         pages.push(format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
     }
-    for page in pages.iter().filter(|page| page.ends_with(".md")) {
+    for page in pages
+        .iter()
+        .filter(|page| Path::new(page).extension().is_some_and(|end| end == "md"))
+    {
         let folder = root().join(page).parent().unwrap().to_owned();
         for link in text(page).split("](").skip(1) {
             let target = link.split([')', '#']).next().unwrap_or_default();
@@ -358,11 +362,12 @@ fn the_readme_counts_the_rules_of_every_family() {
             family.rules.last().map(|rule| rule.id),
         );
         let (Some(first), Some(last)) = ids else { continue };
-        table.push_str(&format!(
-            "| {} | {} | {first} to {last} |\n",
+        let _ = writeln!(
+            table,
+            "| {} | {} | {first} to {last} |",
             family.title,
             family.rules.len()
-        ));
+        );
     }
     is_up_to_date("README.md", &format!("{before}{START}{table}{END}{after}"));
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::scalar::{Flag, List, Str};
+use crate::model::strict;
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
 #[derive(Deserialize, Debug)]
@@ -72,7 +73,7 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
         return Err(MalformedReview("the body is empty".into()));
     }
     let review: Review<'_> =
-        serde_json::from_slice(body).map_err(|error| MalformedReview(error.to_string().into()))?;
+        strict::from_slice(body).map_err(|error| MalformedReview(error.to_string().into()))?;
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
         let what: String = format!("{} {}", review.api_version, review.kind)
             .chars()

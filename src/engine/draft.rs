@@ -128,6 +128,8 @@ impl<'t, 'a> Draft<'t, 'a> {
             values: List(values.into_iter().map(Str::from).collect()),
         };
         let terms: Vec<(usize, bool)> = (self.pod().required_terms().iter().enumerate())
+            // An empty term matches no node at all; with an expression in it, it would.
+            .filter(|(_, term)| !term.is_empty())
             .filter(|(_, term)| !term.match_expressions.iter().any(|e| is_build_label(&e.key)))
             .map(|(index, term)| (index, term.match_expressions.is_empty()))
             .collect();

@@ -216,11 +216,12 @@ impl<'p> Planner<'p, '_> {
         let placed = self.template.spec.is_bound() || subject.is_mirror();
         // Workload templates are planned too, to see what admission of their pods will resolve; a DaemonSet's is not:
         // its controller reads the template itself.
-        let whole = match subject.kind {
-            Kind::Pod => subject.editable == Editable::Pod && !placed,
-            Kind::DaemonSet => false,
-            _ => true,
-        };
+        let whole = self.template.has_spec
+            && match subject.kind {
+                Kind::Pod => subject.editable == Editable::Pod && !placed,
+                Kind::DaemonSet => false,
+                _ => true,
+            };
         let mut withheld = Vec::new();
         let plan = Plan {
             subject,
@@ -260,7 +261,7 @@ impl Planned<'_> {
             template: Some(template),
             ..*cx
         });
-        let still: HashSet<(&str, &Path)> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
+        let still: HashSet<_> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
         let repaired: HashSet<&Path> = self
             .edits
             .iter()

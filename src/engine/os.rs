@@ -71,10 +71,17 @@ struct Signs {
 
 impl Signs {
     fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
+        /// Longer than any legal label value; an image name may be longer, and then its beginning tells enough.
+        const LONGEST: usize = 256;
+        let mut value = value.into();
+        if let Some((at, _)) = value.char_indices().nth(LONGEST) {
+            value.truncate(at);
+            value.push('…');
+        }
         self.evidence.push(Evidence {
             kind,
             path,
-            value: value.into(),
+            value,
             os,
         });
     }
@@ -181,26 +188,35 @@ impl Signs {
         self.add(EvidenceKind::HostProcess, path, "true", Os::Windows);
     }
 
+    /// One image that says Windows is enough: a pod with another for Linux runs nowhere, and a rule says so.
     fn of_images(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+        let mut linux = None;
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
             let verified = facts.images.get(&**image).and_then(|known| known.os);
             let named = || {
                 let hint = os_hint(&ImageRef::parse(image).ok()?);
-                matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_))
-                    .then_some(Os::Windows)
+                let windows = matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_));
+                windows.then_some(Os::Windows)
             };
-            if let Some(os) = verified.or_else(named) {
-                let path = self
+            let Some(os) = verified.or_else(named) else {
+                continue;
+            };
+            let path = || {
+                let item = self
                     .spec
                     .clone()
                     .field(list.field())
-                    .named_item(index, &container.name)
-                    .field("image");
-                self.add(EvidenceKind::Image, path, &**image, os);
-                // One image is enough; that others may disagree is a rule's business.
-                return;
+                    .named_item(index, &container.name);
+                item.field("image")
+            };
+            if os == Os::Windows {
+                return self.add(EvidenceKind::Image, path(), &**image, os);
             }
+            linux.get_or_insert_with(|| (path(), image));
+        }
+        if let Some((path, image)) = linux {
+            self.add(EvidenceKind::Image, path, &**image, Os::Linux);
         }
     }
 }

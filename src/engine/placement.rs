@@ -1,7 +1,7 @@
 //! Placement: the edits that make a Windows pod land on a node that can run it, and the guard of Linux pods.
 
 use super::draft::Draft;
-use crate::model::build::Isolation;
+use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::finding::Class;
 use crate::model::os::{Inference, Os};
@@ -78,26 +78,39 @@ impl<'p> Plan<'p> {
     }
 
     fn os_selector(&self, draft: &mut Draft<'_, 'p>) {
-        let has = |draft: &Draft<'_, 'p>, key: &str| draft.pod().node_selector.get(key).is_some();
-        let has_beta = has(draft, BETA_OS_LABEL);
+        let has_beta = draft.pod().node_selector.get(BETA_OS_LABEL).is_some();
         let missing = has_beta || self.with(draft, |cx| rules::selects_windows(cx, true) != Selects::ByOs);
-        if missing && !has(draft, OS_LABEL) {
-            draft.select(OS_LABEL, Os::Windows.label());
+        if missing && draft.pod().node_selector.get(OS_LABEL).is_none() {
+            self.select(draft, OS_LABEL, Os::Windows.label());
         }
-        let of_class = self.with(draft, |cx| {
-            cx.runtime_class()
-                .is_some_and(|class| class.node_selector.contains_key(BETA_OS_LABEL))
-        });
+        let of_class = self.class_selects(draft, BETA_OS_LABEL).is_some();
+        let has_stable = draft
+            .pod()
+            .node_selector
+            .get(OS_LABEL)
+            .is_some_and(|os| **os == *"windows");
         // What a RuntimeClass selects would be merged in again after us.
-        if has_beta
-            && !of_class
-            && draft
-                .pod()
-                .node_selector
-                .get(OS_LABEL)
-                .is_some_and(|os| **os == *"windows")
-        {
+        if has_beta && has_stable && !of_class {
             draft.unselect(BETA_OS_LABEL);
+        }
+    }
+
+    /// What the pod's RuntimeClass selects for a label.
+    fn class_selects(&self, draft: &Draft<'_, 'p>, label: &str) -> Option<&'p str> {
+        let class = self
+            .facts
+            .runtime_classes
+            .get(&**draft.pod().runtime_class_name.as_ref()?)?;
+        class.node_selector.get(label).map(String::as_str)
+    }
+
+    /// Adds to the nodeSelector, unless the RuntimeClass selects something else: the API server answers that with a 403.
+    fn select(&self, draft: &mut Draft<'_, 'p>, label: &str, value: &str) {
+        if self
+            .class_selects(draft, label)
+            .is_none_or(|selected| selected == value)
+        {
+            draft.select(label, value);
         }
     }
 
@@ -109,7 +122,7 @@ impl<'p> Plan<'p> {
         };
         if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
             match builds.as_slice() {
-                [only] => draft.select(label, &only.to_string()),
+                [only] => self.select(draft, label, &only.to_string()),
                 several => draft.require_builds(label, several),
             }
         }
@@ -167,7 +180,14 @@ impl<'p> Plan<'p> {
                     .get(&**key)
                     .is_none_or(|other| **other == **value)
             });
-            let fits = agrees && !class.has_overhead && class.isolation() == Isolation::Process;
+            let is_for = (class.node_selector.iter()).all(|(key, value)| match key.as_str() {
+                OS_LABEL | BETA_OS_LABEL => value == Os::Windows.label(),
+                BUILD_LABEL | TRUSTED_BUILD_LABEL => Build::parse_label(value).is_some_and(|host| {
+                    compatibility(build, host, Isolation::Process) == Compatibility::Runs
+                }),
+                _ => true,
+            });
+            let fits = agrees && is_for && !class.has_overhead && class.isolation() == Isolation::Process;
             fits.then(|| name.clone())
         });
         if let Some(name) = name {

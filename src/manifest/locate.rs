@@ -1,6 +1,7 @@
 //! Finds nodes in valid JSON text without making a tree of it, and turns byte offsets into lines and columns.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -107,23 +108,51 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// The offset at which the node at `path` is known (a key, an item), or its nearest existing parent.
-pub(super) fn walk(text: &str, range: Range<usize>, path: &[Step<'_>]) -> usize {
-    let mut known = range.start;
-    let mut value = range.start;
-    for step in path {
-        let next = match step {
-            Step::Key(name) => Members::of_object(text, value)
-                .find(|(key, _)| string_at(text, key.clone()).is_some_and(|key| key == *name))
-                .map(|(key, value)| (key.start, value.start)),
-            Step::Index(index) => Members::of_array(text, value)
-                .nth(*index)
-                .map(|(_, value)| (value.start, value.start)),
-        };
-        let Some(next) = next else { break };
-        (known, value) = next;
+/// Walks paths through one document and remembers what it has passed, so that many paths cost little more than one.
+pub(super) struct Walker<'t> {
+    text: &'t str,
+    start: usize,
+    /// The members of the objects and lists passed so far, by the offset at which these begin: key and value.
+    passed: HashMap<usize, Vec<(Range<usize>, usize)>>,
+}
+
+impl<'t> Walker<'t> {
+    pub(super) fn new(text: &'t str, start: usize) -> Self {
+        Self {
+            text,
+            start,
+            passed: HashMap::new(),
+        }
     }
-    known
+
+    /// The offset at which the node at `path` is known (a key, an item), or its nearest existing parent.
+    pub(super) fn walk(&mut self, path: &[Step<'_>]) -> usize {
+        let text = self.text;
+        let (mut known, mut value) = (self.start, self.start);
+        for step in path {
+            let members = self.passed.entry(value).or_insert_with(|| {
+                let object = Members::of_object(text, value);
+                let list = Members::of_array(text, value);
+                object
+                    .chain(list)
+                    .map(|(key, value)| (key, value.start))
+                    .collect()
+            });
+            let next = match step {
+                Step::Key(name) => members
+                    .iter()
+                    .find(|(key, _)| string_at(text, key.clone()).is_some_and(|key| key == *name))
+                    .map(|(key, value)| (key.start, *value)),
+                Step::Index(index) => members
+                    .get(*index)
+                    .filter(|(key, _)| key.is_empty())
+                    .map(|(_, value)| (*value, *value)),
+            };
+            let Some(next) = next else { break };
+            (known, value) = next;
+        }
+        known
+    }
 }
 
 /// The string whose JSON form stands at `range`, if it is one.
@@ -322,7 +351,7 @@ mod tests {
         ] {
             assert!(Members::of_object(text, 0).count() < 9, "{text}");
             assert!(Members::of_array(text, 0).count() < 9, "{text}");
-            walk(text, 0..text.len(), &[Step::Key("a"), Step::Index(2)]);
+            Walker::new(text, 0).walk(&[Step::Key("a"), Step::Index(2)]);
         }
     }
 

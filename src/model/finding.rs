@@ -124,13 +124,13 @@ impl Finding {
 
     /// Says it more precisely than the rule does.
     pub fn says(&mut self, message: impl Into<Cow<'static, str>>) -> &mut Self {
-        self.message = message.into();
+        self.message = tidy(message.into());
         self
     }
 
     /// Gives a remedy that fits this case.
     pub fn remedy(&mut self, remedy: impl Into<Cow<'static, str>>) -> &mut Self {
-        self.remedy = remedy.into();
+        self.remedy = tidy(remedy.into());
         self
     }
 
@@ -162,4 +162,18 @@ impl Finding {
     pub fn is_open(&self) -> bool {
         self.resolved_by.is_none()
     }
+}
+
+/// What a user reads is one line of reasonable length, whatever values of the object it quotes.
+fn tidy(text: Cow<'static, str>) -> Cow<'static, str> {
+    const LONGEST: usize = 400;
+    if text.len() <= LONGEST && !text.chars().any(char::is_control) {
+        return text;
+    }
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let mut tidied: String = text.chars().take(LONGEST).map(clean).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        tidied.push('…');
+    }
+    tidied.into()
 }

@@ -121,7 +121,13 @@ impl<'a> ImageRef<'a> {
                 ImageError::Repository
             });
         }
-        if path.len() > 255 {
+        // Docker Hub's own images have `library/` before their name, and that counts.
+        let implied = if registry == DOCKER_HUB && !path.contains('/') {
+            "library/".len()
+        } else {
+            0
+        };
+        if path.len() + implied > 255 {
             return Err(ImageError::TooLong);
         }
         if tag.is_some_and(|tag| !is_tag(tag)) {
@@ -635,7 +641,7 @@ mod tests {
             ("größe".into(), ImageError::Repository),
             ("${IMAGE}".replace("IMAGE", "image"), ImageError::Repository),
             (format!("a/{}", long(4096)), ImageError::TooLong),
-            (long(256), ImageError::TooLong),
+            (long(248), ImageError::TooLong),
             ("a:b:c".into(), ImageError::Tag),
             ("x:".into(), ImageError::Tag),
             ("x:-y".into(), ImageError::Tag),
@@ -657,7 +663,7 @@ mod tests {
             );
         }
         assert!(ImageRef::parse(&format!("x:{}", long(128))).is_ok());
-        assert!(ImageRef::parse(&long(255)).is_ok());
+        assert!(ImageRef::parse(&long(247)).is_ok());
     }
 
     #[test]

@@ -63,8 +63,9 @@ impl Path {
     /// This path, at an item of a list that goes by a name.
     #[must_use]
     pub fn named_item(mut self, index: usize, name: &str) -> Self {
-        self.0
-            .push(Segment::Item(index, (!name.is_empty()).then(|| name.into())));
+        // No legal name is longer (RFC 1123 subdomain); an illegal one is not carried about.
+        let is_name = (1..=253).contains(&name.len()) && !name.chars().any(char::is_control);
+        self.0.push(Segment::Item(index, is_name.then(|| name.into())));
         self
     }
 
@@ -124,7 +125,7 @@ impl Path {
                 }
                 Segment::Key(key) => {
                     out.push('[');
-                    out.push_str(key);
+                    push_shown(&mut out, key);
                     out.push(']');
                 }
                 Segment::Item(index, name) => {
@@ -144,6 +145,16 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.spell(false))
+    }
+}
+
+/// A key as a person can read it: a legal one as it is, of any other no more than a line.
+fn push_shown(out: &mut String, key: &str) {
+    const LONGEST: usize = 317;
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    out.extend(key.chars().take(LONGEST).map(clean));
+    if key.chars().nth(LONGEST).is_some() {
+        out.push('…');
     }
 }
 

@@ -199,6 +199,13 @@ pub struct NodeSelectorTerm<'a> {
     pub match_fields: List<Expression<'a>>,
 }
 
+impl NodeSelectorTerm<'_> {
+    /// Whether the term has nothing in it, and so matches no node.
+    pub fn is_empty(&self) -> bool {
+        self.match_expressions.is_empty() && self.match_fields.is_empty()
+    }
+}
+
 /// `v1.NodeSelectorRequirement`.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(default)]

@@ -57,7 +57,7 @@ pub fn os_of_terms(terms: &[NodeSelectorTerm<'_>], pool_labels: &[PoolLabel]) ->
     let mut verdict: Option<(Os, usize, usize)> = None;
     for (t, term) in terms.iter().enumerate() {
         // A term without expressions and fields matches no node at all.
-        if term.match_expressions.is_empty() && term.match_fields.is_empty() {
+        if term.is_empty() {
             continue;
         }
         let mut systems = (term.match_expressions.iter().enumerate())

@@ -8,6 +8,7 @@ use super::object::{
 use super::path::Path;
 use super::pod::PodSpec;
 use super::scalar::{List, Str};
+use super::strict::{self, Strict};
 use super::workload::Kind;
 
 /// When the object is looked at.
@@ -68,6 +69,8 @@ pub struct Template<'a> {
     pub meta: Meta<'a>,
     /// The pod spec.
     pub spec: PodSpec<'a>,
+    /// Whether there is a spec at all in the object; without one there is nothing to edit.
+    pub has_spec: bool,
     /// A StatefulSet's volumeClaimTemplates.
     pub claim_templates: Vec<NamedClaimTemplate<'a>>,
 }
@@ -184,11 +187,13 @@ pub struct SubjectError {
 }
 
 fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
-    serde_json::from_str(json).map_err(|first| {
+    strict::from_slice(json.as_bytes()).map_err(|first| {
         // Only now, on the way out, is it worth the time to find out which field it was.
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let (path, error) = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-            Err(error) => (error.path().to_string(), error.into_inner()),
+        let mut track = serde_path_to_error::Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
+        let (path, error) = match T::deserialize(Strict(tracked)) {
+            Err(error) => (track.path().to_string(), error),
             Ok(_) => (".".to_owned(), first),
         };
         let reason = error.to_string();
@@ -219,8 +224,7 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 struct Shell<'a, S: Default> {
     #[serde(borrow, deserialize_with = "nullable")]
     metadata: Meta<'a>,
-    #[serde(deserialize_with = "nullable")]
-    spec: S,
+    spec: Option<S>,
 }
 
 #[derive(Deserialize, Default)]
@@ -255,46 +259,34 @@ struct PodTemplateObject<'a> {
 }
 
 fn read_template(kind: Kind, json: &str) -> Result<(Meta<'_>, Template<'_>), SubjectError> {
-    let (meta, (template_meta, spec), claims) = match kind {
+    type Pod<'a> = Shell<'a, PodSpec<'a>>;
+    let (meta, pod, claims): (_, Pod<'_>, List<_>) = match kind {
         Kind::Pod => {
-            let pod: Shell<'_, PodSpec<'_>> = read(json)?;
-            (pod.metadata.clone(), (pod.metadata, pod.spec), List::default())
+            let pod: Pod<'_> = read(json)?;
+            (pod.metadata.clone(), pod, List::default())
         }
         Kind::PodTemplate => {
             let object: PodTemplateObject<'_> = read(json)?;
-            (
-                object.metadata,
-                (object.template.metadata, object.template.spec),
-                List::default(),
-            )
+            (object.metadata, object.template, List::default())
         }
         Kind::CronJob => {
             let object: Shell<'_, CronJobSpec<'_>> = read(json)?;
-            let template = object.spec.job_template.spec.template;
-            (
-                object.metadata,
-                (template.metadata, template.spec),
-                List::default(),
-            )
+            let spec = object.spec.unwrap_or_default();
+            (object.metadata, spec.job_template.spec.template, List::default())
         }
         _ => {
             let object: Shell<'_, WorkloadSpec<'_>> = read(json)?;
-            let template = object.spec.template;
-            (
-                object.metadata,
-                (template.metadata, template.spec),
-                object.spec.volume_claim_templates,
-            )
+            let spec = object.spec.unwrap_or_default();
+            (object.metadata, spec.template, spec.volume_claim_templates)
         }
     };
-    Ok((
-        meta,
-        Template {
-            meta: template_meta,
-            spec,
-            claim_templates: claims.0,
-        },
-    ))
+    let template = Template {
+        meta: pod.metadata,
+        has_spec: pod.spec.is_some(),
+        spec: pod.spec.unwrap_or_default(),
+        claim_templates: claims.0,
+    };
+    Ok((meta, template))
 }
 
 #[cfg(test)]

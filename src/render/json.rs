@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Summary;
-use crate::check::{Checked, Unreadable};
+use crate::check::{Checked, Places, Unreadable};
 use crate::model::edit::to_json_patch;
 use crate::model::finding::{Finding, Resolver, Severity};
 use crate::model::os::EvidenceKind;
@@ -78,6 +78,7 @@ impl Json {
     pub fn add(&mut self, checked: &Checked<'_>) {
         self.summary.count(checked);
         let inspection = &checked.inspection;
+        let mut places = checked.places();
         self.subjects.push(Subject {
             source: checked.source.to_owned(),
             line: checked.document.start().line,
@@ -100,7 +101,7 @@ impl Json {
             findings: inspection
                 .findings
                 .iter()
-                .map(|finding| found(checked, finding))
+                .map(|finding| found(&mut places, finding))
                 .collect(),
             patch: to_json_patch(&inspection.edits),
         });
@@ -128,8 +129,8 @@ impl Json {
     }
 }
 
-fn found(checked: &Checked<'_>, finding: &Finding) -> Found {
-    let position = checked.locate(&finding.path);
+fn found(places: &mut Places<'_>, finding: &Finding) -> Found {
+    let position = places.of(&finding.path);
     Found {
         id: finding.rule.id,
         rule: finding.rule.name,

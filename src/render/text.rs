@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use super::Summary;
 use crate::check::{Checked, Unreadable};
 use crate::engine::Decision;
+use crate::manifest::Position;
 use crate::model::finding::{Finding, Resolver, Severity};
 use crate::model::os::Verdict;
 
@@ -43,11 +44,12 @@ impl<W: Write> TextReport<W> {
     /// Whatever the writer says.
     pub fn add(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         self.summary.count(checked);
+        let mut places = checked.places();
         for finding in &checked.inspection.findings {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
             if finding.severity > Severity::Advice || !self.quiet_advice {
-                self.finding(checked, finding)?;
+                self.finding(checked, finding, places.of(&finding.path))?;
             }
         }
         if checked.inspection.decision() == Decision::Deny {
@@ -57,7 +59,7 @@ impl<W: Write> TextReport<W> {
         Ok(())
     }
 
-    fn finding(&mut self, checked: &Checked<'_>, finding: &Finding) -> io::Result<()> {
+    fn finding(&mut self, checked: &Checked<'_>, finding: &Finding, position: Position) -> io::Result<()> {
         let style = match finding.severity {
             Severity::Error => AnsiColor::Red.on_default().bold(),
             Severity::Warning => AnsiColor::Yellow.on_default().bold(),
@@ -70,7 +72,6 @@ impl<W: Write> TextReport<W> {
             "{style}{severity}[{} {}]{style:#}{BOLD}: {}{BOLD:#}",
             rule.id, rule.name, finding.message
         )?;
-        let position = checked.locate(&finding.path);
         let gutter = position.line.to_string().len();
         let place = format!("{}:{}:{}", checked.source, position.line, position.column);
         writeln!(

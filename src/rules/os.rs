@@ -1,6 +1,6 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
-use super::rule::{Check, Out, PodCx, Rule};
+use super::rule::{Check, Out, PodCx, Rule, shown};
 use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::finding::{Class, Severity};
 use crate::model::os::{Os, Verdict};
@@ -128,9 +128,9 @@ static OS_NAME_INVALID: Rule = Rule {
         if let Some(os) = &cx.spec.os {
             let name = os.name.as_deref().unwrap_or_default();
             if name != "windows" && name != "linux" {
-                let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
                 out.report(cx.at(&["os", "name"])).says(format!(
-                    "\"{shown}\" is no operating system that Kubernetes knows; there are windows and linux"
+                    "\"{}\" is no operating system that Kubernetes knows; there are windows and linux",
+                    shown(name)
                 ));
             }
         }
@@ -199,7 +199,8 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if is_os_label(key) && is_wrong(value) {
                 out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
-                    "nodes carry the label in lower case, so \"{value}\" matches none"
+                    "nodes carry the label in lower case, so \"{}\" matches none",
+                    shown(value)
                 ));
             }
         }

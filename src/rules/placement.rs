@@ -1,12 +1,13 @@
 //! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
 use super::os::{Selects, selects_windows, speaks_of_os};
-use super::rule::{Check, PodCx, Rule};
+use super::rule::{Check, PodCx, Rule, shown};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::finding::{Class, Severity};
 use crate::model::image::ImageRef;
 use crate::model::os::{EvidenceKind, Verdict};
+use crate::model::pod::NodeSelectorTerm;
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::workload::Kind;
@@ -49,7 +50,9 @@ pub enum BuildNeed {
 /// Whether a pod must be held to certain builds, and which.
 pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     let isolation = cx.isolation();
-    if isolation == Isolation::HostProcess || requires_build(cx) {
+    // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
+    let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
+    if isolation == Isolation::HostProcess || in_doubt || requires_build(cx) {
         return BuildNeed::Nothing;
     }
     let mut images: Vec<Build> = cx
@@ -85,12 +88,12 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
 /// Whether the pod's nodeSelector, its RuntimeClass, or every term of its affinity speaks of builds.
 fn requires_build(cx: &PodCx<'_>) -> bool {
     let terms = cx.spec.required_terms();
+    let speaks = |term: &NodeSelectorTerm<'_>| {
+        term.is_empty() || term.match_expressions.iter().any(|e| is_build_label(&e.key))
+    };
     cx.selected(BUILD_LABEL).is_some()
         || cx.selected(TRUSTED_BUILD_LABEL).is_some()
-        || (!terms.is_empty()
-            && terms
-                .iter()
-                .all(|term| term.match_expressions.iter().any(|e| is_build_label(&e.key))))
+        || (!terms.is_empty() && terms.iter().all(speaks))
 }
 
 /// The taints that keep other pods off the Windows nodes that this pod may land on, and that it does not tolerate.
@@ -236,7 +239,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if is_build_label(key) && Build::parse_label(value).is_none() {
                 out.report(cx.at(&["nodeSelector"]).key(key))
-                    .says(format!("no node carries the build \"{value}\""));
+                    .says(format!("no node carries the build \"{}\"", shown(value)));
             }
         }
         for (t, term) in cx.spec.required_terms().iter().enumerate() {
@@ -258,7 +261,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                         for (v, value) in expression.values.iter().enumerate() {
                             if Build::parse_label(value).is_none() {
                                 out.report(path().field("values").item(v))
-                                    .says(format!("no node carries the build \"{value}\""));
+                                    .says(format!("no node carries the build \"{}\"", shown(value)));
                             }
                         }
                     }

@@ -162,7 +162,7 @@ impl Reader<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::super::Transcriber;
-    use crate::manifest::locate::{marked, walk};
+    use crate::manifest::locate::{Walker, marked};
     use crate::manifest::{Position, Step};
 
     #[track_caller]
@@ -178,7 +178,7 @@ mod tests {
     fn aliases_are_written_out_and_stand_at_their_anchor() {
         let text = "a: &x\n  b: [1, &y 2]\nc: *x\nd: [*y, *x]\n";
         let read = check(text, r#"{"a":{"b":[1,2]},"c":{"b":[1,2]},"d":[2,{"b":[1,2]}]}"#);
-        let at = |path: &[Step<'_>]| marked(&read.marks, walk(&read.out, 0..read.out.len(), path));
+        let at = |path: &[Step<'_>]| marked(&read.marks, Walker::new(&read.out, 0).walk(path));
         assert_eq!(at(&[Step::Key("c")]), Position { line: 3, column: 1 });
         assert_eq!(
             at(&[Step::Key("c"), Step::Key("b")]),
@@ -224,7 +224,7 @@ mod tests {
         let expected = r#"{"a":{"p":{"z":1}},"b":{"q":2,"p":{"z":1}},"c":{"t":{"q":2,"p":{"z":1}},"s":1},"d":{"q":2,"p":{"z":1},"s":1}}"#;
         let read = check(text, expected);
         let path = [Step::Key("d"), Step::Key("p"), Step::Key("z")];
-        let at = marked(&read.marks, walk(&read.out, 0..read.out.len(), &path));
+        let at = marked(&read.marks, Walker::new(&read.out, 0).walk(&path));
         assert_eq!(at, Position { line: 1, column: 12 });
     }
 
