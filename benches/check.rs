@@ -68,7 +68,7 @@ fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
     manifests.learn(&mut facts, policies);
     let mut findings = 0;
     let errors = manifests.check(&facts, policies, Stage::Written, |checked| {
-        findings += checked.inspection.findings.len()
+        findings += checked.inspection.findings.len();
     });
     assert!(errors.is_empty(), "{:?}", errors.first());
     assert!(findings > 0, "a dump with Windows pods has findings");

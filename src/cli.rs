@@ -1,6 +1,7 @@
 //! The command line: arguments in, exit status out. Each subcommand has its file.
 
 mod check;
+mod cluster;
 mod generate;
 mod logs;
 mod rules;

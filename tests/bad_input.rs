@@ -1,5 +1,6 @@
 //! Bad input: bytes that are no review and no manifest, reviews of something else, and objects of absurd size.
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use jiff::civil::date;
@@ -528,9 +529,10 @@ fn a_manifest_with_any_byte_changed_is_read_or_has_an_error() {
 fn deeply_nested_manifests_overflow_no_stack() {
     const DEEP: usize = 100_000;
     let block = |item: &str| {
-        (0..2_000)
-            .map(|i| format!("{}{item}\n", " ".repeat(i)))
-            .collect::<String>()
+        (0..2_000).fold(String::new(), |mut text, i| {
+            let _ = writeln!(text, "{}{item}", " ".repeat(i));
+            text
+        })
     };
     for text in [
         "[".repeat(DEEP),
@@ -667,10 +669,11 @@ fn manifests_that_are_no_text_are_an_error() {
 fn aliases_cannot_blow_a_manifest_up() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for i in 1..20 {
-        text.push_str(&format!(
-            "a{i}: &a{i} [{}]\n",
+        let _ = writeln!(
+            text,
+            "a{i}: &a{i} [{}]",
             vec![format!("*a{}", i - 1); 9].join(", ")
-        ));
+        );
     }
     let started = Instant::now();
     let (_, errors) = check(text.as_bytes());
@@ -685,5 +688,6 @@ fn aliases_cannot_blow_a_manifest_up() {
 #[test]
 fn a_manifest_of_ten_thousand_containers_is_checked() {
     let (findings, errors) = check(huge_pod(10_000).to_string().as_bytes());
-    assert!(findings > 10_000 && errors.is_empty(), "{errors:?}");
+    // What one object may have at most; the rest is not said.
+    assert!(findings == 10_000 && errors.is_empty(), "{findings} {errors:?}");
 }

@@ -400,7 +400,7 @@ proptest! {
             prop_assert_eq!(&operations, &None);
         }
         if pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet" {
-            for operation in operations.iter().flat_map(|list| list.as_array()).flatten() {
+            for operation in operations.iter().filter_map(|list| list.as_array()).flatten() {
                 let path = operation["path"].as_str().unwrap_or_default();
                 prop_assert!(path == "/spec/tolerations" || path == "/spec/tolerations/-", "{path}");
             }
@@ -623,7 +623,9 @@ proptest! {
         prop_assume!(policy.reverse_guard == ReverseGuard::Off);
         let inspection = inspected(&pod, &facts, &policy);
         prop_assert!(matches!(inspection.inference.verdict, Verdict::Linux | Verdict::Unknown), "{:?}", inspection.inference);
-        prop_assert_eq!(identities(inspection.findings.iter()), BTreeSet::new());
+        // A name of an operating system that no API server takes is refused whatever the pod is for.
+        let found = inspection.findings.iter().filter(|finding| finding.rule.name != "os-name-invalid");
+        prop_assert_eq!(identities(found), BTreeSet::new());
         prop_assert!(inspection.edits.is_empty() && inspection.would_edit.is_empty());
     }
 

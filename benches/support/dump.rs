@@ -13,11 +13,11 @@ pub fn list(objects: usize) -> Value {
 
 fn object(index: usize) -> Value {
     let team = index / 10;
-    let windows = team % 2 == 0;
+    let windows = team.is_multiple_of(2);
     match index % 10 {
         0 => workload("Deployment", "apps/v1", team, windows),
         1 => workload("ReplicaSet", "apps/v1", team, windows),
-        2 if team % 2 == 0 => service(team),
+        2 if team.is_multiple_of(2) => service(team),
         2 => endpoints(team),
         3 => config_map(team),
         replica => pod(team, replica, windows),

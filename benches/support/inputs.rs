@@ -219,7 +219,7 @@ impl Worst {
         let spec = &mut pod["spec"];
         match self {
             Worst::Containers | Worst::Injected | Worst::Findings | Worst::Linux => {
-                spec["containers"] = json!(["@items@"])
+                spec["containers"] = json!(["@items@"]);
             }
             Worst::Mounts => {
                 spec["containers"][0]["volumeMounts"] = json!(["@items@"]);

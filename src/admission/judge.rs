@@ -15,7 +15,7 @@ use crate::engine::{Decision, Inspection, inspect, ratchet};
 use crate::model::facts::Facts;
 use crate::model::finding::{Class, Finding};
 use crate::model::os;
-use crate::model::policy::{Action, Policy, Switch};
+use crate::model::policy::{Action, Policy, Repair, Switch};
 use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
 
@@ -59,6 +59,16 @@ pub struct Record {
     pub policy: String,
 }
 
+impl Record {
+    /// The value of an audit annotation, where it went out.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
 const OPERATIONS: &[&str] = &["CREATE", "UPDATE", "DELETE", "CONNECT"];
 
 /// Judges one request.
@@ -97,7 +107,7 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
         today: context.facts.today,
     });
     record.policy.clone_from(&policy.name);
-    if policy.validation == Action::Off && policy.placement == Switch::Off {
+    if policy.validation == Action::Off && policy.placement == Switch::Off && policy.repair == Repair::Off {
         return (Verdict::default(), record);
     }
 
@@ -227,7 +237,11 @@ impl Judged<'_> {
         let mut annotations = annotations::of_edits(inspection, self.policy);
         // The API server refuses it before `/validate` could say that we would have.
         if self.policy.validation != Action::Off && self.is_refused_next(|finding| finding.wanted) {
-            annotations.push(("would-deny", annotations::would_deny(inspection)));
+            if annotations.is_empty() {
+                annotations = annotations::of_findings(inspection, self.policy, false);
+            } else {
+                annotations.push(("would-deny", annotations::would_deny(inspection)));
+            }
         }
         Verdict {
             denial: None,

@@ -72,8 +72,10 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     if body.is_empty() {
         return Err(MalformedReview("the body is empty".into()));
     }
-    let review: Review<'_> =
-        strict::from_slice(body).map_err(|error| MalformedReview(error.to_string().into()))?;
+    let review: Review<'_> = strict::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        MalformedReview(format!("{} at line {line} column {column}", strict::reason(&error)).into())
+    })?;
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
         let what: String = format!("{} {}", review.api_version, review.kind)
             .chars()

@@ -10,10 +10,11 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::Date;
 
+use super::cluster::{ClusterArgs, today};
 use crate::api::read_policies;
 use crate::check::{Checked, Input, Manifests, Unreadable};
 use crate::engine::effective::PolicySet;
-use crate::model::facts::{Facts, Runtime, major_minor};
+use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::subject::Stage;
 use crate::render::{Json, Summary, TextReport};
@@ -34,15 +35,6 @@ pub struct CheckArgs {
     /// How to print what was found
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// The Kubernetes release of the cluster
-    #[arg(long, value_name = "RELEASE", default_value = "1.36", value_parser = release)]
-    kubernetes: u32,
-    /// The container runtime of the Windows nodes
-    #[arg(long, value_enum, default_value = "containerd")]
-    runtime: RuntimeArg,
-    /// A feature gate that is on in the cluster; may be repeated
-    #[arg(long = "feature-gate", value_name = "NAME")]
-    feature_gates: Vec<String>,
     /// A file of WindowsPodPolicy objects
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -52,6 +44,8 @@ pub struct CheckArgs {
     /// Show advice too, in text; JSON always has it
     #[arg(long)]
     advice: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -60,33 +54,9 @@ enum Format {
     Json,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum RuntimeArg {
-    Containerd,
-    Docker,
-}
-
-/// Reads `1.36` or `v1.36.2` as 36.
-pub fn release(text: &str) -> Result<u32, String> {
-    match major_minor(text) {
-        Some((1, minor)) => Ok(minor),
-        _ => Err("write the release as in 1.36".to_owned()),
-    }
-}
-
-/// Today in UTC.
-pub fn today() -> Date {
-    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
-}
-
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let policies = policies(args.policy.as_deref(), Policy::standalone())?;
-    let mut facts = Facts::new(args.kubernetes, args.today.unwrap_or_else(today));
-    facts.runtime = match args.runtime {
-        RuntimeArg::Containerd => Runtime::Containerd,
-        RuntimeArg::Docker => Runtime::Docker,
-    };
-    facts.feature_gates.extend(args.feature_gates.iter().cloned());
+    let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
 
     let mut manifests = Manifests::new(args.format == Format::Text);
     for path in &args.paths {
@@ -240,20 +210,6 @@ fn read_folder(folder: &Path, manifests: &mut Manifests, depth: usize) {
             read_folder(&path, manifests, depth + 1);
         } else if is_manifest && path.is_file() {
             read(&path, manifests);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::release;
-
-    #[test]
-    fn releases_are_read_as_people_write_them() {
-        assert_eq!(release("1.36"), Ok(36));
-        assert_eq!(release("v1.30.2"), Ok(30));
-        for bad in ["36", "2.1", "", "latest"] {
-            assert!(release(bad).is_err(), "{bad}");
         }
     }
 }

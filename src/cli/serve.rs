@@ -11,13 +11,15 @@ use clap::Args;
 use hyper::StatusCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::check::{policies, read, release, today};
+use super::check::{policies, read};
+use super::cluster::{ClusterArgs, today};
 use super::logs::LogArgs;
 use crate::admission::{self, Context, Phase, Record};
 use crate::check::Manifests;
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
+use crate::model::subject::Stage;
 use crate::webhook::{
     Config, LimitArgs, ListenArgs, Metrics, Readiness, Reply, Review, ReviewLabels, Server, TlsArgs,
 };
@@ -40,9 +42,8 @@ pub struct ServeArgs {
     /// read again when they change
     #[arg(long, env = "TRANSOM_FACTS", value_name = "FILE", num_args = 1.., value_delimiter = ',')]
     facts: Vec<PathBuf>,
-    /// The Kubernetes release of the cluster
-    #[arg(long, env = "TRANSOM_KUBERNETES", value_name = "RELEASE", default_value = "1.36", value_parser = release)]
-    kubernetes: u32,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     #[command(flatten)]
     listen: ListenArgs,
     #[command(flatten)]
@@ -61,7 +62,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         standalone,
         policy,
         facts,
-        kubernetes,
+        cluster,
         listen,
         tls,
         limits,
@@ -76,7 +77,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let files = Files {
         policy,
         facts,
-        kubernetes,
+        cluster,
     };
     let state = Arc::new(ArcSwap::from_pointee(files.load()?));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -114,13 +115,13 @@ struct State {
 struct Files {
     policy: Option<PathBuf>,
     facts: Vec<PathBuf>,
-    kubernetes: u32,
+    cluster: ClusterArgs,
 }
 
 impl Files {
     fn load(&self) -> anyhow::Result<State> {
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
-        let mut facts = Facts::new(self.kubernetes, today());
+        let mut facts = self.cluster.facts(today());
         let mut manifests = Manifests::new(false);
         for path in &self.facts {
             read(path, &mut manifests);
@@ -134,6 +135,15 @@ impl Files {
             );
         }
         manifests.learn(&mut facts, &policies);
+        let unreadable = manifests.check(&facts, &policies, Stage::Written, |_| {});
+        if let Some(error) = unreadable.first() {
+            bail!(
+                "cannot read the facts (--facts): {}:{}: {}",
+                error.source,
+                error.line,
+                error.message
+            );
+        }
         Ok(State { facts, policies })
     }
 
@@ -263,6 +273,12 @@ fn log(phase: Phase, record: &Record) {
         dry_run = record.dry_run,
         policy = record.policy,
         rules = record.rules.join(","),
+        evidence = record.annotation("evidence"),
+        would_deny = record.annotation("would-deny"),
+        would_patch = record.annotation("would-patch"),
+        repaired = record.annotation("repaired"),
+        withheld = record.annotation("withheld"),
+        exempted = record.annotation("exempted"),
         "review"
     );
 }

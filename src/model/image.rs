@@ -287,7 +287,15 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if image.is_windows_only_repository() {
         return OsHint::WindowsOnlyRepository;
     }
-    let Some(tag) = image.tag else { return OsHint::None };
+    let dotnet = image.is_on_mcr() && image.repository.starts_with("dotnet/") && image.digest.is_none();
+    let Some(tag) = image.tag.filter(|tag| *tag != "latest") else {
+        // `latest` has been .NET 8 or newer since 2023.
+        return if dotnet {
+            OsHint::DotnetLinuxOnly
+        } else {
+            OsHint::None
+        };
+    };
     if let Some((_, token)) = tokens(image.tag).find(|(before, token)| is_windows_token(before, token)) {
         return OsHint::WindowsTagToken(token);
     }
@@ -300,8 +308,7 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if let Some(token) = tag.split('-').find(|token| is_linux_token(token)) {
         return OsHint::LinuxTag(token);
     }
-    let dotnet = image.is_on_mcr() && image.repository.starts_with("dotnet/");
-    if dotnet && image.digest.is_none() && dotnet_major(tag).is_some_and(|major| major >= 8) {
+    if dotnet && dotnet_major(tag).is_some_and(|major| major >= 8) {
         return OsHint::DotnetLinuxOnly;
     }
     OsHint::None
@@ -856,8 +863,8 @@ mod tests {
             mcr.microsoft.com/dotnet/aspnet:8.0@D => None
             mcr.microsoft.com/dotnet/aspnet:7.0 => None
             mcr.microsoft.com/dotnet/aspnet:6.0.36 => None
-            mcr.microsoft.com/dotnet/aspnet:latest => None
-            mcr.microsoft.com/dotnet/aspnet => None
+            mcr.microsoft.com/dotnet/aspnet:latest => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/aspnet => DotnetLinuxOnly
             mcr.microsoft.com/dotnet/samples:aspnetapp => None
             mcr.microsoft.com/dotnet/sdk:20240101 => None
             mcr.microsoft.com/dotnet/sdk:8.0-windows => None

@@ -171,6 +171,22 @@ pub fn from_slice<'de, T: serde::Deserialize<'de>>(json: &'de [u8]) -> Result<T,
     Ok(value)
 }
 
+/// What serde_json says of an error, without the position, in no more than a line: it quotes the value at fault.
+pub fn reason(error: &serde_json::Error) -> String {
+    const LONGEST: usize = 200;
+    let said = error.to_string();
+    let text = said
+        .rsplit_once(" at line ")
+        .map_or(said.as_str(), |(text, _)| text);
+    if text.chars().nth(LONGEST).is_none() {
+        return text.to_owned();
+    }
+    // What was expected stands at the end.
+    let end: String = text.chars().rev().take(LONGEST / 4).collect();
+    let start = text.chars().take(LONGEST - LONGEST / 4);
+    start.chain(['…']).chain(end.chars().rev()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::from_slice;

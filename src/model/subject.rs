@@ -196,10 +196,7 @@ fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
             Err(error) => (track.path().to_string(), error),
             Ok(_) => (".".to_owned(), first),
         };
-        let reason = error.to_string();
-        let reason = reason
-            .rsplit_once(" at line ")
-            .map_or(reason.as_str(), |(text, _)| text);
+        let reason = strict::reason(&error);
         let cure = if reason.ends_with("expected a string") {
             "; write it in quotes"
         } else {

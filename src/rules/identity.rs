@@ -394,7 +394,7 @@ static HOST_PROCESS_VERSION: Rule = Rule {
     docs: "HostProcess containers are alpha in Kubernetes 1.22 (behind the feature gate WindowsHostProcessContainers), \
            beta in 1.23 and stable since 1.26. They need containerd 1.6 or later on the node. The rule fires where the \
            cluster is older, or where every Windows node that reports a containerd version reports an older one.",
-    remedy: "upgrade Kubernetes to 1.23 or later, and containerd on the Windows nodes to 1.6 or later",
+    remedy: "upgrade Kubernetes to 1.23 or later (1.22 with the feature gate), and containerd to 1.6 or later",
     see: &[HOST_PROCESS],
     bad: &[
         "# --kubernetes 1.21\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
@@ -425,9 +425,11 @@ static HOST_PROCESS_VERSION: Rule = Rule {
                     cx.facts.kubernetes
                 ));
             } else if let Some((major, minor)) = newest() {
-                finding.says(format!(
-                    "no Windows node is known that has a containerd newer than {major}.{minor}"
-                ));
+                finding
+                    .says(format!(
+                        "the Windows nodes have containerd {major}.{minor}; HostProcess needs 1.6"
+                    ))
+                    .remedy("upgrade containerd on the Windows nodes to 1.6 or later");
             }
         }
     }),

@@ -3,7 +3,7 @@
 use super::rule::{Check, Out, PodCx, Rule, shown};
 use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::finding::{Class, Severity};
-use crate::model::os::{Os, Verdict};
+use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{NodeSelectorTerm, WindowsOptions};
 use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
@@ -67,8 +67,9 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
     }
     let terms = cx.spec.required_terms();
     let every_term = |by: fn(&str) -> bool| {
-        !terms.is_empty()
-            && terms.iter().all(|term| {
+        let mut terms = terms.iter().filter(|term| !term.is_empty()).peekable();
+        terms.peek().is_some()
+            && terms.all(|term| {
                 term.match_expressions.iter().any(|expression| {
                     by(&expression.key)
                         && os_of_expression(expression, &cx.policy.pool_labels) == Some(Os::Windows)
@@ -102,7 +103,7 @@ static OS_NAME_MISSING: Rule = Rule {
     bad: &["os: null"],
     good: &["os: {name: windows}"],
     check: Check::Pod(|cx, out| {
-        if cx.spec.os_name().is_none() {
+        if cx.spec.os.is_none() {
             out.report(cx.at(&["os", "name"]));
         }
     }),
@@ -114,10 +115,15 @@ static OS_NAME_INVALID: Rule = Rule {
     name: "os-name-invalid",
     class: Class::ApiAlways,
     kubernetes: 24..=Rule::STILL,
-    verdicts: &[Verdict::Windows, Verdict::Conflicting],
+    verdicts: &[
+        Verdict::Windows,
+        Verdict::Linux,
+        Verdict::Unknown,
+        Verdict::Conflicting,
+    ],
     summary: "the name of an operating system is windows or linux",
     docs: "The API server compares `spec.os.name` exactly: `Windows` is not `windows`.",
-    remedy: "write spec.os.name: windows, in lower case",
+    remedy: "write spec.os.name: windows (or linux), in lower case",
     see: &[
         "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os",
         VALIDATION,
@@ -128,10 +134,15 @@ static OS_NAME_INVALID: Rule = Rule {
         if let Some(os) = &cx.spec.os {
             let name = os.name.as_deref().unwrap_or_default();
             if name != "windows" && name != "linux" {
-                out.report(cx.at(&["os", "name"])).says(format!(
-                    "\"{}\" is no operating system that Kubernetes knows; there are windows and linux",
-                    shown(name)
-                ));
+                let message = match Os::parse_lenient(name) {
+                    Some(os) => format!("the name is compared exactly: {}, in lower case", os.label()),
+                    None if name.is_empty() => "spec.os says no name".to_owned(),
+                    None => format!(
+                        "\"{}\" is no operating system that Kubernetes knows; there are windows and linux",
+                        shown(name)
+                    ),
+                };
+                out.report(cx.at(&["os", "name"])).says(message);
             }
         }
     }),
@@ -160,7 +171,9 @@ static MISSING_OS_SELECTOR: Rule = Rule {
     ],
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_daemonset_pod();
-        if is_placed || cx.subject.kind == Kind::DaemonSet {
+        // A value that no node carries is another rule's.
+        let has_value = cx.spec.node_selector.get(OS_LABEL).is_some();
+        if is_placed || has_value || cx.subject.kind == Kind::DaemonSet {
             return;
         }
         match selects_windows(cx, true) {
@@ -182,12 +195,13 @@ static OS_SELECTOR_VALUE: Rule = Rule {
     id: "TSM104",
     name: "os-selector-value",
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
-    summary: "the label is written in lower case, so this matches no node",
+    summary: "no node carries such an operating system",
     docs: "Nodes carry `kubernetes.io/os: windows`; label values are compared exactly. The pod stays Pending.",
     remedy: "write windows, in lower case",
     see: &[LABELS],
     bad: &[
         "nodeSelector: {kubernetes.io/os: Windows}",
+        "nodeSelector: {kubernetes.io/os: win}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [WINDOWS]}]}]}}}",
     ],
     good: &[
@@ -195,11 +209,11 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows, os: Windows}",
     ],
     check: Check::Pod(|cx, out| {
-        let is_wrong = |value: &str| Os::parse_lenient(value).is_some_and(|os| value != os.label());
+        let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
             if is_os_label(key) && is_wrong(value) {
                 out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
-                    "nodes carry the label in lower case, so \"{}\" matches none",
+                    "no node carries the operating system \"{}\"; they carry windows or linux",
                     shown(value)
                 ));
             }
@@ -234,7 +248,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
     docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. Where they \
            do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Nobody but the author knows \
            which one is right, so nothing is changed.",
-    remedy: "make them agree",
+    remedy: "take out the one that is wrong",
     see: &[GUIDE],
     bad: &[
         "nodeSelector: {kubernetes.io/os: linux}",
@@ -252,13 +266,29 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
             return;
         };
         out.report(other.path.clone()).says(format!(
-            "{other} is for {}, but {first} is for {}",
+            "{} is for {}, but {} is for {}",
+            sign(other),
             other.os.label(),
+            sign(first),
             first.os.label()
         ));
     }),
     ..Rule::BASE
 };
+
+/// A sign in few words: the field and what it says.
+fn sign(evidence: &Evidence) -> String {
+    let what = match evidence.kind {
+        EvidenceKind::OsName => "spec.os.name",
+        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel => "the nodeSelector",
+        EvidenceKind::NodeAffinity => "the node affinity",
+        EvidenceKind::RuntimeClass => "the RuntimeClass",
+        EvidenceKind::HostProcess => return "a HostProcess container".to_owned(),
+        EvidenceKind::Image => "the image",
+        EvidenceKind::Namespace => "the namespace",
+    };
+    format!("{what} ({})", shown(&evidence.value))
+}
 
 static POD_OS_LABEL_MISMATCH: Rule = Rule {
     id: "TSM106",

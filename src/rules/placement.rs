@@ -107,9 +107,11 @@ pub fn untolerated<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = &'c Taint> + use<
     let seen = (cx.facts.taints().iter())
         .filter(move |(_, builds)| builds.iter().any(|build| reaches(&selected, *build)))
         .map(|(taint, _)| taint);
+    let known = cx.facts.taints();
     let declared = (cx.policy.pools.iter())
         .filter(move |pool| reaches(&of_pools, pool.build))
-        .flat_map(|pool| &pool.taints);
+        .flat_map(|pool| &pool.taints)
+        .filter(move |taint| !known.iter().any(|(seen, _)| seen == *taint));
     seen.chain(declared)
         .filter(|taint| taint.marks_windows())
         .filter(move |taint| !spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
@@ -153,13 +155,20 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         if cx.spec.is_bound() {
             return;
         }
+        let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
+        let restricted = namespace.is_some_and(|namespace| namespace.tolerations_whitelist.is_some());
+        let also = if restricted {
+            ", and let the namespace's annotation tolerationsWhitelist allow it"
+        } else {
+            ""
+        };
         for taint in untolerated(cx) {
             out.report(cx.at(&["tolerations"]))
                 .says(format!(
                     "Windows nodes carry the taint {taint}, which the pod does not tolerate"
                 ))
                 .remedy(format!(
-                    "add the toleration {{key: {}, operator: Equal, value: {}, effect: {}}}",
+                    "add the toleration {{key: {}, operator: Equal, value: {}, effect: {}}}{also}",
                     taint.key, taint.value, taint.effect
                 ));
         }
@@ -198,22 +207,67 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         match build_need(cx) {
             BuildNeed::Nothing => {}
             BuildNeed::NoHostKnown(build) => {
+                let runs: Vec<Build> = compatible_hosts(build, cx.isolation()).collect();
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
                     .says(format!(
-                        "the image is for build {build}, and nothing keeps the pod off nodes of other builds"
-                    ));
+                        "the image is for build {build}, and nothing keeps the pod off nodes that cannot run it"
+                    ))
+                    .remedy(format!("where the cluster has several builds, {}", require(&runs)));
             }
             BuildNeed::OneOf(builds) => {
-                let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
-                out.report(cx.at(&["nodeSelector"]))
-                    .says("the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them")
-                    .remedy(format!("require {BUILD_LABEL} to be {}", builds.join(" or ")));
+                let none = !cx.host_builds().iter().any(|host| builds.contains(host));
+                let says = if none {
+                    "no known Windows node can run the pod's image, and nothing keeps it off them"
+                } else {
+                    "the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them"
+                };
+                let finding = out.report(cx.at(&["nodeSelector"]));
+                finding.says(says).remedy(require(&builds));
+                if none {
+                    finding.remedy(format!(
+                        "use an image for the builds that there are, or {}",
+                        require(&builds)
+                    ));
+                }
             }
+        }
+        if let Some((image, host)) = selected_but_unfit(cx) {
+            out.report(cx.at(&["affinity"]))
+                .says(format!(
+                    "the pod selects build {host} too, which cannot run its image (build {image})"
+                ))
+                .remedy(format!("take {host} out"));
         }
     }),
     ..Rule::BASE
 };
+
+/// "require the label to be one of these", in words.
+fn require(builds: &[Build]) -> String {
+    let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+    format!("require {BUILD_LABEL} to be {}", builds.join(" or "))
+}
+
+/// Builds among several that the pod selects, that some known node has, and that cannot run one of its images.
+fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
+    let selected = cx.selected_builds();
+    if selected.len() < 2 || cx.isolation() == Isolation::HostProcess {
+        return None;
+    }
+    let fails =
+        |image: Build, host: Build| compatibility(image, host, cx.isolation()) == Compatibility::Fails;
+    let known = cx.host_builds();
+    let image = cx
+        .containers()
+        .filter_map(|container| cx.image_build(container.container))
+        .map(|(image, _)| image);
+    let mut pairs = image.flat_map(|image| selected.iter().map(move |host| (image, *host)));
+    // Where every selected build fails, the image is the problem, and that is another rule's.
+    pairs.find(|(image, host)| {
+        known.contains(host) && fails(*image, *host) && !selected.iter().all(|other| fails(*image, *other))
+    })
+}
 
 static WINDOWS_BUILD_FORMAT: Rule = Rule {
     id: "TSM703",
@@ -342,8 +396,10 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if let Some(other) = class.node_selector.get(&**key).filter(|other| **other != **value) {
                 out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
-                    "the RuntimeClass {} selects {other}",
-                    cx.spec.runtime_class_name.as_deref().unwrap_or_default()
+                    "the pod selects {}, the RuntimeClass {} selects {}",
+                    shown(value),
+                    shown(cx.spec.runtime_class_name.as_deref().unwrap_or_default()),
+                    shown(other)
                 ));
             }
         }
@@ -413,7 +469,11 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     ],
     check: Check::Pod(|cx, out| {
         let isolation = cx.isolation();
-        if cx.subject.kind != Kind::DaemonSet || isolation == Isolation::HostProcess || requires_build(cx) {
+        if cx.subject.kind != Kind::DaemonSet || isolation == Isolation::HostProcess {
+            return;
+        }
+        let selected = cx.selected_builds();
+        if selected.is_empty() && requires_build(cx) {
             return;
         }
         for container in cx.containers() {
@@ -421,8 +481,10 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
                 continue;
             };
             let cannot = |host: &&Host| {
-                host.build
-                    .is_some_and(|build| compatibility(image, build, isolation) == Compatibility::Fails)
+                host.build.is_some_and(|build| {
+                    (selected.is_empty() || selected.contains(&build))
+                        && compatibility(image, build, isolation) == Compatibility::Fails
+                })
             };
             if let Some(host) = cx.hosts().find(cannot) {
                 let build = host.build.map(|build| build.to_string()).unwrap_or_default();

@@ -141,11 +141,22 @@ impl Rule {
             && self.kubernetes.contains(&cx.facts.kubernetes)
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
             && (!self.stored_only || cx.subject.stage == Stage::Stored)
-            && (!cx.subject.kind.has_pod() || self.verdicts.contains(&cx.inference.verdict))
+            && (!cx.subject.kind.has_pod() || self.is_for(cx))
             && match self.builds {
                 Builds::Any => true,
                 Builds::Below(build) => cx.targets().iter().any(|target| target.number() < build),
             }
+    }
+}
+
+impl Rule {
+    /// Whether the rule is for the object's verdict. What the API server is about to refuse is said of a pod that
+    /// contradicts itself too: it asks `spec.os.name` only, and would say nothing of the contradiction.
+    fn is_for(&self, cx: &Cx<'_>) -> bool {
+        let verdict = cx.inference.verdict;
+        let says_windows = || cx.template.is_some_and(|t| t.spec.os_name() == Some("windows"));
+        let refused = || matches!(self.class, Class::Api | Class::ApiAlways) && says_windows();
+        self.verdicts.contains(&verdict) || (verdict == Verdict::Conflicting && refused())
     }
 }
 

@@ -123,7 +123,7 @@ static SECCOMP_PROFILE: Rule = Rule {
     summary: "Windows has no seccomp",
     docs: "Seccomp filters Linux system calls. The restricted Pod Security profile asks for it, but exempts pods whose \
            `spec.os.name` is `windows`, where the API server refuses it.",
-    remedy: "remove it; with spec.os.name: windows the restricted Pod Security profile does not ask for it",
+    remedy: "remove it; with spec.os.name: windows Pod Security does not ask for it",
     see: &[POD_INTRO, SECURITY, SOURCE],
     bad: &[
         "securityContext: {seccompProfile: {type: RuntimeDefault}}",
@@ -328,7 +328,7 @@ static CAPABILITIES: Rule = Rule {
     summary: "Windows has no POSIX capabilities",
     docs: "Capabilities divide the power of root on Linux. Windows ignores them; even an empty object is refused by the \
            API server with `spec.os.name: windows`. The restricted Pod Security profile exempts such pods.",
-    remedy: "remove it; with spec.os.name: windows the restricted Pod Security profile does not ask for it",
+    remedy: "remove it; with spec.os.name: windows Pod Security does not ask for it",
     see: &[INTRO, SECURITY, SOURCE],
     bad: &[
         "containers: [{name: app, image: app, securityContext: {capabilities: {drop: [ALL]}}}]",
@@ -345,7 +345,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     summary: "Windows needs a writable root filesystem",
     docs: "The registry and system processes must be able to write inside a Windows container. The field is ignored; \
            `false` counts as set.",
-    remedy: "remove it; mount volumes with readOnly: true instead",
+    remedy: "remove it (false too); mount volumes with readOnly: true instead",
     see: &[
         INTRO,
         "https://kubernetes.io/docs/concepts/storage/windows-storage/",
@@ -372,7 +372,7 @@ static PRIVILEGED: Rule = Rule {
     summary: "Windows has no privileged containers",
     docs: "Windows ignores the field. What needs the host runs as a HostProcess container. `false` counts as set: charts \
            and injectors that write it make the API server refuse a pod whose `spec.os.name` is `windows`.",
-    remedy: "remove it; use a HostProcess container (windowsOptions.hostProcess) for work on the host",
+    remedy: "remove it (false too); work on the host needs a HostProcess container",
     see: &[
         INTRO,
         "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/",
@@ -390,11 +390,11 @@ static PRIVILEGED: Rule = Rule {
 static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     id: "TSM215",
     name: "allow-privilege-escalation",
-    summary: "Windows has no such privilege escalation",
+    summary: "Windows has no setuid programs to keep from escalating",
     docs: "The field sets no_new_privs on Linux and nothing on Windows. `allowPrivilegeEscalation: false` from a Helm \
            chart's defaults is the most common reason why the API server refuses a Windows pod. The restricted Pod \
            Security profile exempts pods whose `spec.os.name` is `windows`.",
-    remedy: "remove it (false too); with spec.os.name: windows the restricted Pod Security profile does not ask for it",
+    remedy: "remove it (false too); with spec.os.name: windows Pod Security does not ask for it",
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],

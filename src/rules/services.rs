@@ -218,6 +218,11 @@ static SERVICE_TOO_MANY_BACKENDS: Rule = Rule {
     ..Rule::BASE
 };
 
+/// Whether kube-proxy on Windows has Direct Server Return: by default since 1.33, by its feature gate since 1.14.
+fn has_dsr(cx: &Cx<'_>) -> bool {
+    cx.facts.kubernetes >= 33 || (cx.facts.kubernetes >= 14 && cx.facts.feature_gates.contains("WinDSR"))
+}
+
 static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
     id: "TSM804",
     name: "service-external-traffic-local",
@@ -225,7 +230,7 @@ static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
     docs: "Keeping external traffic on the node, and the client's address with it, needs Direct Server Return in the host \
            networking service: Windows Server 2019 (build 17763) and Kubernetes 1.14, where kube-proxy got it as a \
            feature gate (WinDSR, on by default since 1.33). Without it kube-proxy logs a line and balances over all \
-           backends. Whether DSR is switched on (`--enable-dsr=true`) cannot be seen here.",
+           backends. Whether kube-proxy runs with `--enable-dsr=true` cannot be seen here.",
     remedy: "use Windows Server 2019 or later with kube-proxy --enable-dsr=true, or the policy Cluster",
     see: &[NETWORK, PROXIER],
     bad: &[
@@ -254,8 +259,11 @@ static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
         let path = || Path::of(&["spec", "externalTrafficPolicy"]);
         if let Some(build) = oldest_below(cx, 17763) {
             out.report(path()).says(format!("kube-proxy on Windows nodes of build {build} ignores externalTrafficPolicy Local"));
-        } else if cx.facts.kubernetes <= 13 && concerns_windows(cx, service) {
-            out.report(path()).says("kube-proxy on Windows before 1.14 ignores externalTrafficPolicy Local");
+        } else if !has_dsr(cx) && concerns_windows(cx, service) {
+            out.report(path()).says(format!(
+                "kube-proxy on Windows has no Direct Server Return by default in Kubernetes 1.{}, and ignores Local without it",
+                cx.facts.kubernetes
+            ));
         }
     }),
     ..IGNORED

@@ -16,7 +16,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+
+/// The longest `timeoutSeconds` that is sensible for a webhook.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where to send reviews.
 #[derive(Clone)]
@@ -31,7 +35,7 @@ pub struct Target {
 pub struct Outcome {
     /// Every latency in nanoseconds, sorted.
     pub latencies: Vec<u64>,
-    /// Answers by status; 0 stands for a connection that broke.
+    /// Answers by status; 0 stands for a connection that broke, or on which no answer came in time.
     pub statuses: BTreeMap<u16, u64>,
     /// How long was measured.
     pub took: Duration,
@@ -165,26 +169,28 @@ impl Target {
         let mut outcome = Outcome::default();
         for body in bodies.iter().cycle().skip(first % bodies.len()) {
             let asked = Instant::now();
-            let answered = self.send(&mut sender, body.clone()).await;
+            let answered = timeout(PATIENCE, self.send(&mut sender, body.clone())).await;
             let now = Instant::now();
             if now > end {
                 break;
             }
-            let status = answered.map_or(0, |(status, _)| status.as_u16());
+            let status = match answered {
+                Ok(Ok((status, _))) => status.as_u16(),
+                Ok(Err(_)) | Err(_) => 0,
+            };
             *outcome.statuses.entry(status).or_default() += 1;
             if status == 200 {
                 outcome
                     .latencies
                     .push(u64::try_from((now - asked).as_nanos()).unwrap_or(u64::MAX));
-            } else {
-                // A caller that was refused does not come back at once.
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
             }
-            if status == 0 {
-                match self.connect().await {
-                    Ok(again) => sender = again,
-                    Err(_) => break,
-                }
+            // A refusal may come before the whole body has gone; Go's client, too, gives such a connection up.
+            // A caller that was refused does not come back at once.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            match timeout(PATIENCE, self.connect()).await {
+                Ok(Ok(again)) => sender = again,
+                Ok(Err(_)) | Err(_) => break,
             }
         }
         outcome

@@ -213,9 +213,21 @@ impl Kernel {
         if self.isolation == Isolation::Process && hosts.iter().any(isolated) {
             remedy.push_str(", or Hyper-V isolation (RuntimeClass handler runhcs-wcow-hypervisor)");
         }
+        let disputed = hosts
+            .iter()
+            .any(|host| self.compatibility(build, *host) == Compatibility::Disputed);
+        let doubt = if disputed {
+            "; containerd runs it there, hcsshim may not"
+        } else {
+            ""
+        };
         let finding = out.report(imaged.container.at(&["image"]));
         finding
-            .says(format!("{} is for {}, but {nodes}", imaged.shown(), named(build)))
+            .says(format!(
+                "{} is for {}, but {nodes}{doubt}",
+                imaged.shown(),
+                named(build)
+            ))
             .remedy(remedy);
         if !sure {
             finding.severity(Severity::Warning);

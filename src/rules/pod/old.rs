@@ -124,7 +124,10 @@ pub(super) static ENV_COLON: Rule = Rule {
                         .at(&["env"])
                         .named_item(index, &variable.name)
                         .field("name");
-                    out.report(path);
+                    out.report(path).says(format!(
+                        "Kubernetes 1.{} allows no colon in the name of an environment variable; 1.32 does",
+                        cx.facts.kubernetes
+                    ));
                 }
             }
         }

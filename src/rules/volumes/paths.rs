@@ -105,9 +105,7 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
             {
                 let finding = out.report(volume.at(&["hostPath", "path"]));
                 finding.says(format!("\"{}\" does not exist on a Windows node", shown(path)));
-                if is_socket(path) {
-                    finding.remedy("mount the service's named pipe (\\\\.\\pipe\\...)");
-                }
+                finding.remedy(instead_of(path));
             }
         }
         for (container, index, mount) in mounts(cx) {
@@ -118,11 +116,27 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
                     "\"{path}\" has no meaning on Windows, where it becomes c:{}",
                     path.replace('/', "\\")
                 ));
+                finding.remedy(instead_of(&mount.mount_path));
             }
         }
     }),
     ..Rule::BASE
 };
+
+/// What to do about a path of Unix.
+fn instead_of(path: &str) -> &'static str {
+    let below = |tree: &str| {
+        path.strip_prefix(tree)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if is_socket(path) {
+        "mount the service's named pipe (\\\\.\\pipe\\...) instead, or remove the volume and its mount"
+    } else if ["/proc", "/sys", "/dev", "/lib/modules"].into_iter().any(below) {
+        "remove the volume and its mount; Windows has nothing like it"
+    } else {
+        "write a Windows path (C:\\...)"
+    }
+}
 
 fn is_unix(path: &str) -> bool {
     const TREES: [&str; 10] = [

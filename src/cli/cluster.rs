@@ -1,0 +1,72 @@
+//! What is said of the cluster on the command line: release, container runtime, feature gates.
+
+use clap::{Args, ValueEnum};
+use jiff::civil::Date;
+
+use crate::model::facts::{Facts, Runtime, major_minor};
+
+/// What kind of cluster it is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// The Kubernetes release of the cluster
+    #[arg(long, env = "TRANSOM_KUBERNETES", value_name = "RELEASE", default_value = "1.36", value_parser = release)]
+    kubernetes: u32,
+    /// The container runtime of the Windows nodes
+    #[arg(long, env = "TRANSOM_RUNTIME", value_enum, default_value = "containerd")]
+    runtime: RuntimeArg,
+    /// A feature gate that is on in the cluster; may be repeated
+    #[arg(
+        long = "feature-gate",
+        env = "TRANSOM_FEATURE_GATES",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    feature_gates: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum RuntimeArg {
+    Containerd,
+    Docker,
+}
+
+impl ClusterArgs {
+    /// Facts that hold this and a day, and nothing else.
+    pub fn facts(&self, today: Date) -> Facts {
+        let mut facts = Facts::new(self.kubernetes, today);
+        facts.runtime = match self.runtime {
+            RuntimeArg::Containerd => Runtime::Containerd,
+            RuntimeArg::Docker => Runtime::Docker,
+        };
+        facts.feature_gates.extend(self.feature_gates.iter().cloned());
+        facts
+    }
+}
+
+/// Today in UTC.
+pub fn today() -> Date {
+    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
+}
+
+/// Reads `1.36` or `v1.36.2` as 36.
+fn release(text: &str) -> Result<u32, String> {
+    match major_minor(text) {
+        Some((1, minor)) => Ok(minor),
+        _ => Err("write the release as in 1.36".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn releases_are_read_as_people_write_them() {
+        assert_eq!(release("1.36"), Ok(36));
+        assert_eq!(release("v1.30.2"), Ok(30));
+        for bad in ["36", "2.1", "", "latest"] {
+            assert!(release(bad).is_err(), "{bad}");
+        }
+    }
+}
