@@ -1,6 +1,6 @@
 //! The corpus: manifests as people write them, held against what the facts say of them and against snapshots of every answer.
 //!
-//! Comments above a document are its expectations, written from `facts/kubernetes.md` and never from the program's answers:
+//! Comments above a document are its expectations, written from what Kubernetes does and never from the program's answers:
 //!
 //! - `# expect: rule-a, rule-b x2`: exactly these rules at severity warning or error (`x2`: this often);
 //! - `# advice: rule-c`: exactly these rules at severity advice;

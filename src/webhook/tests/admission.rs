@@ -1,5 +1,7 @@
 //! The router without a socket: what is refused, what is shed, and that everything taken is given back.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 fn metered(limits: Limits) -> (Router<Measure>, Metrics) {
@@ -233,4 +235,49 @@ async fn a_panic_is_one_answer_and_one_count() {
     assert!(text.contains("transom_review_panics_total 2"), "{text}");
     assert!(text.contains("transom_reviews_in_flight 0"), "{text}");
     assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+}
+
+/// A reviewer that takes its time and knows how many of it were at work at once.
+#[derive(Default)]
+struct Crowded {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Review for Crowded {
+    fn review(&self, _: Phase, _: &[u8]) -> Reply {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(20));
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        Reply {
+            status: StatusCode::OK,
+            body: Vec::new(),
+            labels: None,
+            rules: Vec::new(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_turn() {
+    let crowded = Arc::new(Crowded::default());
+    let router = router(
+        Arc::clone(&crowded),
+        Limits::default(),
+        Metrics::new("0.0.0", None),
+    );
+    let answers = (0..8).map(|_| {
+        let router = router.clone();
+        tokio::spawn(async move {
+            router
+                .answer(post("/validate", full(vec![b' '; 300 << 10])))
+                .await
+                .status()
+        })
+    });
+    for answer in answers.collect::<Vec<_>>() {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
+    assert_eq!(crowded.most.load(Ordering::SeqCst), 2);
 }
