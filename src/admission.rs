@@ -38,11 +38,10 @@ pub struct Answer {
 /// The bytes are no AdmissionReview, or carry no request with a uid: there is nobody to answer.
 pub fn review(phase: Phase, body: &[u8], context: &Context<'_>) -> Result<Answer, MalformedReview> {
     let request = request::decode(body)?;
-    let (verdict, record) = judge::judge(phase, &request, context);
-    Ok(Answer {
-        body: response::encode(&request.uid, &verdict),
-        record,
-    })
+    let (verdict, mut record) = judge::judge(phase, &request, context);
+    let body = response::encode(&request.uid, &verdict);
+    record.annotations = verdict.annotations;
+    Ok(Answer { body, record })
 }
 
 /// The name of an operation, kind or other word of the API, from a closed set, for metric labels.

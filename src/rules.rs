@@ -14,7 +14,7 @@ mod storage;
 mod volumes;
 
 pub(crate) use os::{Selects, selects_windows};
-pub use rule::{Builds, Check, ContainerAt, Cx, Out, PodCx, Rule, VolumeAt};
+pub use rule::{Builds, Check, ContainerAt, Cx, Image, MOST_FINDINGS, Out, PodCx, Rule, VolumeAt};
 
 /// A family of rules: the hundreds of their ids.
 pub struct Family {

@@ -93,17 +93,11 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
     };
 
     let namespace = context.facts.namespaces.get(&*request.namespace);
-    let groups: Vec<Cow<'_, str>> = request
-        .user_info
-        .groups
-        .iter()
-        .map(|group| Cow::Borrowed(&**group))
-        .collect();
     let policy = context.policies.effective(&Asker {
         namespace: &request.namespace,
         labels: namespace.map(|namespace| &namespace.labels),
         user: &request.user_info.username,
-        groups: &groups,
+        groups: &request.user_info.groups,
         today: context.facts.today,
     });
     record.policy.clone_from(&policy.name);
@@ -140,7 +134,6 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
             record.rules = annotations::reported(&inspection)
                 .map(|finding| finding.rule.name)
                 .collect();
-            record.annotations.clone_from(&verdict.annotations);
             (verdict, record)
         }
     }
@@ -159,7 +152,6 @@ fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record)
     } else {
         record.decision = "allow";
     }
-    record.annotations.clone_from(&verdict.annotations);
     (verdict, record)
 }
 
@@ -305,6 +297,9 @@ impl Judged<'_> {
 
     /// The inspection in which every field that another webhook added says so.
     fn attributed(&self) -> Cow<'_, Inspection> {
+        if annotations::reported(self.inspection).all(|finding| finding.action < Action::Warn) {
+            return Cow::Borrowed(self.inspection);
+        }
         /// Looking a field up reads the object once more; a person needs no more than this many.
         const MOST: usize = 50;
         let owners = Ownership::of(self.subject.meta.managed_fields);

@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 
 use super::Text;
-use crate::model::edit::{Edit, to_json_patch};
+use crate::model::edit::Edit;
 
 /// What is answered.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ fn as_map<S: serde::Serializer>(pairs: &&[(&'static str, String)], serializer: S
 /// The AdmissionReview that carries the answer.
 pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
     let patch = (!verdict.edits.is_empty() && verdict.denial.is_none())
-        .then(|| BASE64_STANDARD.encode(to_json_patch(&verdict.edits).to_string()));
+        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&verdict.edits).unwrap_or_default()));
     let review = Review {
         api_version: "admission.k8s.io/v1",
         kind: "AdmissionReview",
@@ -114,8 +114,10 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
             audit_annotations: &verdict.annotations,
         },
     };
-    // Cannot fail: there is nothing in it but strings, numbers and maps with string keys.
-    serde_json::to_vec(&review).unwrap_or_default()
+    let mut body = Vec::with_capacity(1024);
+    // Cannot fail: there is nothing in it but strings, numbers and maps with string keys, and memory takes them all.
+    let _ = serde_json::to_writer(&mut body, &review);
+    body
 }
 
 /// A refusal of what cannot be read at all.

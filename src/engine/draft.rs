@@ -52,9 +52,13 @@ impl<'t, 'a> Draft<'t, 'a> {
         &self.edits
     }
 
-    /// The edits, at the end.
-    pub fn into_edits(self) -> Vec<(Edit, Resolver)> {
-        self.edits
+    /// At the end, the edits, and the pod as it will be where there are any.
+    pub fn into_parts(self) -> (Vec<(Edit, Resolver)>, Option<Template<'a>>) {
+        let template = match self.template {
+            Cow::Owned(template) if !self.edits.is_empty() => Some(template),
+            _ => None,
+        };
+        (self.edits, template)
     }
 
     fn place(&mut self, edit: Edit) -> &mut PodSpec<'a> {

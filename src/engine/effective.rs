@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exemption::matches;
 use crate::model::policy::{Action, Exemption, Policy, Switch};
+use crate::model::scalar::Str;
 
 /// What namespace labels may change of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -133,7 +134,7 @@ pub struct Asker<'q> {
     /// The user's name; empty where nobody in particular asks.
     pub user: &'q str,
     /// The user's groups.
-    pub groups: &'q [Cow<'q, str>],
+    pub groups: &'q [Str<'q>],
     /// Today, in UTC.
     pub today: Date,
 }
@@ -236,7 +237,7 @@ fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
         || dated
             .groups
             .iter()
-            .any(|group| asker.groups.iter().any(|g| g == group));
+            .any(|group| asker.groups.iter().any(|g| **g == **group));
     let here = dated.namespaces.is_empty() || dated.namespaces.iter().any(|n| matches(n, asker.namespace));
     asker.today <= dated.expires && for_whom && here
 }

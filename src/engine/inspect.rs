@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::draft::Draft;
 use super::exemption;
 use super::os::infer;
-use super::placement::Plan;
+use super::placement::{Forbidden, Plan};
 use super::repair;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
@@ -17,7 +17,7 @@ use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, Policy, Repair, ReverseGuard, Switch};
 use crate::model::subject::{Editable, Subject, Template};
 use crate::model::workload::Kind;
-use crate::rules::{self, Cx};
+use crate::rules::{self, Cx, Image, MOST_FINDINGS};
 
 /// What admission does with the object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -83,14 +83,24 @@ impl Inspection {
 pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspection {
     let inference = infer(subject, facts, policy);
     let template = subject.template();
+    let images = match template {
+        Some(template) if matches!(inference.verdict, Verdict::Windows | Verdict::Conflicting) => {
+            Image::of_pod(&template.spec, facts)
+        }
+        _ => Vec::new(),
+    };
     let cx = Cx {
         subject,
         template,
         inference: &inference,
         facts,
         policy,
+        images: &images,
     };
-    let mut findings = check(&cx);
+    let mut findings = Vec::new();
+    for rule in rules::catalogue() {
+        rule.run(&cx, &mut findings);
+    }
     let exempted = exemption::lift(&mut findings, template.map(|t| &t.spec), policy);
     for finding in &mut findings {
         finding.wanted = wanted(finding, subject, policy);
@@ -99,14 +109,21 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
 
     let mut plan = Planned::default();
     if let Some(template) = template {
+        let all_told = policy.actions.is_empty() && exempted.is_empty() && findings.len() < MOST_FINDINGS;
         let planner = Planner {
             cx,
             template,
             findings: &findings,
+            forbidden: if all_told {
+                Forbidden::Among(&findings)
+            } else {
+                Forbidden::Unknown
+            },
         };
         plan = planner.plan();
         plan.resolve(&cx, &mut findings);
     }
+
     let emitted = subject.editable != Editable::Nothing;
     findings.sort_by_cached_key(order);
     Inspection {
@@ -127,15 +144,6 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
         withheld: if emitted { plan.withheld } else { Vec::new() },
         exempted,
     }
-}
-
-/// Runs every rule on the object as the context has it.
-fn check(cx: &Cx<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for rule in rules::catalogue() {
-        rule.run(cx, &mut findings);
-    }
-    findings
 }
 
 /// What a finding does to this object where `validation` is Deny.
@@ -171,6 +179,7 @@ struct Planner<'p, 'f> {
     cx: Cx<'p>,
     template: &'p Template<'p>,
     findings: &'f [Finding],
+    forbidden: Forbidden<'f>,
 }
 
 #[derive(Default)]
@@ -186,16 +195,16 @@ impl<'p> Planner<'p, '_> {
     fn plan(&self) -> Planned<'p> {
         let policy = self.cx.policy;
         let (on, withheld) = self.draft(policy.placement == Switch::Apply, policy.repair == Repair::Inert);
-        let template = (!on.edits().is_empty()).then(|| on.template().clone());
+        let (edits, template) = on.into_parts();
         let mut planned = Planned {
-            edits: on.into_edits(),
+            edits,
             template,
             would: Vec::new(),
             withheld,
         };
         if policy.placement == Switch::DryRun || policy.repair == Repair::DryRun {
             let (both, withheld) = self.draft(policy.placement != Switch::Off, policy.repair != Repair::Off);
-            planned.would = both.into_edits().into_iter().map(|(edit, _)| edit).collect();
+            planned.would = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
             if policy.placement == Switch::DryRun {
                 planned.withheld = withheld;
             }
@@ -209,6 +218,7 @@ impl<'p> Planner<'p, '_> {
             inference,
             facts,
             policy,
+            images,
             ..
         } = self.cx;
         let spec = subject.spec_path();
@@ -228,6 +238,8 @@ impl<'p> Planner<'p, '_> {
             inference,
             facts,
             policy,
+            images,
+            forbidden: self.forbidden,
         };
         match inference.verdict {
             Verdict::Windows if whole => {
@@ -257,10 +269,18 @@ impl Planned<'_> {
     /// Runs the rules on the pod as it will be, and marks the findings that are gone there.
     fn resolve(&self, cx: &Cx<'_>, findings: &mut [Finding]) {
         let Some(template) = &self.template else { return };
-        let after = check(&Cx {
+        let cx = Cx {
             template: Some(template),
             ..*cx
-        });
+        };
+        // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
+        let (mut after, mut asked) = (Vec::new(), Vec::new());
+        for rule in findings.iter().map(|finding| finding.rule) {
+            if !asked.contains(&rule) {
+                asked.push(rule);
+                rule.run(&cx, &mut after);
+            }
+        }
         let still: HashSet<_> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
         let repaired: HashSet<&Path> = self
             .edits

@@ -2,18 +2,19 @@
 
 use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::edit::Edit;
 use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
-use crate::model::finding::Class;
+use crate::model::finding::{Class, Finding};
 use crate::model::os::{Inference, Os};
 use crate::model::path::Path;
 use crate::model::pod::Toleration;
 use crate::model::policy::Policy;
 use crate::model::subject::Subject;
 use crate::rules::placement::{BuildNeed, build_need, stray_target, untolerated};
-use crate::rules::{self, Cx, PodCx, Selects};
+use crate::rules::{self, Cx, Image, PodCx, Selects};
 
 /// What placement needs to know about the pod at hand.
-pub struct Plan<'p> {
+pub struct Plan<'p, 'f> {
     /// The object.
     pub subject: &'p Subject<'p>,
     /// The evidence.
@@ -22,9 +23,23 @@ pub struct Plan<'p> {
     pub facts: &'p Facts,
     /// The policy.
     pub policy: &'p Policy,
+    /// The images of the pod's containers; no edit changes them.
+    pub images: &'p [Option<Image<'p>>],
+    /// Every field that the API server would refuse with `spec.os.name: windows`, as written, whatever the policy says
+    /// of its rule.
+    pub forbidden: Forbidden<'f>,
 }
 
-impl<'p> Plan<'p> {
+/// The fields that the API server forbids on Windows pods.
+#[derive(Clone, Copy)]
+pub enum Forbidden<'p> {
+    /// Among these findings are all of them: no rule was off, and nothing was lifted.
+    Among(&'p [Finding]),
+    /// They have to be looked for.
+    Unknown,
+}
+
+impl<'p> Plan<'p, '_> {
     /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
     pub fn windows(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
         let parts = self.policy.parts;
@@ -69,6 +84,7 @@ impl<'p> Plan<'p> {
             inference: self.inference,
             facts: self.facts,
             policy: self.policy,
+            images: self.images,
         };
         look(&PodCx {
             cx,
@@ -166,7 +182,7 @@ impl<'p> Plan<'p> {
             }
             let mut builds = cx
                 .containers()
-                .filter_map(|c| cx.image_build(c.container))
+                .filter_map(|c| cx.image_build(&c))
                 .map(|(build, _)| build);
             let build = builds.next()?;
             if builds.any(|other| other != build) {
@@ -200,20 +216,33 @@ impl<'p> Plan<'p> {
         if draft.pod().os.is_some() || self.facts.kubernetes < 24 {
             return Vec::new();
         }
-        // Whatever the policy says of these rules: the API server does not ask it.
-        let in_the_way = self.with(draft, |pod| {
-            let mut findings = Vec::new();
-            for rule in rules::catalogue().filter(|rule| rule.class == Class::Api) {
-                rule.run_regardless(&pod.cx, &mut findings);
-            }
-            findings
-                .into_iter()
-                .map(|finding| finding.path)
-                .collect::<Vec<_>>()
-        });
+        let in_the_way = self.forbidden_in(draft);
         if in_the_way.is_empty() {
             draft.set_os_name();
         }
         in_the_way
+    }
+
+    /// The fields that the API server would refuse in the draft.
+    fn forbidden_in(&self, draft: &Draft<'_, 'p>) -> Vec<Path> {
+        let removed = |path: &Path| {
+            draft
+                .edits()
+                .iter()
+                .any(|(edit, _)| matches!(edit, Edit::Remove(p) if p == path))
+        };
+        match self.forbidden {
+            Forbidden::Among(findings) => (findings.iter())
+                .filter(|finding| finding.rule.class == Class::Api && !removed(&finding.path))
+                .map(|finding| finding.path.clone())
+                .collect(),
+            Forbidden::Unknown => self.with(draft, |pod| {
+                let mut findings = Vec::new();
+                for rule in rules::catalogue().filter(|rule| rule.class == Class::Api) {
+                    rule.run_regardless(&pod.cx, &mut findings);
+                }
+                findings.into_iter().map(|finding| finding.path).collect()
+            }),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Edits: changes as data, and their spelling as a JSON Patch (RFC 6902).
 
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value};
 
 use super::path::Path;
 
@@ -24,22 +25,30 @@ impl Edit {
             Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
         }
     }
+}
 
-    /// The edit as one JSON Patch operation.
-    pub fn to_operation(&self) -> Value {
-        match self {
-            Edit::Set(path, value) => json!({"op": "add", "path": path.pointer(), "value": value}),
-            Edit::Remove(path) => json!({"op": "remove", "path": path.pointer()}),
-            Edit::Append(path, value) => {
-                json!({"op": "add", "path": format!("{}/-", path.pointer()), "value": value})
-            }
+/// The edit as one JSON Patch operation.
+impl Serialize for Edit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (op, path, value) = match self {
+            Edit::Set(path, value) => ("add", path.pointer(), Some(value)),
+            Edit::Append(path, value) => ("add", path.pointer() + "/-", Some(value)),
+            Edit::Remove(path) => ("remove", path.pointer(), None),
+        };
+        let mut operation = serializer.serialize_map(None)?;
+        operation.serialize_entry("op", op)?;
+        operation.serialize_entry("path", &path)?;
+        if let Some(value) = value {
+            operation.serialize_entry("value", value)?;
         }
+        operation.end()
     }
 }
 
 /// The edits as a JSON Patch document, in their order.
 pub fn to_json_patch(edits: &[Edit]) -> Value {
-    Value::Array(edits.iter().map(Edit::to_operation).collect())
+    // Cannot fail: an operation is strings and a JSON value.
+    serde_json::to_value(edits).unwrap_or_default()
 }
 
 /// An object with one string member; what a missing map is set to.
@@ -51,6 +60,8 @@ pub fn string_map(key: &str, value: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

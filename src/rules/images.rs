@@ -6,7 +6,7 @@ mod builds;
 use super::rule::{Check, ContainerAt, PodCx, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
 use crate::model::finding::{Class, Severity};
-use crate::model::image::{ImageRef, OsHint, build_hint, end_of_support, os_hint};
+use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
 use crate::model::os::Os;
 
 /// Rules TSM601 and up.
@@ -40,28 +40,25 @@ struct Imaged<'c> {
     container: ContainerAt<'c>,
     text: &'c str,
     image: ImageRef<'c>,
+    /// The build of the image, and whether it is beyond doubt: the registry's word, else what the tag says.
+    build: Option<(Build, bool)>,
 }
 
 /// The containers whose `image` is an image reference.
 fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
-    cx.containers().filter_map(|container| {
-        let text = container.container.image.as_deref()?;
+    let cx = *cx;
+    cx.containers().filter_map(move |container| {
+        let image = cx.image(&container)?;
         Some(Imaged {
             container,
-            text,
-            image: ImageRef::parse(text).ok()?,
+            text: image.text,
+            image: image.reference,
+            build: image.build,
         })
     })
 }
 
 impl Imaged<'_> {
-    /// The build of the image, and whether it is beyond doubt: the registry's word, else what the tag says.
-    fn build(&self, cx: &PodCx<'_>) -> Option<(Build, bool)> {
-        let known = cx.facts.images.get(self.text).and_then(|facts| facts.build);
-        let hint = || build_hint(&self.image).map(|hint| (hint.build, hint.certain));
-        known.map(|build| (build, true)).or_else(hint)
-    }
-
     /// The operating system that the image is for by the registry's word or by a well-known name, and the word in
     /// its name that says so.
     fn os(&self, cx: &PodCx<'_>) -> Option<(Os, Option<&str>)> {
@@ -418,7 +415,7 @@ static IMAGE_EOL_BUILD: Rule = Rule {
     ],
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
-            let Some((build, _)) = imaged.build(cx) else {
+            let Some((build, _)) = imaged.build else {
                 continue;
             };
             let Some(end) = end_of_support(&imaged.image, build) else {

@@ -57,7 +57,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     }
     let mut images: Vec<Build> = cx
         .containers()
-        .filter_map(|c| Some(cx.image_build(c.container)?.0))
+        .filter_map(|c| Some(cx.image_build(&c)?.0))
         .collect();
     images.sort_unstable();
     images.dedup();
@@ -260,7 +260,7 @@ fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
     let known = cx.host_builds();
     let image = cx
         .containers()
-        .filter_map(|container| cx.image_build(container.container))
+        .filter_map(|container| cx.image_build(&container))
         .map(|(image, _)| image);
     let mut pairs = image.flat_map(|image| selected.iter().map(move |host| (image, *host)));
     // Where every selected build fails, the image is the problem, and that is another rule's.
@@ -477,7 +477,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
             return;
         }
         for container in cx.containers() {
-            let Some((image, certain)) = cx.image_build(container.container) else {
+            let Some((image, certain)) = cx.image_build(&container) else {
                 continue;
             };
             let cannot = |host: &&Host| {

@@ -144,7 +144,7 @@ impl Rule {
             && (!cx.subject.kind.has_pod() || self.is_for(cx))
             && match self.builds {
                 Builds::Any => true,
-                Builds::Below(build) => cx.targets().iter().any(|target| target.number() < build),
+                Builds::Below(build) => cx.may_land_below(build),
             }
     }
 }
@@ -210,6 +210,40 @@ pub struct Cx<'c> {
     pub facts: &'c Facts,
     /// The effective policy.
     pub policy: &'c Policy,
+    /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: read once for all rules.
+    pub images: &'c [Option<Image<'c>>],
+}
+
+/// What there is to know of a container's image.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'c> {
+    /// The reference as written.
+    pub text: &'c str,
+    /// Its parts.
+    pub reference: ImageRef<'c>,
+    /// Its build, and whether that is certain: from the registry, or from a tag of Microsoft's.
+    pub build: Option<(Build, bool)>,
+}
+
+impl<'c> Image<'c> {
+    /// The images of a pod's containers; `None` where there is no image, or none that the kubelet would take.
+    pub fn of_pod(pod: &'c PodSpec<'c>, facts: &Facts) -> Vec<Option<Image<'c>>> {
+        let read = |container: &'c Container<'c>| {
+            let text = &**container.image.as_ref()?;
+            let reference = ImageRef::parse(text).ok()?;
+            let known = facts.images.get(text).and_then(|known| known.build);
+            let hint = || build_hint(&reference).map(|hint| (hint.build, hint.certain));
+            let build = known.map(|build| (build, true)).or_else(hint);
+            Some(Image {
+                text,
+                reference,
+                build,
+            })
+        };
+        pod.visit_containers()
+            .map(|(_, _, container)| read(container))
+            .collect()
+    }
 }
 
 impl<'c> Cx<'c> {
@@ -248,6 +282,19 @@ impl<'c> Cx<'c> {
             selected
         }
     }
+
+    /// Whether the pod may land on a build below this one.
+    fn may_land_below(&self, build: u32) -> bool {
+        let known = self.facts.builds().first().copied();
+        let declared = self.policy.pools.iter().filter_map(|pool| pool.build).min();
+        let nowhere = [known, declared]
+            .into_iter()
+            .flatten()
+            .all(|host| host.number() >= build);
+        let selects = self.pod().is_some_and(|pod| pod.selects_build());
+        // Most clusters have no such node, and most pods select no build: that is all there is to look at then.
+        (selects || !nowhere) && self.targets().iter().any(|target| target.number() < build)
+    }
 }
 
 /// What a check on pods reads: the [`Cx`] with the pod spec and the pod's metadata at hand.
@@ -282,8 +329,9 @@ impl<'c> PodCx<'c> {
     /// Init, app and ephemeral containers alike.
     pub fn containers(&self) -> impl Iterator<Item = ContainerAt<'c>> + use<'c> {
         let subject = self.cx.subject;
-        (self.spec.visit_containers()).map(move |(list, index, container)| ContainerAt {
+        (self.spec.visit_containers().enumerate()).map(move |(order, (list, index, container))| ContainerAt {
             subject,
+            order,
             list,
             index,
             container,
@@ -318,20 +366,27 @@ impl<'c> PodCx<'c> {
         }
     }
 
+    /// A container's image, where it is an image reference.
+    pub fn image(&self, container: &ContainerAt<'_>) -> Option<&'c Image<'c>> {
+        self.cx.images.get(container.order)?.as_ref()
+    }
+
     /// The build of a container's image, and whether that is certain: from the registry, or from a tag of Microsoft's.
-    pub fn image_build(&self, container: &Container<'_>) -> Option<(Build, bool)> {
-        let image = &**container.image.as_ref()?;
-        if let Some(build) = self.cx.facts.images.get(image).and_then(|known| known.build) {
-            return Some((build, true));
-        }
-        let hint = build_hint(&ImageRef::parse(image).ok()?)?;
-        Some((hint.build, hint.certain))
+    pub fn image_build(&self, container: &ContainerAt<'_>) -> Option<(Build, bool)> {
+        self.image(container)?.build
     }
 
     /// The value that every node the pod can land on has for a label: by nodeSelector, else by its RuntimeClass.
     pub fn selected(&self, label: &str) -> Option<&'c str> {
         let own = self.spec.node_selector.get(label).map(|value| &**value);
         own.or_else(|| self.runtime_class()?.node_selector.get(label).map(String::as_str))
+    }
+
+    /// Whether anything that the pod requires of its node may speak of builds.
+    fn selects_build(&self) -> bool {
+        self.selected(BUILD_LABEL).is_some()
+            || self.selected(TRUSTED_BUILD_LABEL).is_some()
+            || !self.spec.required_terms().is_empty()
     }
 
     /// The builds that the pod's nodeSelector, RuntimeClass or required affinity leaves; empty where none is required.
@@ -366,6 +421,8 @@ impl<'c> PodCx<'c> {
 #[derive(Clone, Copy)]
 pub struct ContainerAt<'c> {
     subject: &'c Subject<'c>,
+    /// Which one it is among all containers of the pod.
+    order: usize,
     /// The list that it is in.
     pub list: ContainerList,
     /// Its index in that list.

@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Load test of `transom serve`
 #[derive(Parser, Debug)]
@@ -81,38 +83,48 @@ fn main() -> anyhow::Result<()> {
     // As `#[tokio::main]`, and as Transom: one worker for each core.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        match command {
-            Command::Bare(Bare::ServeRead(args)) => bare::serve(bare::read(), &args).await,
-            Command::Bare(Bare::ServeParse(args)) => bare::serve(bare::parse(), &args).await,
-            Command::Compare {
-                transom,
-                rounds,
-                connections,
-                seconds,
-                body,
-            } => {
-                let files = if body.is_empty() {
-                    vec![inputs::reviews().join(TYPICAL)]
-                } else {
-                    body
-                };
-                let bodies = files.iter().map(|file| inputs::read(file)).collect();
-                compare::run(
-                    &transom.transom,
-                    rounds,
-                    connections,
-                    Duration::from_secs(seconds),
-                    bodies,
-                )
-                .await
-            }
-            Command::Memory {
-                transom,
-                connections,
-                seconds,
-            } => memory::run(&transom.transom, connections, Duration::from_secs(seconds)).await,
+        // Whoever stops the load test stops its servers: they are killed when what holds them is dropped.
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            done = run(command) => done,
+            _ = terminate.recv() => bail!("terminated"),
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         }
     })
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Bare(Bare::ServeRead(args)) => bare::serve(bare::read(), &args).await,
+        Command::Bare(Bare::ServeParse(args)) => bare::serve(bare::parse(), &args).await,
+        Command::Compare {
+            transom,
+            rounds,
+            connections,
+            seconds,
+            body,
+        } => {
+            let files = if body.is_empty() {
+                vec![inputs::reviews().join(TYPICAL)]
+            } else {
+                body
+            };
+            let bodies = files.iter().map(|file| inputs::read(file)).collect();
+            compare::run(
+                &transom.transom,
+                rounds,
+                connections,
+                Duration::from_secs(seconds),
+                bodies,
+            )
+            .await
+        }
+        Command::Memory {
+            transom,
+            connections,
+            seconds,
+        } => memory::run(&transom.transom, connections, Duration::from_secs(seconds)).await,
+    }
 }
 
 /// The review that stands for all.

@@ -113,7 +113,7 @@ fn check(cx: &PodCx<'_>, out: &mut Out<'_>) {
     let bound = bound_build(cx);
     let mut newest: Option<(Imaged<'_>, Build)> = None;
     for imaged in images(cx) {
-        let Some((build, certain)) = imaged.build(cx) else {
+        let Some((build, certain)) = imaged.build else {
             continue;
         };
         let (node, on_node) = bound.as_ref().map_or(("", &[][..]), |(name, build)| {
