@@ -1,5 +1,6 @@
 //! The command line: arguments in, exit status out. Each subcommand has its file.
 
+mod audit;
 mod check;
 mod cluster;
 mod generate;

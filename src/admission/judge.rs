@@ -297,15 +297,18 @@ impl Judged<'_> {
 
     /// The inspection in which every field that another webhook added says so.
     fn attributed(&self) -> Cow<'_, Inspection> {
-        if annotations::reported(self.inspection).all(|finding| finding.action < Action::Warn) {
-            return Cow::Borrowed(self.inspection);
-        }
         /// Looking a field up reads the object once more; a person needs no more than this many.
         const MOST: usize = 50;
+        /// In a larger object, in bytes, looking up takes longer than who added the field is worth.
+        const LARGEST: usize = 256 << 10;
+        let heard = |finding: &Finding| finding.action >= Action::Warn;
+        if self.object.get().len() > LARGEST || !annotations::reported(self.inspection).any(heard) {
+            return Cow::Borrowed(self.inspection);
+        }
         let owners = Ownership::of(self.subject.meta.managed_fields);
         let is_added = |finding: &Finding| {
             // Best practices speak of what is missing; nobody added that.
-            finding.action >= Action::Warn
+            heard(finding)
                 && finding.class != Class::BestPractice
                 && !owners.owns(&finding.path)
                 && exists(self.object.get(), &finding.path)

@@ -72,7 +72,11 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     if body.is_empty() {
         return Err(MalformedReview("the body is empty".into()));
     }
-    let review: Review<'_> = strict::from_slice(body).map_err(|error| {
+    // Checked once here, and never again string by string.
+    let body = std::str::from_utf8(body).map_err(|error| {
+        MalformedReview(format!("it is not UTF-8 from byte {}", error.valid_up_to()).into())
+    })?;
+    let review: Review<'_> = strict::from_str(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         MalformedReview(format!("{} at line {line} column {column}", strict::reason(&error)).into())
     })?;

@@ -19,12 +19,17 @@ pub struct LogArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum LogFormat {
+pub enum LogFormat {
     Text,
     Json,
 }
 
 impl LogArgs {
+    /// How logs look.
+    pub fn format(&self) -> LogFormat {
+        self.log_format
+    }
+
     /// Starts logging for the whole process.
     ///
     /// # Errors

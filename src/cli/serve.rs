@@ -11,10 +11,11 @@ use clap::Args;
 use hyper::StatusCode;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::audit;
 use super::check::{policies, read};
 use super::cluster::{ClusterArgs, today};
-use super::logs::LogArgs;
-use crate::admission::{self, Context, Phase, Record};
+use super::logs::{LogArgs, LogFormat};
+use crate::admission::{self, Context, Phase};
 use crate::check::Manifests;
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
@@ -90,7 +91,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let config =
             Config { listen, limits: limits.into(), certificate: tls.into(), metrics: metrics.clone(), readiness };
         let server = Server::bind(config).await?;
-        let reviewer = Arc::new(Reviewer { state: Arc::clone(&state) });
+        let reviewer = Arc::new(Reviewer { state: Arc::clone(&state), format: logs.format() });
         let (terminate, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
         let (mut terminate, mut interrupt) =
             (terminate.context("cannot listen for SIGTERM")?, interrupt.context("cannot listen for SIGINT")?);
@@ -208,6 +209,7 @@ async fn follow(files: Files, state: Arc<ArcSwap<State>>, metrics: Metrics) {
 /// Judges reviews by the state of the moment, and leaves one log line for each.
 struct Reviewer {
     state: Arc<ArcSwap<State>>,
+    format: LogFormat,
 }
 
 impl Review for Reviewer {
@@ -222,7 +224,7 @@ impl Review for Reviewer {
             },
         ) {
             Ok(answer) => {
-                log(phase, &answer.record);
+                audit::log(self.format, name(phase), &answer.record);
                 Reply {
                     status: StatusCode::OK,
                     body: answer.body,
@@ -254,31 +256,4 @@ fn name(phase: Phase) -> &'static str {
         Phase::Mutate => "mutate",
         Phase::Validate => "validate",
     }
-}
-
-/// One line for one review.
-fn log(phase: Phase, record: &Record) {
-    tracing::info!(
-        target: "audit",
-        phase = name(phase),
-        decision = record.decision,
-        verdict = record.verdict.map(super::super::model::os::Verdict::as_str),
-        operation = record.operation,
-        kind = record.kind,
-        subresource = record.subresource,
-        namespace = record.namespace,
-        name = record.name,
-        user = record.user,
-        uid = record.uid,
-        dry_run = record.dry_run,
-        policy = record.policy,
-        rules = record.rules.join(","),
-        evidence = record.annotation("evidence"),
-        would_deny = record.annotation("would-deny"),
-        would_patch = record.annotation("would-patch"),
-        repaired = record.annotation("repaired"),
-        withheld = record.annotation("withheld"),
-        exempted = record.annotation("exempted"),
-        "review"
-    );
 }

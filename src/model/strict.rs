@@ -164,8 +164,8 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<S> {
 ///
 /// # Errors
 /// Whatever serde_json says, with line and column.
-pub fn from_slice<'de, T: serde::Deserialize<'de>>(json: &'de [u8]) -> Result<T, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
+pub fn from_str<'de, T: serde::Deserialize<'de>>(json: &'de str) -> Result<T, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = T::deserialize(Strict(&mut deserializer))?;
     deserializer.end()?;
     Ok(value)
@@ -189,7 +189,7 @@ pub fn reason(error: &serde_json::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::from_slice;
+    use super::from_str;
     use crate::model::pod::PodSpec;
 
     #[test]
@@ -203,13 +203,11 @@ mod tests {
                 serde_json::from_str::<PodSpec<'_>>(json).is_ok(),
                 "what serde does by itself: {json}"
             );
-            let error = from_slice::<PodSpec<'_>>(json.as_bytes())
-                .unwrap_err()
-                .to_string();
+            let error = from_str::<PodSpec<'_>>(json).unwrap_err().to_string();
             assert!(error.starts_with("invalid type: sequence, expected"), "{error}");
         }
         let pod: PodSpec<'_> =
-            from_slice(br#"{"os": {"name": "windows"}, "containers": [{"name": "a"}]}"#).unwrap();
+            from_str(r#"{"os": {"name": "windows"}, "containers": [{"name": "a"}]}"#).unwrap();
         assert_eq!(pod.os_name(), Some("windows"));
     }
 }

@@ -187,7 +187,7 @@ pub struct SubjectError {
 }
 
 fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
-    strict::from_slice(json.as_bytes()).map_err(|first| {
+    strict::from_str(json).map_err(|first| {
         // Only now, on the way out, is it worth the time to find out which field it was.
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let mut track = serde_path_to_error::Track::new();
