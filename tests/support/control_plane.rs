@@ -1,0 +1,379 @@
+//! A real etcd and kube-apiserver on loopback, in a folder of their own; and kubectl, to ask them as a user would.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// What envtest has.
+const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
+
+/// Starts each line of its standard input in the background. When its input ends it stops them, the last one first: an
+/// API server whose etcd is gone hangs for a minute. Input ends when the test process does, however that comes about.
+const SUPERVISOR: &str = r#"
+cd "$1" || exit 1
+pids=
+while IFS= read -r line; do eval "$line"; pids="$! $pids"; done
+for pid in $pids; do
+    kill "$pid" 2>/dev/null
+    tries=0
+    while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 150 ]; do sleep 0.1; tries=$((tries + 1)); done
+    kill -9 "$pid" 2>/dev/null
+done
+cd / && rm -rf "$1"
+"#;
+
+const AUDIT_POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources:
+  - {group: "", resources: [pods, pods/ephemeralcontainers]}
+  - {group: apps, resources: [deployments, daemonsets]}
+  - {group: batch, resources: [jobs]}
+- level: None
+"#;
+
+/// Ports that were free a moment ago, each another one.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// Where the programs are, or what is missing.
+pub fn programs() -> Result<PathBuf, String> {
+    let folder = std::env::var_os("KUBEBUILDER_ASSETS")
+        .map_or_else(|| PathBuf::from("/usr/local/kubebuilder/bin"), PathBuf::from);
+    let missing: Vec<&str> = PROGRAMS
+        .into_iter()
+        .filter(|program| !folder.join(program).is_file())
+        .collect();
+    if missing.is_empty() {
+        Ok(folder)
+    } else {
+        Err(format!("no {} in {}", missing.join(", "), folder.display()))
+    }
+}
+
+/// What kubectl printed.
+#[derive(Debug)]
+pub struct Printed {
+    pub ok: bool,
+    pub out: String,
+    pub err: String,
+}
+
+impl Printed {
+    /// What it printed for the user, where it must succeed.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert!(self.ok, "kubectl failed: {}", self.err);
+        self
+    }
+
+    /// The objects that it printed with `-o json`, Lists taken apart.
+    #[track_caller]
+    pub fn objects(&self) -> Vec<serde_json::Value> {
+        let mut objects = Vec::new();
+        for document in serde_json::Deserializer::from_str(&self.out).into_iter() {
+            let document: serde_json::Value = document.unwrap();
+            match document["items"].as_array() {
+                Some(items) => objects.extend(items.iter().cloned()),
+                None => objects.push(document),
+            }
+        }
+        objects
+    }
+
+    /// The only object that it printed.
+    #[track_caller]
+    pub fn object(&self) -> serde_json::Value {
+        let mut objects = self.objects();
+        assert_eq!(objects.len(), 1, "{self:?}");
+        objects.remove(0)
+    }
+}
+
+/// A shell that outlives nobody: it stops what it started when its standard input ends.
+struct Supervisor {
+    shell: Child,
+    lines: Mutex<Option<ChildStdin>>,
+}
+
+impl Supervisor {
+    fn start(folder: &Path) -> Self {
+        let log = std::fs::File::create(folder.join("supervisor.log")).unwrap();
+        let mut shell = Command::new("sh")
+            .args(["-c", SUPERVISOR, "supervisor"])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            // Ctrl-C goes to the tests; the programs are then stopped in their order.
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let lines = Mutex::new(shell.stdin.take());
+        Supervisor { shell, lines }
+    }
+
+    /// Starts a program; what it prints goes to `NAME.log` in the folder.
+    fn run(&self, name: &str, program: &Path, args: &[String]) {
+        let quote = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
+        let mut line = quote(program.to_str().unwrap());
+        for arg in args {
+            let _ = write!(line, " {}", quote(arg));
+        }
+        let _ = writeln!(line, " >{name}.log 2>&1 </dev/null &");
+        let mut lines = self.lines.lock().unwrap();
+        lines.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        drop(self.lines.lock().map(|mut lines| lines.take()));
+        let _ = self.shell.wait();
+    }
+}
+
+/// A running control plane without nodes. It ends when this is dropped, and when the process ends.
+pub struct ControlPlane {
+    supervisor: Supervisor,
+    programs: PathBuf,
+    folder: PathBuf,
+}
+
+impl ControlPlane {
+    /// Starts etcd and the API server, and waits until it is ready.
+    pub fn start(programs: PathBuf) -> Result<Self, String> {
+        // The supervisor removes it, after the last program has ended.
+        let folder = tempfile::Builder::new()
+            .prefix("transom-cluster-")
+            .tempdir()
+            .map_err(|error| error.to_string())?
+            .keep();
+        let plane = ControlPlane {
+            supervisor: Supervisor::start(&folder),
+            programs,
+            folder,
+        };
+        let [etcd, peer, port] = free_ports();
+        plane.issue_certificates(port);
+        std::fs::write(plane.path("audit.yaml"), AUDIT_POLICY).unwrap();
+        plane.run(
+            "etcd",
+            &[
+                "--data-dir=etcd".to_owned(),
+                format!("--listen-client-urls=http://127.0.0.1:{etcd}"),
+                format!("--advertise-client-urls=http://127.0.0.1:{etcd}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
+            ],
+        );
+        plane.run(
+            "kube-apiserver",
+            &[
+                format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+                format!("--secure-port={port}"),
+                "--bind-address=127.0.0.1".to_owned(),
+                "--advertise-address=127.0.0.1".to_owned(),
+                "--endpoint-reconciler-type=none".to_owned(),
+                "--cert-dir=.".to_owned(),
+                "--tls-cert-file=apiserver.crt".to_owned(),
+                "--tls-private-key-file=apiserver.key".to_owned(),
+                "--client-ca-file=ca.crt".to_owned(),
+                "--service-account-key-file=accounts.pub".to_owned(),
+                "--service-account-signing-key-file=accounts.key".to_owned(),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--allow-privileged=true".to_owned(),
+                // Nobody makes the default ServiceAccounts here.
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+                "--audit-log-path=audit.log".to_owned(),
+                "--audit-policy-file=audit.yaml".to_owned(),
+            ],
+        );
+        let ready = || plane.kubectl(&["get", "--raw", "/readyz"]).ok;
+        if wait(Duration::from_secs(90), ready) {
+            Ok(plane)
+        } else {
+            Err(format!(
+                "the API server did not become ready:\n{}\n{}",
+                plane.end_of_log("etcd"),
+                plane.end_of_log("kube-apiserver")
+            ))
+        }
+    }
+
+    /// Starts the controllers that make pods out of Deployments, or says what is missing for that.
+    pub fn start_controllers(&self) -> Result<(), String> {
+        if !self.programs.join("kube-controller-manager").is_file() {
+            return Err(format!(
+                "no kube-controller-manager in {}",
+                self.programs.display()
+            ));
+        }
+        let [port] = free_ports();
+        self.run(
+            "kube-controller-manager",
+            &[
+                "--kubeconfig=admin.kubeconfig".to_owned(),
+                "--leader-elect=false".to_owned(),
+                "--bind-address=127.0.0.1".to_owned(),
+                format!("--secure-port={port}"),
+                "--cert-dir=.".to_owned(),
+                "--controllers=deployment-controller,replicaset-controller".to_owned(),
+            ],
+        );
+        Ok(())
+    }
+
+    /// Starts a program that belongs to the test; it is stopped with the control plane, before it.
+    pub fn run_program(&self, name: &str, program: &Path, args: &[String]) {
+        self.supervisor.run(name, program, args);
+    }
+
+    fn run(&self, program: &str, args: &[String]) {
+        self.supervisor.run(program, &self.programs.join(program), args);
+    }
+
+    /// A file of the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The last lines that a program printed.
+    pub fn end_of_log(&self, name: &str) -> String {
+        let text = std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// The events of the API server's audit log.
+    pub fn audit_events(&self) -> Vec<serde_json::Value> {
+        std::fs::read_to_string(self.path("audit.log"))
+            .unwrap_or_default()
+            .lines()
+            // The last line may be half written.
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    /// What kubectl prints, as the administrator.
+    pub fn kubectl(&self, args: &[&str]) -> Printed {
+        self.kubectl_with(args, "")
+    }
+
+    /// The same, with something on its standard input (`-f -`).
+    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Printed {
+        let mut child = Command::new(self.programs.join("kubectl"))
+            .arg("--kubeconfig")
+            .arg(self.path("admin.kubeconfig"))
+            .arg("--cache-dir")
+            .arg(self.path("cache"))
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        // It may end before it has read everything.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        Printed {
+            ok: output.status.success(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// A CA, a certificate of the API server, and a kubeconfig of an administrator.
+    fn issue_certificates(&self, port: u16) {
+        let write = |name: &str, text: &str| std::fs::write(self.path(name), text).unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "kube-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        write("ca.crt", &ca.pem());
+
+        let issue = |file: &str, name: &str, group: Option<&str>, hosts: &[&str]| {
+            let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+            let is_server = !hosts.is_empty();
+            let mut params = CertificateParams::new(hosts).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            if let Some(group) = group {
+                params.distinguished_name.push(DnType::OrganizationName, group);
+            }
+            params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+            params.extended_key_usages = vec![if is_server {
+                ExtendedKeyUsagePurpose::ServerAuth
+            } else {
+                ExtendedKeyUsagePurpose::ClientAuth
+            }];
+            let key = KeyPair::generate().unwrap();
+            write(
+                &format!("{file}.crt"),
+                &params.signed_by(&key, &ca).unwrap().pem(),
+            );
+            write(&format!("{file}.key"), &key.serialize_pem());
+        };
+        issue(
+            "apiserver",
+            "kube-apiserver",
+            None,
+            &["127.0.0.1", "localhost", "kubernetes.default.svc"],
+        );
+        issue("admin", "admin", Some("system:masters"), &[]);
+        let accounts = KeyPair::generate().unwrap();
+        write("accounts.key", &accounts.serialize_pem());
+        write("accounts.pub", &accounts.public_key_pem());
+
+        let file = |name: &str| self.path(name).display().to_string();
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                "certificate-authority": file("ca.crt"),
+            }}],
+            "users": [{"name": "admin", "user": {
+                "client-certificate": file("admin.crt"),
+                "client-key": file("admin.key"),
+            }}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        });
+        write("admin.kubeconfig", &kubeconfig.to_string());
+    }
+}
+
+/// Waits until something is so; says whether it came to be.
+pub fn wait(most: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        if start.elapsed() > most {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    true
+}
