@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::model::facts::Runtime;
 use crate::model::finding::Severity;
 use crate::model::os::Verdict;
+use crate::model::workload::Kind;
 use crate::rules::{Builds, Check, FAMILIES, Rule, catalogue};
 
 /// The catalogue as a list: one line a rule, by family.
@@ -166,13 +167,17 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
         };
         list.push(("runtime", name.to_owned()));
     }
-    let looks_at = match rule.check {
-        Check::Pod(_) => "pods and pod templates".to_owned(),
-        Check::Object(kinds, _) => kinds
+    let names = |kinds: &[Kind]| {
+        kinds
             .iter()
             .map(|kind| kind.as_str())
             .collect::<Vec<_>>()
-            .join(", "),
+            .join(", ")
+    };
+    let looks_at = match rule.check {
+        Check::Pod(_) => "pods and pod templates".to_owned(),
+        Check::PodAnd(kinds, _) => format!("pods and pod templates, {}", names(kinds)),
+        Check::Object(kinds, _) => names(kinds),
     };
     list.push(("looks at", looks_at));
     if rule.verdicts != [Verdict::Windows] {

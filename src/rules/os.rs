@@ -342,7 +342,7 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
         "{}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runc, scheduling: {nodeSelector: {beta.kubernetes.io/os: linux}}}",
     ],
-    check: Check::Object(WITH_SELECTORS, |cx, out| {
+    check: Check::PodAnd(&[Kind::RuntimeClass, Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             beta_labels_of_pod(&pod, out);
             return;
@@ -379,20 +379,6 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
     }),
     ..Rule::BASE
 };
-
-const WITH_SELECTORS: &[Kind] = &[
-    Kind::Pod,
-    Kind::Deployment,
-    Kind::ReplicaSet,
-    Kind::StatefulSet,
-    Kind::DaemonSet,
-    Kind::Job,
-    Kind::CronJob,
-    Kind::ReplicationController,
-    Kind::PodTemplate,
-    Kind::RuntimeClass,
-    Kind::PersistentVolume,
-];
 
 fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Out<'_>) {
     for (key, _) in &cx.spec.node_selector {

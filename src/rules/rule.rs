@@ -60,7 +60,9 @@ pub struct Rule {
 pub enum Check {
     /// A pod, or the template of one.
     Pod(fn(&PodCx<'_>, &mut Out<'_>)),
-    /// Objects of these kinds.
+    /// Every object with a pod, and objects of these kinds.
+    PodAnd(&'static [Kind], fn(&Cx<'_>, &mut Out<'_>)),
+    /// Objects of these kinds only.
     Object(&'static [Kind], fn(&Cx<'_>, &mut Out<'_>)),
 }
 
@@ -105,6 +107,7 @@ impl Rule {
     pub fn looks_at(&self, kind: Kind) -> bool {
         match self.check {
             Check::Pod(_) => kind.has_pod(),
+            Check::PodAnd(kinds, _) => kind.has_pod() || kinds.contains(&kind),
             Check::Object(kinds, _) => kinds.contains(&kind),
         }
     }
@@ -132,7 +135,7 @@ impl Rule {
                     check(&pod, &mut out);
                 }
             }
-            Check::Object(_, check) => check(cx, &mut out),
+            Check::PodAnd(_, check) | Check::Object(_, check) => check(cx, &mut out),
         }
     }
 

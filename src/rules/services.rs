@@ -367,7 +367,7 @@ static SERVICE_SCTP: Rule = Rule {
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: other, labels: {app: web}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
         "containers: [{name: app, image: app, ports: [{containerPort: 80, protocol: TCP}, {containerPort: 53, protocol: UDP}]}]",
     ],
-    check: Check::Object(PODS_AND_SERVICES, |cx, out| {
+    check: Check::PodAnd(&[Kind::Service], |cx, out| {
         for container in cx.pod().iter().flat_map(super::rule::PodCx::containers) {
             for (index, port) in container.container.ports.iter().enumerate() {
                 if port.protocol.as_deref() == Some("SCTP") {
@@ -386,17 +386,3 @@ static SERVICE_SCTP: Rule = Rule {
     }),
     ..Rule::BASE
 };
-
-/// Everything with a pod, and Services.
-const PODS_AND_SERVICES: &[Kind] = &[
-    Kind::Pod,
-    Kind::Deployment,
-    Kind::ReplicaSet,
-    Kind::StatefulSet,
-    Kind::DaemonSet,
-    Kind::Job,
-    Kind::CronJob,
-    Kind::ReplicationController,
-    Kind::PodTemplate,
-    Kind::Service,
-];

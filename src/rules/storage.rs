@@ -65,7 +65,7 @@ spec:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}, {name: w, ephemeral: {volumeClaimTemplate: {spec: {volumeMode: Filesystem}}}}]}}",
     ],
-    check: Check::Object(PODS_CLAIMS_AND_VOLUMES, |cx, out| {
+    check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         let mode = || Path::of(&["spec", "volumeMode"]);
         match &cx.subject.body {
             Body::Pod(_) => block_claims_of_pod(cx, out),
@@ -202,18 +202,3 @@ fn is_in_tree(meta: &Meta<'_>) -> bool {
     provisioners.any(|name| name.starts_with("kubernetes.io/"))
         && meta.annotations.get("pv.kubernetes.io/migrated-to").is_none()
 }
-
-/// Everything with a pod, claims and volumes.
-const PODS_CLAIMS_AND_VOLUMES: &[Kind] = &[
-    Kind::Pod,
-    Kind::Deployment,
-    Kind::ReplicaSet,
-    Kind::StatefulSet,
-    Kind::DaemonSet,
-    Kind::Job,
-    Kind::CronJob,
-    Kind::ReplicationController,
-    Kind::PodTemplate,
-    Kind::PersistentVolumeClaim,
-    Kind::PersistentVolume,
-];

@@ -10,7 +10,6 @@ use crate::model::os::Os;
 use crate::model::pod::VolumeMount;
 use crate::model::selection::os_of_terms;
 use crate::model::subject::Body;
-use crate::model::workload::Kind;
 
 /// Rules TSM501 and up.
 pub static RULES: &[&Rule] = &[
@@ -40,20 +39,6 @@ const VOLUMES: &str = "https://kubernetes.io/docs/concepts/storage/volumes/";
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-containers";
 const MICROSOFT: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/persistent-storage";
-
-/// Everything with a pod, and PersistentVolumes.
-const PODS_AND_VOLUMES: &[Kind] = &[
-    Kind::Pod,
-    Kind::Deployment,
-    Kind::ReplicaSet,
-    Kind::StatefulSet,
-    Kind::DaemonSet,
-    Kind::Job,
-    Kind::CronJob,
-    Kind::ReplicationController,
-    Kind::PodTemplate,
-    Kind::PersistentVolume,
-];
 
 /// Every volume mount of every container, with its index.
 fn mounts<'c>(

@@ -1,10 +1,11 @@
 //! Paths: those that leave the volume, mean nothing on Windows, hold control characters or are one and the same there.
 
-use super::{INTRO, MICROSOFT, PODS_AND_VOLUMES, STORAGE, mounts, windows_volume};
+use super::{INTRO, MICROSOFT, STORAGE, mounts, windows_volume};
 use crate::model::facts::Runtime;
 use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
 use crate::model::pod::VolumeMount;
+use crate::model::workload::Kind;
 use crate::rules::rule::{Check, Out, PodCx, Rule, shown};
 
 const YAML: &str = "https://yaml.org/spec/1.2.2/#57-escaped-characters";
@@ -196,7 +197,7 @@ pub(super) static PATH_CONTROL_CHARACTER: Rule = Rule {
         "volumes: [{name: v, hostPath: {path: 'D:/Protokolle/für alle'}}]",
         r#"{apiVersion: v1, kind: PersistentVolume, metadata: {name: v}, spec: {local: {path: "/a\tb"}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}]}}}}"#,
     ],
-    check: Check::Object(PODS_AND_VOLUMES, |cx, out| {
+    check: Check::PodAnd(&[Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             control_characters_of_pod(&pod, out);
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{INTRO, MICROSOFT, PODS_AND_VOLUMES, STORAGE, VOLUMES, windows_volume};
+use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
 use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
 use crate::model::pod::{FileSource, Volume};
+use crate::model::workload::Kind;
 use crate::rules::rule::{Builds, Check, Out, PodCx, Rule, VolumeAt, shown};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
@@ -180,7 +181,7 @@ pub(super) static NFS_VOLUME: Rule = Rule {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
-    check: Check::Object(PODS_AND_VOLUMES, |cx, out| {
+    check: Check::PodAnd(&[Kind::PersistentVolume], |cx, out| {
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
             if volume.nfs.0 {
                 out.report(volume.at(&["nfs"]));
