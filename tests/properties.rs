@@ -685,7 +685,7 @@ proptest! {
     #[test]
     fn a_pointer_leads_where_its_path_leads(value in any_json(), node in any::<Index>(), missing in "[a-z~/.]{0,4}") {
         let mut all = Vec::new();
-        paths(&value, Path::ROOT, &mut all);
+        paths(&value, &Path::ROOT, &mut all);
         let path = all.swap_remove(node.index(all.len()));
         prop_assert!(path.get(&value).is_some());
         prop_assert_eq!(value.pointer(&path.pointer()), path.get(&value));
@@ -747,17 +747,17 @@ fn a_patch_is_only_made_for_a_pod_with_a_spec() {
 }
 
 /// The paths of every node.
-fn paths(value: &Value, at: Path, out: &mut Vec<Path>) {
+fn paths(value: &Value, at: &Path, out: &mut Vec<Path>) {
     out.push(at.clone());
     match value {
         Value::Object(map) => map
             .iter()
-            .for_each(|(key, value)| paths(value, at.clone().key(key), out)),
+            .for_each(|(key, value)| paths(value, &at.clone().key(key), out)),
         Value::Array(items) => {
             items
                 .iter()
                 .enumerate()
-                .for_each(|(index, item)| paths(item, at.clone().item(index), out));
+                .for_each(|(index, item)| paths(item, &at.clone().item(index), out));
         }
         _ => {}
     }

@@ -270,7 +270,7 @@ fn the_bad_example_is_denied_and_the_good_one_is_not() {
         );
     }
     let good = run(&ours(
-        "transom check --advice manifests/examples/deployment-good.yaml manifests/examples/facts.yaml",
+        "transom check --no-advice manifests/examples/deployment-good.yaml manifests/examples/facts.yaml",
     ));
     assert!(
         lossy(&good.stdout).contains("nothing found"),

@@ -41,9 +41,9 @@ pub struct CheckArgs {
     /// The day to check for, as in 2026-12-31 [default: today in UTC]
     #[arg(long, value_name = "DATE")]
     today: Option<Date>,
-    /// Show advice too, in text; JSON always has it
+    /// Leave advice out of the text; JSON always has it
     #[arg(long)]
-    advice: bool,
+    no_advice: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -100,7 +100,7 @@ fn report(
             (json.finish(&errors, out)?, errors)
         }
         Format::Text => {
-            let mut text = TextReport::new(out, args.advice);
+            let mut text = TextReport::new(out, !args.no_advice);
             let mut written = Ok(());
             let errors = manifests.check(facts, policies, Stage::Written, |checked: Checked<'_>| {
                 progress.inc(1);

@@ -22,7 +22,7 @@ pub struct TextReport<W> {
     summary: Summary,
     severities: [usize; 3],
     resolved: usize,
-    /// Whether advice is shown for objects that have nothing worse.
+    /// Whether findings that are advice only are counted and not shown.
     quiet_advice: bool,
 }
 
@@ -154,11 +154,11 @@ impl<W: Write> TextReport<W> {
         } else {
             let (problems, warnings) = (count(problems, "error"), count(warnings, "warning"));
             write!(self.out, "{problems}, {warnings}, {advice} advice")?;
-            if self.resolved > 0 {
-                write!(self.out, " ({} mended in admission)", self.resolved)?;
-            }
             if advice > 0 && self.quiet_advice {
-                write!(self.out, "; --advice shows the advice")?;
+                write!(self.out, " (not shown)")?;
+            }
+            if self.resolved > 0 {
+                write!(self.out, ", {} of them mended in admission", self.resolved)?;
             }
         }
         writeln!(self.out, "; {denied} would be denied")?;

@@ -469,7 +469,7 @@ pub fn spec(signs: Signs) -> Json {
         .boxed()
 }
 
-fn object(metadata: Value, spec: Value) -> Value {
+fn object(metadata: &Value, spec: &Value) -> Value {
     let mut pod =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}});
     pod["metadata"]["name"] = "random".into();
@@ -480,7 +480,7 @@ fn object(metadata: Value, spec: Value) -> Value {
 /// A pod that a person wrote.
 pub fn bare(signs: Signs) -> Json {
     spec(signs)
-        .prop_map(|spec| object(Value::Object(Map::new()), spec))
+        .prop_map(|spec| object(&Value::Object(Map::new()), &spec))
         .boxed()
 }
 
@@ -492,7 +492,7 @@ pub fn pod() -> Json {
         prop_oneof![17 => Just(0), 1 => Just(1), 1 => Just(2)],
     )
         .prop_map(|(metadata, spec, special)| {
-            let mut pod = object(metadata, spec);
+            let mut pod = object(&metadata, &spec);
             match special {
                 1 => pod["spec"]["nodeName"] = "node-0".into(),
                 2 => pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "hash".into(),

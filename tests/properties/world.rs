@@ -113,7 +113,9 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
     )
         .prop_map(|(kubernetes, hosts, classes, tolerations_whitelist, image)| {
             let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
-            hosts.into_iter().for_each(|host| facts.add_host(host));
+            for host in hosts {
+                facts.add_host(host);
+            }
             for (name, class) in RUNTIME_CLASSES.into_iter().zip(classes) {
                 facts
                     .runtime_classes
