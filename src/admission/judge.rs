@@ -301,17 +301,15 @@ impl Judged<'_> {
         const MOST: usize = 50;
         /// In a larger object, in bytes, looking up takes longer than who added the field is worth.
         const LARGEST: usize = 256 << 10;
-        let heard = |finding: &Finding| finding.action >= Action::Warn;
-        if self.object.get().len() > LARGEST || !annotations::reported(self.inspection).any(heard) {
+        // Best practices speak of what is missing; nobody added that.
+        let may_be_added =
+            |finding: &Finding| finding.action >= Action::Warn && finding.class != Class::BestPractice;
+        if self.object.get().len() > LARGEST || !self.inspection.open().any(may_be_added) {
             return Cow::Borrowed(self.inspection);
         }
         let owners = Ownership::of(self.subject.meta.managed_fields);
         let is_added = |finding: &Finding| {
-            // Best practices speak of what is missing; nobody added that.
-            heard(finding)
-                && finding.class != Class::BestPractice
-                && !owners.owns(&finding.path)
-                && exists(self.object.get(), &finding.path)
+            may_be_added(finding) && !owners.owns(&finding.path) && exists(self.object.get(), &finding.path)
         };
         let added: Vec<usize> = (self.inspection.findings.iter().enumerate().take(MOST))
             .filter(|(_, finding)| is_added(finding))
