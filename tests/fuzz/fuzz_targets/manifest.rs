@@ -25,8 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     manifests.learn(&mut facts, &policies);
     manifests.check(&facts, &policies, Stage::Written, |checked| {
+        let mut places = checked.places();
         for finding in &checked.inspection.findings {
-            let position = checked.locate(&finding.path);
+            let position = places.of(&finding.path);
             assert!((1..=bytes.len() + 1).contains(&position.line));
         }
     });
