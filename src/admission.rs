@@ -7,8 +7,6 @@ mod ownership;
 mod request;
 mod response;
 
-use std::borrow::Cow;
-
 pub use self::judge::{Context, Record};
 pub use self::request::MalformedReview;
 
@@ -48,5 +46,3 @@ pub fn review(phase: Phase, body: &[u8], context: &Context<'_>) -> Result<Answer
 fn closed(word: &str, known: &[&'static str]) -> &'static str {
     known.iter().find(|k| **k == word).copied().unwrap_or("other")
 }
-
-type Text = Cow<'static, str>;

@@ -147,7 +147,7 @@ fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record)
         ..Verdict::default()
     };
     if policy.validation == Action::Deny {
-        verdict.denial = Some(unreadable(message.into()));
+        verdict.denial = Some(unreadable(message));
         record.decision = "deny";
     } else {
         record.decision = "allow";

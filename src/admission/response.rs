@@ -4,7 +4,6 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 
-use super::Text;
 use crate::model::edit::Edit;
 
 /// What is answered.
@@ -121,11 +120,11 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
 }
 
 /// A refusal of what cannot be read at all.
-pub fn unreadable(message: Text) -> Denial {
+pub fn unreadable(message: String) -> Denial {
     Denial {
         code: 400,
         reason: "BadRequest",
-        message: message.into_owned(),
+        message,
         causes: Vec::new(),
     }
 }

@@ -11,7 +11,7 @@ use crate::model::finding::Resolver;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
     Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
-    Toleration,
+    REQUIRED_TERMS, Toleration,
 };
 use crate::model::scalar::{Flag, List, Present, Str};
 use crate::model::selection::is_build_label;
@@ -142,10 +142,7 @@ impl<'t, 'a> Draft<'t, 'a> {
             return;
         }
         for (index, is_first) in terms {
-            let path = self
-                .at(super::os::REQUIRED_TERMS)
-                .item(index)
-                .field("matchExpressions");
+            let path = self.at(REQUIRED_TERMS).item(index).field("matchExpressions");
             let edit = if is_first {
                 Edit::Set(path, json!([json]))
             } else {

@@ -4,7 +4,7 @@ use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_B
 use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
 use crate::model::path::Path;
-use crate::model::pod::PodSpec;
+use crate::model::pod::{PodSpec, REQUIRED_TERMS};
 use crate::model::policy::Policy;
 use crate::model::selection::{os_of_label, os_of_terms};
 use crate::model::subject::Subject;
@@ -220,11 +220,3 @@ impl Signs {
         }
     }
 }
-
-/// The path of the required node affinity's terms below a pod spec.
-pub(super) const REQUIRED_TERMS: &[&str] = &[
-    "affinity",
-    "nodeAffinity",
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "nodeSelectorTerms",
-];

@@ -63,6 +63,14 @@ impl ContainerList {
     }
 }
 
+/// Where the terms of the required node affinity stand below a pod spec; [`PodSpec::required_terms`] reads them.
+pub const REQUIRED_TERMS: &[&str] = &[
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+];
+
 impl<'a> PodSpec<'a> {
     /// The containers of one list.
     pub fn list(&self, list: ContainerList) -> &[Container<'a>] {

@@ -5,7 +5,7 @@ use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::finding::{Class, Severity};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
-use crate::model::pod::{NodeSelectorTerm, WindowsOptions};
+use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
 use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
 use crate::model::subject::Body;
 use crate::model::workload::Kind;
@@ -25,13 +25,6 @@ pub static RULES: &[&Rule] = &[
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const LABELS: &str = "https://kubernetes.io/docs/reference/labels-annotations-taints/";
 const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
-
-const REQUIRED: &[&str] = &[
-    "affinity",
-    "nodeAffinity",
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "nodeSelectorTerms",
-];
 
 /// What holds the pod to nodes of an operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,7 +220,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
                     && !expression.values.is_empty()
                 {
                     out.report(
-                        cx.at(REQUIRED)
+                        cx.at(REQUIRED_TERMS)
                             .item(t)
                             .field("matchExpressions")
                             .item(e)
@@ -389,7 +382,7 @@ fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Out<'_>) {
     beta_labels_of_terms(
         cx.spec.required_terms(),
         |key, _| is_beta(key),
-        &cx.at(REQUIRED),
+        &cx.at(REQUIRED_TERMS),
         out,
     );
     let affinity = cx

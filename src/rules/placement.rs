@@ -7,7 +7,7 @@ use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTE
 use crate::model::finding::{Class, Severity};
 use crate::model::image::ImageRef;
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::pod::NodeSelectorTerm;
+use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS};
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::workload::Kind;
@@ -28,13 +28,6 @@ pub static RULES: &[&Rule] = &[
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const COMPATIBILITY: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
-
-const REQUIRED: &[&str] = &[
-    "affinity",
-    "nodeAffinity",
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "nodeSelectorTerms",
-];
 
 /// What a pod needs to land on a build that runs its images.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -303,7 +296,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                 .enumerate()
                 .filter(|(_, e)| is_build_label(&e.key))
             {
-                let path = || cx.at(REQUIRED).item(t).field("matchExpressions").item(e);
+                let path = || cx.at(REQUIRED_TERMS).item(t).field("matchExpressions").item(e);
                 match &*expression.operator {
                     "Gt" | "Lt" => {
                         out.report(path().field("operator")).says(format!(
@@ -359,7 +352,7 @@ static WINDOWS_ARCH: Rule = Rule {
                 let allows = expression.values.iter().any(|value| &**value == "amd64");
                 if is_arch && &*expression.operator == "In" && !allows {
                     out.report(
-                        cx.at(REQUIRED)
+                        cx.at(REQUIRED_TERMS)
                             .item(t)
                             .field("matchExpressions")
                             .item(e)
