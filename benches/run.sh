@@ -3,9 +3,12 @@
 # tables, and the number of cores, which driver and server share.
 #
 #   benches/run.sh            the load test: about two minutes, after the build
-#   benches/run.sh --all      also the criterion benchmarks of benches/engine.rs and benches/check.rs
+#   benches/run.sh --cluster  only what the webhooks add to a create through a real API server (the programs of envtest in
+#                             $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin): about three minutes
+#   benches/run.sh --all      all of it, and the criterion benchmarks of benches/engine.rs and benches/check.rs
 #
-# ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load; CARGO_TARGET_DIR is honoured. Everything is on
+# ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load, API_ROUNDS (20) and REQUESTS (100) what is sent to the
+# API server; CARGO_TARGET_DIR is honoured. Everything is on
 # 127.0.0.1, on ports that are free, and every server is stopped at the end.
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,9 +23,18 @@ echo "cores: $(nproc)"
 sed -n 's/^model name[^:]*: /processor: /p' /proc/cpuinfo | head -n 1
 "$transom" --version
 echo
+latency() {
+    "$load" latency --transom "$transom" --rounds "${API_ROUNDS:-20}" --requests "${REQUESTS:-100}"
+}
+if [ "${1:-}" = --cluster ]; then
+    latency
+    exit
+fi
 "$load" compare --transom "$transom" --rounds "$rounds" --seconds "$seconds" --connections "$connections"
 echo
 "$load" memory --transom "$transom" --seconds "$seconds" --connections "$connections"
 if [ "${1:-}" = --all ]; then
+    echo
+    latency
     cargo bench --locked --bench engine --bench check
 fi

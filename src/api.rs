@@ -1,5 +1,31 @@
 //! The custom resources, group `transom.dev/v1alpha1`: as they are written, and how they become what the engine reads.
 
+mod compile;
+mod crd;
+// Printer columns have the same keys by nature.
+#[allow(clippy::duplicated_attributes)]
+mod node_policy;
+#[allow(clippy::duplicated_attributes)]
 mod pod_policy;
+mod policy_file;
+mod schema;
+mod stored;
 
-pub use pod_policy::{PolicyFileError, read_policies};
+pub use crd::{definitions, node_policy_definition, pod_policy_definition};
+pub use node_policy::{
+    BuildCount, Drift, Isolation, NodeDrift, NodeLabels, NodeRuntimeClasses, NodeTaintSpec, NodeTaints,
+    RuntimeHandlers, TaintEffect, TaintMode, WindowsNodePolicy, WindowsNodePolicySpec,
+    WindowsNodePolicyStatus,
+};
+pub use pod_policy::{
+    BuildSpec, Evidence, ExemptionSpec, MatchedNamespaces, Parts, Pool, PoolLabelSpec, PoolTaint,
+    WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
+};
+pub use policy_file::{PolicyFileError, read_policies};
+pub use schema::OrOff;
+pub use stored::{DecodedPolicy, PolicyError, decode_policy};
+
+/// The API version of the custom resources.
+pub const API_VERSION: &str = "transom.dev/v1alpha1";
+/// The kind of the policy for pods.
+pub const POD_POLICY: &str = "WindowsPodPolicy";

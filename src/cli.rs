@@ -2,11 +2,14 @@
 
 mod audit;
 mod check;
+mod cleanup;
 mod cluster;
+mod connect;
 mod generate;
 mod logs;
 mod rules;
 mod serve;
+mod upgrade_crds;
 
 use std::process::ExitCode;
 
@@ -27,6 +30,8 @@ enum Command {
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
+    Cleanup(cleanup::CleanupArgs),
+    UpgradeCrds(upgrade_crds::UpgradeCrdsArgs),
 }
 
 /// Runs what the arguments ask for.
@@ -40,5 +45,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Cleanup(args) => cleanup::run(args),
+        Command::UpgradeCrds(args) => upgrade_crds::run(&args),
     }
 }

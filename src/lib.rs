@@ -22,16 +22,20 @@
 //!  admission (answer)            render (report)
 //! ```
 //!
-//! Imports run one way: `model ← rules ← engine ← {admission, manifest, api, check, render} ← webhook ← cli ← main`.
+//! Imports run one way: `model ← rules ← engine ← {admission, manifest, api, check, render, registration} ← {webhook,
+//! controller, certs} ← cli ← main`. In a cluster, `controller` brings the facts and policies that objects are judged by.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
 pub mod admission;
 pub mod api;
+pub mod certs;
 pub mod check;
 pub mod cli;
+pub mod controller;
 pub mod engine;
 pub mod manifest;
 pub mod model;
+pub mod registration;
 pub mod render;
 pub mod rules;
 pub mod webhook;

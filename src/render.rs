@@ -3,10 +3,12 @@
 mod json;
 mod rules;
 mod text;
+mod yaml;
 
 pub use self::json::Json;
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::text::TextReport;
+pub use self::yaml::{yaml, yaml_documents};
 
 use crate::check::Checked;
 use crate::engine::Decision;

@@ -35,6 +35,7 @@ pub use self::metrics::{Metrics, ReviewLabels};
 pub use self::router::{Router, router};
 pub use self::server::{Config, Server, serve};
 pub use self::tls::files::CertificateFiles;
+pub(crate) use self::tls::self_signed::{ca_params, leaf_params, valid};
 pub use self::tls::{CertificateError, CertificateSource, Identity, IdentityError, ServingCert};
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.

@@ -12,9 +12,11 @@ use super::response::{Verdict, unreadable};
 use super::{Phase, closed};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Decision, Inspection, inspect, ratchet};
+use crate::model::edit::Edit;
 use crate::model::facts::Facts;
 use crate::model::finding::{Class, Finding};
 use crate::model::os;
+use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
 use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
@@ -113,8 +115,12 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
     }
     match parse(phase, kind, request, object) {
         Err(error) => refuse_unreadable(kind, &error.to_string(), &policy, record),
-        Ok(subject) => {
-            let inspection = inspect_against_old(&subject, phase, request, context.facts, &policy);
+        Ok(mut subject) => {
+            let mut inspection = inspect_against_old(&subject, phase, request, context.facts, &policy);
+            if stands_in_the_way_of_others(&subject, &inspection, &policy) {
+                subject.os_is_added = true;
+                inspection = inspect_against_old(&subject, phase, request, context.facts, &policy);
+            }
             let judged = Judged {
                 phase,
                 request,
@@ -198,6 +204,24 @@ fn inspect_against_old(
     inspection
 }
 
+/// Whether a pod would be refused for `spec.os.name`, which no author wrote: most likely we did, before another webhook
+/// added what the API server then refuses. Who wrote it takes time to tell, so that is asked last.
+fn stands_in_the_way_of_others(subject: &Subject<'_>, inspection: &Inspection, policy: &Policy) -> bool {
+    let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
+    let is_refused = || {
+        // A rule that is off does not tell.
+        !policy.actions.is_empty()
+            || inspection
+                .findings
+                .iter()
+                .any(|finding| finding.rule.class == Class::Api)
+    };
+    subject.editable == Editable::Pod
+        && says_windows
+        && is_refused()
+        && !Ownership::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
+}
+
 struct Judged<'j> {
     phase: Phase,
     request: &'j Request<'j>,
@@ -238,7 +262,9 @@ impl Judged<'_> {
         Verdict {
             denial: None,
             edits,
-            warnings: message::repaired(inspection).into_iter().collect(),
+            warnings: message::repaired(inspection, self.subject.kind)
+                .into_iter()
+                .collect(),
             annotations,
         }
     }
@@ -276,10 +302,13 @@ impl Judged<'_> {
         if denials.peek().is_none() {
             return false;
         }
-        let says_windows = self
-            .subject
-            .pod()
-            .is_some_and(|pod| pod.os_name() == Some("windows"));
+        let takes_back =
+            |edit: &Edit| matches!(edit, Edit::Remove(path) if *path == Path::of(&["spec", "os"]));
+        let says_windows = !self.inspection.edits.iter().any(takes_back)
+            && self
+                .subject
+                .pod()
+                .is_some_and(|pod| pod.os_name() == Some("windows"));
         let owners = Ownership::of(self.subject.meta.managed_fields);
         denials.any(|finding| {
             let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
@@ -326,5 +355,110 @@ impl Judged<'_> {
             }
         }
         Cow::Owned(inspection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::request::decode;
+    use crate::model::edit::to_json_patch;
+
+    fn verdict(phase: Phase, object: &Value) -> Verdict {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default",
+            "operation": "CREATE", "object": object,
+        }})
+        .to_string();
+        let context = Context {
+            facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+            policies: &PolicySet::new(Vec::new(), Policy::standalone()),
+        };
+        judge(phase, &decode(review.as_bytes()).unwrap(), &context).0
+    }
+
+    /// What `/mutate` does with a pod whose author wrote these fields; the others came in admission.
+    fn patch(written: &Value, pod: &Value) -> Vec<Value> {
+        let fields = json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": written}}]);
+        let metadata = json!({"name": "web", "managedFields": fields});
+        let verdict = verdict(
+            Phase::Mutate,
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
+        );
+        assert!(verdict.denial.is_none(), "{:?}", verdict.denial);
+        to_json_patch(&verdict.edits).as_array().unwrap().clone()
+    }
+
+    /// A pod as placement left it, with the sidecar that a later webhook put in.
+    fn with_sidecar(security: &Value) -> Value {
+        json!({
+            "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
+            "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}],
+            "containers": [{"name": "web", "image": "web"}, {"name": "proxy", "image": "proxy", "securityContext": security}],
+        })
+    }
+
+    #[test]
+    fn an_os_name_that_no_author_wrote_is_taken_back_where_the_api_server_would_refuse_the_pod_for_it() {
+        let written = json!({"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}});
+        let linux = with_sidecar(&json!({"runAsUser": 1337}));
+        assert_eq!(
+            patch(&written, &linux),
+            [json!({"op": "remove", "path": "/spec/os"})]
+        );
+        // Called once more it has nothing to do.
+        let mut taken_back = linux;
+        taken_back.as_object_mut().unwrap().remove("os");
+        assert_eq!(patch(&written, &taken_back), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn an_os_name_stays_where_its_author_wrote_it_or_nothing_stands_in_its_way() {
+        let none = Vec::<Value>::new();
+        let written = json!({"f:os": {"f:name": {}}, "f:containers": {"k:{\"name\":\"web\"}": {}}});
+        assert_eq!(patch(&written, &with_sidecar(&json!({"runAsUser": 1337}))), none);
+        let without = json!({"f:containers": {"k:{\"name\":\"web\"}": {}}});
+        assert_eq!(
+            patch(&without, &with_sidecar(&json!({"runAsNonRoot": true}))),
+            none
+        );
+        // The name is all that says Windows: it only goes because the selector comes.
+        let mut unselective = with_sidecar(&json!({"runAsUser": 1337}));
+        unselective.as_object_mut().unwrap().remove("nodeSelector");
+        let edits = patch(&without, &unselective);
+        assert!(
+            edits.iter().any(|edit| edit["path"] == "/spec/nodeSelector"),
+            "{edits:?}"
+        );
+    }
+
+    #[test]
+    fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is_refused() {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "node-debugger", "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}},
+            "spec": {
+                "nodeName": "win-1", "hostPID": true, "hostIPC": true, "hostNetwork": true,
+                "containers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
+            },
+        });
+        let debugger = verdict(Phase::Validate, &pod);
+        assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
+        assert_eq!(debugger.warnings.len(), 3, "{:?}", debugger.warnings);
+        // The label alone is no way round: without a node, the pod is one like any other.
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        assert!(verdict(Phase::Validate, &pod).denial.is_some());
+        pod["spec"]["nodeName"] = json!("win-1");
+        pod["spec"]["hostname"] = json!("debugger");
+        pod["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
+        pod["spec"]["hostNetwork"] = json!(false);
+        assert!(
+            verdict(Phase::Validate, &pod).denial.is_some(),
+            "the API server refuses it anyway"
+        );
     }
 }

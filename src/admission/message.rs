@@ -6,6 +6,7 @@ use crate::engine::Inspection;
 use crate::model::finding::{Class, Finding};
 use crate::model::policy::Action;
 use crate::model::subject::Subject;
+use crate::model::workload::Kind;
 
 use super::response::{Cause, Denial};
 
@@ -104,7 +105,7 @@ pub fn warnings(inspection: &Inspection) -> Vec<String> {
 }
 
 /// What repair took out, as a warning.
-pub fn repaired(inspection: &Inspection) -> Option<String> {
+pub fn repaired(inspection: &Inspection, kind: Kind) -> Option<String> {
     if inspection.repaired.is_empty() {
         return None;
     }
@@ -113,10 +114,12 @@ pub fn repaired(inspection: &Inspection) -> Option<String> {
         .iter()
         .map(super::super::model::path::Path::named)
         .collect();
-    let text = format!(
-        "transom: took out of this Windows pod what Windows ignores: {}",
-        paths.join(", ")
-    );
+    let when = if kind == Kind::Pod {
+        "took out of this Windows pod what Windows ignores".to_owned()
+    } else {
+        format!("the pods of this {kind} will lose what Windows ignores")
+    };
+    let text = format!("transom: {when}: {}", paths.join(", "));
     let mut fitted = fit(std::iter::once(text));
     fitted.pop()
 }

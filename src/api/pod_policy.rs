@@ -1,70 +1,103 @@
-//! `WindowsPodPolicy`: its fields, its defaults, and reading it from a file with errors that name line and cure.
+//! `WindowsPodPolicy`: its fields and their defaults, the same for files and for the cluster.
 
 use std::collections::BTreeMap;
 
-use jiff::civil::Date;
-use serde::de::{Deserializer, IntoDeserializer, Visitor};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::effective::{DatedExemption, LabelSelector, NamespaceOverrides, StoredPolicy};
-use crate::manifest::{self, Document, Step};
-use crate::model::build::Build;
-use crate::model::facts::{Host, Taint};
+use super::schema::{self, OrOff};
+use crate::engine::effective::{LabelSelector, NamespaceOverrides};
 use crate::model::os::Os;
-use crate::model::policy::{
-    Action, Exemption, PlacementParts, Policy, PoolLabel, Repair, ReverseGuard, Switch,
-};
-use crate::rules;
+use crate::model::policy::{Action, Repair, ReverseGuard, Switch};
 
-/// The API version of the custom resources.
-pub const API_VERSION: &str = "transom.dev/v1alpha1";
-/// The kind of the policy for pods.
-pub const KIND: &str = "WindowsPodPolicy";
-
-/// A `WindowsPodPolicy` as it is written.
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WindowsPodPolicy {
-    #[serde(rename = "apiVersion")]
-    _api_version: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(rename = "status", default)]
-    _status: Option<serde::de::IgnoredAny>,
-}
-
-#[derive(Deserialize, Debug)]
-struct Metadata {
-    name: String,
-}
-
-/// `spec` of a `WindowsPodPolicy`. Everything has a default: those of the chart's default policy.
-#[derive(Deserialize, Debug)]
+/// What it does, and for whom. Everything has a default: those of the chart's default policy.
+// The comments of the fields are what `kubectl explain` prints.
+#[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
+#[kube(
+    group = "transom.dev",
+    version = "v1alpha1",
+    kind = "WindowsPodPolicy",
+    plural = "windowspodpolicies",
+    shortname = "wpp",
+    category = "transom",
+    status = "WindowsPodPolicyStatus",
+    derive = "PartialEq",
+    doc = "What Transom does with Windows pods: what findings do, what is changed in pods, for whom, and who is exempt."
+)]
+#[kube(printcolumn = r#"{"name": "Validation", "type": "string", "jsonPath": ".spec.validation"}"#)]
+#[kube(printcolumn = r#"{"name": "Placement", "type": "string", "jsonPath": ".spec.placement"}"#)]
+#[kube(printcolumn = r#"{"name": "Priority", "type": "integer", "jsonPath": ".spec.priority"}"#)]
+#[kube(
+    printcolumn = r#"{"name": "Namespaces", "type": "integer", "jsonPath": ".status.matchedNamespaces.effective"}"#
+)]
+#[kube(
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
+)]
+#[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
+#[kube(printcolumn = r#"{"name": "Repair", "type": "string", "jsonPath": ".spec.repair", "priority": 1}"#)]
+#[kube(
+    printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.lastProblem", "priority": 1}"#
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Spec {
-    priority: i32,
-    namespace_selector: LabelSelector,
-    namespace_overrides: NamespaceOverrides,
-    validation: OrOff<Action>,
-    placement: OrOff<Switch>,
-    placement_parts: Parts,
-    repair: OrOff<Repair>,
-    reverse_guard: OrOff<ReverseGuard>,
-    rules: BTreeMap<String, OrOff<Action>>,
-    evidence: Evidence,
-    tolerations: Vec<PoolTaint>,
-    pools: Vec<Pool>,
-    build: BuildSpec,
-    runtime_classes: BTreeMap<String, String>,
-    exemptions: Vec<ExemptionSpec>,
+pub struct WindowsPodPolicySpec {
+    /// Of the policies that select a namespace the one with the highest number counts; ties go to the name that sorts
+    /// first.
+    pub priority: i32,
+    /// The namespaces that it is for, by their labels; empty: every namespace.
+    #[schemars(schema_with = "schema::label_selector")]
+    pub namespace_selector: LabelSelector,
+    /// What the namespace labels transom.dev/validation and transom.dev/placement may change: nothing (None), only
+    /// to something stricter (Stricter), or Any.
+    #[schemars(schema_with = "schema::namespace_overrides")]
+    pub namespace_overrides: NamespaceOverrides,
+    /// What findings do at most: Deny, Warn (a kubectl warning), Audit (audit annotations, log, metrics) or Off. Write
+    /// "Off" with its quotes: without them YAML takes it for false.
+    pub validation: OrOff<Action>,
+    /// What placement does to Windows pods at their creation: Apply, DryRun (say what it would do) or Off. Write "Off"
+    /// with its quotes: without them YAML takes it for false.
+    pub placement: OrOff<Switch>,
+    /// The parts of placement, each on or off.
+    pub placement_parts: Parts,
+    /// Takes out of Windows pods what Windows ignores and the API server may refuse: Inert, DryRun or Off. Write "Off"
+    /// with its quotes: without them YAML takes it for false.
+    pub repair: OrOff<Repair>,
+    /// A Linux pod, or one that gives no sign, that could land on a Windows node: Apply gives it the nodeSelector
+    /// kubernetes.io/os: linux (while placement is Apply), Warn warns, Off does nothing. Write "Off" with its quotes.
+    pub reverse_guard: OrOff<ReverseGuard>,
+    /// Rules by name or id, and what their findings do: Deny, Warn, Audit or "Off". What counts is the weaker of this
+    /// and validation; without an entry errors are Deny, warnings Warn, advice Audit.
+    #[schemars(extend("maxProperties" = 512))]
+    pub rules: BTreeMap<String, OrOff<Action>>,
+    /// What says that a pod is for Windows.
+    pub evidence: Evidence,
+    /// Taints that every Windows pod is made to tolerate, beside those learned from known Windows nodes.
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
+    )]
+    pub tolerations: Vec<PoolTaint>,
+    /// Windows pools that may be at zero nodes.
+    #[schemars(
+        length(max = 128),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub pools: Vec<Pool>,
+    /// How builds are required.
+    pub build: BuildSpec,
+    /// RuntimeClass names by release (ltsc2022: windows-2022). Set where the class is known, agrees with the pod,
+    /// isolates by process and brings no overhead.
+    #[schemars(schema_with = "schema::runtime_classes")]
+    pub runtime_classes: BTreeMap<String, String>,
+    /// Findings that are lifted until a day.
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub exemptions: Vec<ExemptionSpec>,
 }
 
-impl Default for Spec {
+impl Default for WindowsPodPolicySpec {
     fn default() -> Self {
-        Spec {
+        WindowsPodPolicySpec {
             priority: 0,
             namespace_selector: LabelSelector::default(),
             namespace_overrides: NamespaceOverrides::default(),
@@ -88,43 +121,21 @@ impl Default for Spec {
     }
 }
 
-/// A value that may be written `Off` without quotes, which YAML 1.1 (and so kubectl) reads as `false`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-struct OrOff<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Name<T> {
-            type Value = OrOff<T>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a name such as Off")
-            }
-            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Self::Value, E> {
-                if on {
-                    return Err(E::custom(
-                        "true (or an unquoted On) is no value here; there is only Off",
-                    ));
-                }
-                T::deserialize("Off".into_deserializer()).map(OrOff)
-            }
-            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-                T::deserialize(name.into_deserializer()).map(OrOff)
-            }
-        }
-        deserializer.deserialize_any(Name(std::marker::PhantomData))
-    }
-}
-
-#[derive(Deserialize, Debug)]
+/// The parts of placement.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[allow(clippy::struct_excessive_bools)] // five independent switches
-struct Parts {
-    os: bool,
-    os_field: bool,
-    tolerations: bool,
-    build: bool,
-    runtime_class: bool,
+pub struct Parts {
+    /// The nodeSelector kubernetes.io/os: windows.
+    pub os: bool,
+    /// spec.os.name: windows, where the API server then refuses nothing.
+    pub os_field: bool,
+    /// Tolerations of the Windows nodes' taints.
+    pub tolerations: bool,
+    /// The builds that run the image, where some known node or pool does not.
+    pub build: bool,
+    /// runtimeClassName, by runtimeClasses.
+    pub runtime_class: bool,
 }
 
 impl Default for Parts {
@@ -139,12 +150,22 @@ impl Default for Parts {
     }
 }
 
-#[derive(Deserialize, Debug)]
+/// What says that a pod is for Windows.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Evidence {
-    pool_labels: Vec<PoolLabelSpec>,
-    images: bool,
-    namespace_default_os: Option<Os>,
+pub struct Evidence {
+    /// Labels of Windows node pools, beside those of AKS and GKE, which are known.
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value"])
+    )]
+    pub pool_labels: Vec<PoolLabelSpec>,
+    /// Whether an image can be evidence where nothing stronger speaks.
+    pub images: bool,
+    /// What a pod is that gives no sign at all: Windows or Linux; without it: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::os")]
+    pub namespace_default_os: Option<Os>,
 }
 
 impl Default for Evidence {
@@ -157,396 +178,137 @@ impl Default for Evidence {
     }
 }
 
-#[derive(Deserialize, Debug)]
+/// A node label that says Windows.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PoolLabelSpec {
-    key: String,
-    value: String,
+pub struct PoolLabelSpec {
+    /// The label's key.
+    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
+    pub key: String,
+    /// Its value, compared without regard to case; * at its end stands for anything.
+    #[schemars(length(max = 64), regex(pattern = r"^[^*]*\*?$"))]
+    pub value: String,
 }
 
-#[derive(Deserialize, Debug)]
+/// A taint of Windows nodes.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PoolTaint {
-    key: String,
+pub struct PoolTaint {
+    /// Its key, such as os.
+    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
+    pub key: String,
+    /// Its value, such as windows.
     #[serde(default)]
-    value: String,
+    #[schemars(length(max = 63), regex(pattern = schema::LABEL_VALUE))]
+    pub value: String,
+    /// What it does to pods that do not tolerate it.
     #[serde(default = "no_schedule")]
-    effect: String,
+    #[schemars(extend("enum" = ["NoSchedule", "PreferNoSchedule", "NoExecute"]))]
+    pub effect: String,
 }
 
 fn no_schedule() -> String {
     "NoSchedule".to_owned()
 }
 
-#[derive(Deserialize, Debug)]
+/// A Windows pool that may be at zero nodes.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Pool {
-    name: String,
-    #[serde(rename = "labels", default)]
-    _labels: BTreeMap<String, String>,
+pub struct Pool {
+    /// What people call it.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Labels of its nodes that an autoscaler knows before there is a node: of its node template, or of the platform.
+    /// Without the build label among them, placement lets pods go by these too.
     #[serde(default)]
-    build: Option<String>,
+    #[schemars(schema_with = "schema::labels")]
+    pub labels: BTreeMap<String, String>,
+    /// The build of its nodes, as in 10.0.20348.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::build")]
+    pub build: Option<String>,
+    /// The taints of its nodes.
     #[serde(default)]
-    taints: Vec<PoolTaint>,
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
+    )]
+    pub taints: Vec<PoolTaint>,
 }
 
-#[derive(Deserialize, Debug, Default)]
+/// How builds are required.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct BuildSpec {
-    trusted: bool,
+pub struct BuildSpec {
+    /// By node-restriction.kubernetes.io/windows-build, which a kubelet cannot write; the nodes must carry it.
+    pub trusted: bool,
 }
 
-#[derive(Deserialize, Debug)]
+/// Findings that are lifted until a day. An empty list stands for all.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ExemptionSpec {
+pub struct ExemptionSpec {
+    /// Rule names or ids; empty: every rule.
     #[serde(default)]
-    rules: Vec<String>,
+    #[schemars(schema_with = "schema::short_strings")]
+    pub rules: Vec<String>,
+    /// User names, as the API server knows them. Without users and groups it is for everybody, else for whoever is in
+    /// one of both lists.
     #[serde(default)]
-    users: Vec<String>,
+    #[schemars(schema_with = "schema::long_strings")]
+    pub users: Vec<String>,
+    /// Groups.
     #[serde(default)]
-    groups: Vec<String>,
+    #[schemars(schema_with = "schema::long_strings")]
+    pub groups: Vec<String>,
+    /// Namespaces, where * stands for anything; empty: every namespace.
     #[serde(default)]
-    namespaces: Vec<String>,
+    #[schemars(schema_with = "schema::short_strings")]
+    pub namespaces: Vec<String>,
+    /// Images, where * stands for anything: only findings in a container with such an image; empty: all findings.
     #[serde(default)]
-    images: Vec<String>,
-    expires: String,
-    owner: String,
-    reason: String,
+    #[schemars(schema_with = "schema::long_strings")]
+    pub images: Vec<String>,
+    /// The last day on which it counts, in UTC, as in 2027-03-31.
+    #[schemars(length(min = 10, max = 10), extend("format" = "date"))]
+    pub expires: String,
+    /// Who answers for it.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"\S"))]
+    pub owner: String,
+    /// Why.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"\S"))]
+    pub reason: String,
 }
 
-/// A policy file, or a part of it, that cannot be used.
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("{line}: {message}")]
-pub struct PolicyFileError {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong, where, and what to write instead.
-    pub message: String,
+/// What became of the policy.
+// Every field is written always, null where there is nothing: a merge patch with it leaves nothing old behind.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WindowsPodPolicyStatus {
+    /// The generation that this was written for.
+    pub observed_generation: Option<i64>,
+    /// Conditions, by type.
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// The namespaces that it selects.
+    pub matched_namespaces: MatchedNamespaces,
+    /// The last thing that went wrong, in words; null where nothing is wrong.
+    pub last_problem: Option<String>,
 }
 
-/// Reads every `WindowsPodPolicy` of a YAML or JSON file.
-///
-/// # Errors
-/// Everything that is wrong with the file: one bad policy makes the whole file unusable, so that nobody gets half of
-/// what was written.
-pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFileError>> {
-    let parsed = manifest::parse(bytes);
-    let mut errors: Vec<PolicyFileError> = (parsed.errors.into_iter())
-        .map(|error| PolicyFileError {
-            line: error.line,
-            message: error.message,
-        })
-        .collect();
-    let mut policies = Vec::new();
-    for document in &parsed.documents {
-        match read_policy(document) {
-            Ok(policy) => policies.push(policy),
-            Err(error) => errors.push(error),
-        }
-    }
-    if policies.is_empty() && errors.is_empty() {
-        errors.push(PolicyFileError {
-            line: 1,
-            message: format!("there is no {KIND} in the file"),
-        });
-    }
-    if errors.is_empty() {
-        Ok(policies)
-    } else {
-        Err(errors)
-    }
+/// The namespaces that a policy selects.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MatchedNamespaces {
+    /// How many it selects.
+    pub count: i64,
+    /// In how many of them it counts, because no other policy goes before it and they are not taken out by a label.
+    pub effective: i64,
+    /// The first of those that it selects, by name, 50 at most.
+    pub names: Vec<String>,
 }
 
-fn read_policy(document: &Document) -> Result<StoredPolicy, PolicyFileError> {
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Header {
-        api_version: String,
-        kind: String,
-    }
-    let at = |steps: &[Step<'_>], message: String| PolicyFileError {
-        line: document.locate(steps).line,
-        message,
-    };
-    let header: Header = serde_json::from_str(document.json()).unwrap_or_default();
-    if header.api_version != API_VERSION || header.kind != KIND {
-        let what = format!("{} {}", header.api_version, header.kind);
-        let message = format!(
-            "this is not a policy but \"{}\"; a policy has apiVersion: {API_VERSION} and kind: {KIND}",
-            what.trim()
-        );
-        return Err(at(&[], message));
-    }
-    let mut deserializer = serde_json::Deserializer::from_str(document.json());
-    let policy: WindowsPodPolicy = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let steps = steps_of(error.path());
-        at(&steps, explain(&path, &error.inner().to_string()))
-    })?;
-    compile(policy).map_err(|problem| {
-        let steps: Vec<Step<'_>> = problem.path.iter().map(Place::step).collect();
-        at(&steps, problem.message)
-    })
-}
-
-fn steps_of(path: &serde_path_to_error::Path) -> Vec<Step<'_>> {
-    use serde_path_to_error::Segment;
-    path.iter()
-        .filter_map(|segment| match segment {
-            Segment::Map { key } => Some(Step::Key(key)),
-            Segment::Seq { index } => Some(Step::Index(*index)),
-            Segment::Enum { .. } | Segment::Unknown => None,
-        })
-        .collect()
-}
-
-/// Turns serde's words into ours, with the nearest valid name: "unknown field `validaton`, expected one of …".
-fn explain(path: &str, error: &str) -> String {
-    let error = error.rsplit_once(" at line ").map_or(error, |(text, _)| text);
-    let mut quoted = error.split('`').skip(1).step_by(2);
-    let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
-    let (Some(written), true) = (quoted.next(), unknown) else {
-        return format!("{path}: {error}");
-    };
-    let known: Vec<&str> = quoted.collect();
-    let what = if error.starts_with("unknown field") {
-        "field"
-    } else {
-        "value"
-    };
-    let nearest = known
-        .iter()
-        .min_by_key(|name| strsim::damerau_levenshtein(name, written));
-    let hint = match nearest.filter(|name| strsim::damerau_levenshtein(name, written) <= written.len() / 2) {
-        Some(name) => format!("did you mean {name}?"),
-        None => format!("there are {}", known.join(", ")),
-    };
-    let path = path
-        .strip_suffix(written)
-        .map_or(path, |parent| parent.trim_end_matches('.'));
-    let path = if path.is_empty() { "the policy" } else { path };
-    format!("{path}: there is no {what} \"{written}\"; {hint}")
-}
-
-enum Place {
-    Key(String),
-    Index(usize),
-}
-
-impl Place {
-    fn step(&self) -> Step<'_> {
-        match self {
-            Place::Key(key) => Step::Key(key),
-            Place::Index(index) => Step::Index(*index),
-        }
-    }
-}
-
-struct Problem {
-    path: Vec<Place>,
-    message: String,
-}
-
-fn problem(path: &[&str], message: String) -> Problem {
-    let place = |part: &&str| {
-        part.parse()
-            .map_or_else(|_| Place::Key((*part).to_owned()), Place::Index)
-    };
-    Problem {
-        path: path.iter().map(place).collect(),
-        message,
-    }
-}
-
-fn compile(written: WindowsPodPolicy) -> Result<StoredPolicy, Problem> {
-    let spec = written.spec;
-    let mut pool_labels = Policy::well_known_pool_labels();
-    pool_labels.extend(spec.evidence.pool_labels.into_iter().map(|l| PoolLabel {
-        key: l.key,
-        value: l.value,
-    }));
-    let policy = Policy {
-        name: written.metadata.name,
-        validation: spec.validation.0,
-        placement: spec.placement.0,
-        parts: PlacementParts {
-            os: spec.placement_parts.os,
-            os_field: spec.placement_parts.os_field,
-            tolerations: spec.placement_parts.tolerations,
-            build: spec.placement_parts.build,
-            runtime_class: spec.placement_parts.runtime_class,
-        },
-        repair: spec.repair.0,
-        reverse_guard: spec.reverse_guard.0,
-        actions: actions(spec.rules)?,
-        pool_labels,
-        image_evidence: spec.evidence.images,
-        namespace_default_os: spec.evidence.namespace_default_os,
-        taints: spec.tolerations.into_iter().map(taint).collect(),
-        pools: spec
-            .pools
-            .into_iter()
-            .enumerate()
-            .map(|(i, pool)| host(i, pool))
-            .collect::<Result<_, _>>()?,
-        trusted_build_label: spec.build.trusted,
-        runtime_classes: spec.runtime_classes,
-        exemptions: Vec::new(),
-    };
-    let exemptions = spec
-        .exemptions
-        .into_iter()
-        .enumerate()
-        .map(|(i, e)| exemption(i, e));
-    Ok(StoredPolicy {
-        policy,
-        priority: spec.priority,
-        namespace_selector: spec.namespace_selector,
-        overrides: spec.namespace_overrides,
-        exemptions: exemptions.collect::<Result<_, _>>()?,
-    })
-}
-
-fn actions(written: BTreeMap<String, OrOff<Action>>) -> Result<BTreeMap<&'static str, Action>, Problem> {
-    (written.into_iter())
-        .map(|(name, action)| Ok((rule(&name, &["spec", "rules", &name])?, action.0)))
-        .collect()
-}
-
-fn rule(name: &str, path: &[&str]) -> Result<&'static str, Problem> {
-    rules::find(name).map(|rule| rule.id).ok_or_else(|| {
-        let hint = match rules::nearest(name) {
-            Some(nearest) => format!("did you mean {nearest}?"),
-            None => "see transom rules".to_owned(),
-        };
-        let place = path
-            .get(..path.len().saturating_sub(1))
-            .unwrap_or_default()
-            .join(".");
-        problem(path, format!("{place}: there is no rule \"{name}\"; {hint}"))
-    })
-}
-
-fn taint(written: PoolTaint) -> Taint {
-    Taint {
-        key: written.key,
-        value: written.value,
-        effect: written.effect,
-    }
-}
-
-fn host(index: usize, pool: Pool) -> Result<Host, Problem> {
-    let build = match &pool.build {
-        None => None,
-        Some(text) => Some(Build::parse_label(text).ok_or_else(|| {
-            let message =
-                format!("spec.pools[{index}].build: \"{text}\" is no build; write it as in 10.0.20348");
-            problem(&["spec", "pools", &index.to_string(), "build"], message)
-        })?),
-    };
-    Ok(Host {
-        name: pool.name,
-        build,
-        taints: pool.taints.into_iter().map(taint).collect(),
-        containerd: None,
-    })
-}
-
-fn exemption(index: usize, written: ExemptionSpec) -> Result<DatedExemption, Problem> {
-    let at = index.to_string();
-    let expires: Date = written.expires.parse().map_err(|_| {
-        let text = &written.expires;
-        let message =
-            format!("spec.exemptions[{index}].expires: \"{text}\" is no date; write it as in 2027-03-31");
-        problem(&["spec", "exemptions", &at, "expires"], message)
-    })?;
-    let rules = (written.rules.iter().enumerate())
-        .map(|(i, name)| rule(name, &["spec", "exemptions", &at, "rules", &i.to_string()]))
-        .collect::<Result<_, _>>()?;
-    let note = format!("{} until {expires}: {}", written.owner, written.reason);
-    Ok(DatedExemption {
-        exemption: Exemption {
-            rules,
-            images: written.images,
-            note,
-        },
-        users: written.users,
-        groups: written.groups,
-        namespaces: written.namespaces,
-        expires,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn errors(spec: &str) -> String {
-        let text = format!(
-            "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata:\n  name: p\nspec:\n{spec}"
-        );
-        let errors = read_policies(text.into_bytes()).unwrap_err();
-        errors
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join("\n")
-    }
-
-    #[test]
-    fn an_empty_spec_is_the_default_policy() {
-        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: built-in}\n";
-        let policies = read_policies(text.into()).unwrap();
-        assert_eq!(policies, [StoredPolicy::for_all(Policy::standalone())]);
-    }
-
-    #[test]
-    fn off_may_be_written_without_quotes() {
-        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  validation: Warn\n  placement: Off\n  repair: Inert\n  rules:\n    run-as-user: Off\n    TSM301: Audit\n";
-        let policy = &read_policies(text.into()).unwrap()[0].policy;
-        assert_eq!(
-            (policy.validation, policy.placement, policy.repair),
-            (Action::Warn, Switch::Off, Repair::Inert)
-        );
-        assert_eq!(policy.actions.get("TSM204"), Some(&Action::Off));
-        assert_eq!(policy.actions.get("TSM301"), Some(&Action::Audit));
-    }
-
-    #[test]
-    fn what_is_unknown_is_refused_with_its_line_and_the_nearest_name() {
-        assert_eq!(
-            errors("  validaton: Deny\n"),
-            "6: spec: there is no field \"validaton\"; did you mean validation?"
-        );
-        assert_eq!(
-            errors("  repair: Off\n  validation: Dny\n"),
-            "7: spec.validation: there is no value \"Dny\"; did you mean Deny?"
-        );
-        assert_eq!(
-            errors("  rules:\n    host-pid: Warn\n    run-as-usr: Warn\n"),
-            "8: spec.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?"
-        );
-        assert_eq!(
-            errors("  rules:\n    run-as-user: warn\n"),
-            "7: spec.rules.run-as-user: there is no value \"warn\"; did you mean Warn?"
-        );
-        assert_eq!(
-            errors("  exemptions:\n  - {expires: soon, owner: a, reason: b}\n"),
-            "7: spec.exemptions[0].expires: \"soon\" is no date; write it as in 2027-03-31"
-        );
-        assert_eq!(
-            errors("  pools:\n  - name: win\n    build: ltsc2022\n"),
-            "8: spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348"
-        );
-    }
-
-    #[test]
-    fn something_else_than_a_policy_is_refused() {
-        let error = &read_policies("apiVersion: v1\nkind: Pod\n".into()).unwrap_err()[0];
-        assert!(
-            error.message.starts_with("this is not a policy but \"v1 Pod\""),
-            "{error}"
-        );
-        assert!(read_policies(Vec::new()).is_err());
-    }
+impl MatchedNamespaces {
+    /// How many namespaces are named.
+    pub const MOST: usize = 50;
 }

@@ -1,12 +1,13 @@
 //! The draft: a pod as it will be, together with the edits that make it so. Every method changes both at once.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
-use crate::model::facts::Taint;
+use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::finding::Resolver;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
@@ -78,6 +79,12 @@ impl<'t, 'a> Draft<'t, 'a> {
         });
     }
 
+    /// Takes `spec.os` back.
+    pub fn unset_os_name(&mut self) {
+        let edit = Edit::Remove(self.at(&["os"]));
+        self.place(edit).os = None;
+    }
+
     /// Adds an entry to the nodeSelector.
     pub fn select(&mut self, key: &str, value: &str) {
         let selector = self.at(&["nodeSelector"]);
@@ -122,42 +129,61 @@ impl<'t, 'a> Draft<'t, 'a> {
         self.place(edit).runtime_class_name = Some(name.to_owned().into());
     }
 
-    /// Requires one of these builds by node affinity, inside every term that does not speak of builds yet.
-    pub fn require_builds(&mut self, label: &'static str, builds: &[Build]) {
-        let values: Vec<String> = builds.iter().map(ToString::to_string).collect();
-        let json = json!({"key": label, "operator": "In", "values": values});
-        let expression = Expression {
-            key: label.into(),
-            operator: "In".into(),
-            values: List(values.into_iter().map(Str::from).collect()),
-        };
-        let terms: Vec<(usize, bool)> = (self.pod().required_terms().iter().enumerate())
+    /// Requires one of these builds by node affinity, inside every term that does not speak of builds yet; beside each
+    /// of them a term for every template, whose nodes have other labels but not this one before they are there.
+    pub fn require_builds(
+        &mut self,
+        label: &'static str,
+        builds: &[Build],
+        templates: &[&BTreeMap<String, String>],
+    ) {
+        let of_build = expression(label, "In", builds.iter().map(ToString::to_string));
+        let existing = self.pod().required_terms();
+        if existing.is_empty() {
+            let terms = std::iter::once(vec![of_build])
+                .chain(templates.iter().map(|template| not_yet(label, template)))
+                .map(|expressions| NodeSelectorTerm {
+                    match_expressions: List(expressions),
+                    ..NodeSelectorTerm::default()
+                });
+            return self.require(terms.collect());
+        }
+        let open: Vec<(usize, NodeSelectorTerm<'a>)> = (existing.iter().enumerate())
             // An empty term matches no node at all; with an expression in it, it would.
             .filter(|(_, term)| !term.is_empty())
             .filter(|(_, term)| !term.match_expressions.iter().any(|e| is_build_label(&e.key)))
-            .map(|(index, term)| (index, term.match_expressions.is_empty()))
+            .map(|(index, term)| (index, term.clone()))
             .collect();
-        if self.pod().required_terms().is_empty() {
-            self.add_term(&json, expression);
-            return;
-        }
-        for (index, is_first) in terms {
-            let path = self.at(REQUIRED_TERMS).item(index).field("matchExpressions");
-            let edit = if is_first {
-                Edit::Set(path, json!([json]))
+        for (index, term) in &open {
+            let path = self.at(REQUIRED_TERMS).item(*index).field("matchExpressions");
+            let edit = if term.match_expressions.is_empty() {
+                Edit::Set(path, json!([json_of(&of_build)]))
             } else {
-                Edit::Append(path, json.clone())
+                Edit::Append(path, json_of(&of_build))
             };
             let pod = self.place(edit);
-            if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(index)) {
-                term.match_expressions.0.push(expression.clone());
+            if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(*index)) {
+                term.match_expressions.0.push(of_build.clone());
+            }
+        }
+        if open.len() * templates.len() > MOST_TERMS || !open.iter().all(|(_, term)| is_sound(term)) {
+            return;
+        }
+        for (_, term) in &open {
+            for template in templates {
+                let mut term = term.clone();
+                term.match_expressions.0.extend(not_yet(label, template));
+                let edit = Edit::Append(self.at(REQUIRED_TERMS), json_of_term(&term));
+                if let Some(terms) = required_terms_mut(self.place(edit)) {
+                    terms.push(term);
+                }
             }
         }
     }
 
-    /// The first term of the required node affinity, with whatever of its parents is missing.
-    fn add_term(&mut self, json: &Value, expression: Expression<'a>) {
-        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [json]}]});
+    /// The required node affinity, where there is none, with whatever of its parents is missing.
+    fn require(&mut self, terms: Vec<NodeSelectorTerm<'a>>) {
+        let required = json!({"nodeSelectorTerms": terms.iter().map(json_of_term).collect::<Vec<_>>()});
         let affinity = self.pod().affinity.as_ref();
         let edit = match affinity.map(|affinity| affinity.node_affinity.as_ref()) {
             None => Edit::Set(
@@ -180,12 +206,8 @@ impl<'t, 'a> Draft<'t, 'a> {
         let pod = self.place(edit);
         let affinity = pod.affinity.get_or_insert_with(Affinity::default);
         let node_affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
-        let term = NodeSelectorTerm {
-            match_expressions: List(vec![expression]),
-            ..NodeSelectorTerm::default()
-        };
         node_affinity.required = Some(NodeSelector {
-            node_selector_terms: List(vec![term]),
+            node_selector_terms: List(terms),
         });
     }
 
@@ -200,6 +222,63 @@ impl<'t, 'a> Draft<'t, 'a> {
         self.edits.push((Edit::Remove(path.clone()), Resolver::Repair));
         true
     }
+}
+
+/// More terms than this for pools that are not there yet help nobody, and every scheduler would have to read them.
+const MOST_TERMS: usize = 32;
+
+/// An expression of node affinity.
+fn expression<'a>(key: &str, operator: &'static str, values: impl Iterator<Item = String>) -> Expression<'a> {
+    Expression {
+        key: key.to_owned().into(),
+        operator: operator.into(),
+        values: List(values.map(Str::from).collect()),
+    }
+}
+
+/// What a node is known by that will have the label, but does not have it in its pool's template.
+fn not_yet<'a>(label: &str, template: &BTreeMap<String, String>) -> Vec<Expression<'a>> {
+    let of_template = template
+        .iter()
+        .map(|(key, value)| expression(key, "In", std::iter::once(value.clone())));
+    of_template
+        .chain([expression(label, "DoesNotExist", std::iter::empty())])
+        .collect()
+}
+
+/// Whether a term may be said again for other nodes: not where a rule finds fault with what it says, which would then
+/// stand there twice.
+fn is_sound(term: &NodeSelectorTerm<'_>) -> bool {
+    term.match_expressions.iter().all(|expression| {
+        let says =
+            |only: &str| &*expression.operator == "In" && expression.values.iter().all(|v| **v == *only);
+        match &*expression.key {
+            OS_LABEL => says("windows"),
+            ARCH_LABEL => says("amd64"),
+            BETA_OS_LABEL | BETA_ARCH_LABEL => false,
+            _ => true,
+        }
+    })
+}
+
+fn json_of(expression: &Expression<'_>) -> Value {
+    let values: Vec<&str> = expression.values.iter().map(|value| &**value).collect();
+    if values.is_empty() {
+        json!({"key": &*expression.key, "operator": &*expression.operator})
+    } else {
+        json!({"key": &*expression.key, "operator": &*expression.operator, "values": values})
+    }
+}
+
+fn json_of_term(term: &NodeSelectorTerm<'_>) -> Value {
+    let lists = [
+        ("matchExpressions", &term.match_expressions),
+        ("matchFields", &term.match_fields),
+    ];
+    let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    lists
+        .map(|(name, list)| (name.to_owned(), list.iter().map(json_of).collect::<Value>()))
+        .collect()
 }
 
 fn required_terms_mut<'p, 'a>(pod: &'p mut PodSpec<'a>) -> Option<&'p mut Vec<NodeSelectorTerm<'a>>> {

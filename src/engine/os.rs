@@ -156,13 +156,16 @@ impl Signs {
                 .iter()
                 .find_map(|(key, value)| os_of_label(key, value, &policy.pool_labels))
         };
-        if let Some(os) = known.or_else(by_pool) {
-            self.add(
-                EvidenceKind::RuntimeClass,
-                self.spec.clone().field("runtimeClassName"),
-                &**name,
-                os,
-            );
+        let Some(os) = known.or_else(by_pool) else { return };
+        let path = self.spec.clone().field("runtimeClassName");
+        self.add(EvidenceKind::RuntimeClass, path.clone(), &**name, os);
+        // No node is for both: the pods of a class that contradicts itself would stay Pending.
+        let other = class.node_selector.iter().find_map(|(key, value)| {
+            let other = os_of_label(key, value, &policy.pool_labels).filter(|other| *other != os)?;
+            Some((format!("{name}: {key}={value}"), other))
+        });
+        if let Some((value, other)) = other {
+            self.add(EvidenceKind::RuntimeClass, path, value, other);
         }
     }
 
@@ -218,5 +221,42 @@ impl Signs {
         if let Some((path, image)) = linux {
             self.add(EvidenceKind::Image, path, &**image, Os::Linux);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+    use crate::model::facts::RuntimeClassFacts;
+    use crate::model::subject::Stage;
+    use crate::model::workload::Kind;
+
+    #[test]
+    fn a_runtime_class_that_contradicts_itself_makes_its_pods_conflicting() {
+        let selects = |labels: &[(&str, &str)]| RuntimeClassFacts {
+            node_selector: (labels.iter())
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..RuntimeClassFacts::default()
+        };
+        let pod =
+            r#"{"spec": {"runtimeClassName": "class", "containers": [{"name": "web", "image": "web"}]}}"#;
+        let subject = Subject::parse(Kind::Pod, pod, Stage::Written).unwrap();
+        let verdict = |labels: &[(&str, &str)]| {
+            let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            facts.runtime_classes.insert("class".to_owned(), selects(labels));
+            infer(&subject, &facts, &Policy::standalone()).verdict
+        };
+        let (windows, linux) = ((OS_LABEL, "windows"), (OS_LABEL, "linux"));
+        let build = (BUILD_LABEL, "10.0.20348");
+        assert_eq!(verdict(&[windows, build, ("disk", "ssd")]), Verdict::Windows);
+        assert_eq!(verdict(&[linux, ("disk", "ssd")]), Verdict::Linux);
+        assert_eq!(verdict(&[linux, build]), Verdict::Conflicting);
+        assert_eq!(
+            verdict(&[windows, (BETA_OS_LABEL, "linux")]),
+            Verdict::Conflicting
+        );
     }
 }

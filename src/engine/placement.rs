@@ -1,5 +1,7 @@
 //! Placement: the edits that make a Windows pod land on a node that can run it, and the guard of Linux pods.
 
+use std::collections::BTreeMap;
+
 use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
@@ -137,11 +139,28 @@ impl<'p> Plan<'p, '_> {
             BUILD_LABEL
         };
         if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
+            let templates = self.templates(label, &builds);
             match builds.as_slice() {
-                [only] => self.select(draft, label, &only.to_string()),
-                several => draft.require_builds(label, several),
+                [only] if templates.is_empty() => self.select(draft, label, &only.to_string()),
+                several => draft.require_builds(label, several, &templates),
             }
         }
+    }
+
+    /// The templates of pools of these builds that an autoscaler knows without the label: it takes a node for the pod
+    /// to fit only where the pod may also go by what the template does say.
+    fn templates(&self, label: &str, builds: &[Build]) -> Vec<&'p BTreeMap<String, String>> {
+        /// Each is one more term for every term that there is.
+        const MOST: usize = 8;
+        let mut templates = Vec::new();
+        for pool in self.facts.hosts().iter().chain(&self.policy.pools) {
+            let fits = pool.build.is_some_and(|build| builds.contains(&build));
+            if fits && pool.is_template_without(label) && !templates.contains(&&pool.template) {
+                templates.push(&pool.template);
+            }
+        }
+        templates.truncate(MOST);
+        templates
     }
 
     fn tolerations(&self, draft: &mut Draft<'_, 'p>) {
@@ -212,13 +231,22 @@ impl<'p> Plan<'p, '_> {
     }
 
     /// Sets `spec.os.name`, unless the API server would then refuse the pod; returns what is in the way.
+    ///
+    /// A webhook after us may put in what is in the way, a sidecar with a user id for one. We are called again then, and
+    /// take back what no author wrote: without it the pod is accepted, as it would have been without us.
     fn os_name(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
-        if draft.pod().os.is_some() || self.facts.kubernetes < 24 {
+        let is_set = draft.pod().os.is_some();
+        let may_take_back = self.subject.os_is_added
+            && draft.pod().os.as_ref().and_then(|os| os.name.as_deref()) == Some(Os::Windows.label())
+            && self.with(draft, |cx| rules::selects_windows(cx, true) == Selects::ByOs);
+        if (is_set && !may_take_back) || self.facts.kubernetes < 24 {
             return Vec::new();
         }
         let in_the_way = self.forbidden_in(draft);
-        if in_the_way.is_empty() {
-            draft.set_os_name();
+        match (in_the_way.is_empty(), is_set) {
+            (true, false) => draft.set_os_name(),
+            (false, true) => draft.unset_os_name(),
+            _ => {}
         }
         in_the_way
     }

@@ -89,7 +89,7 @@ impl fmt::Display for Taint {
 }
 
 /// A Windows node, or a pool that may be at zero nodes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Host {
     /// The name of the node or pool.
     pub name: String,
@@ -99,9 +99,18 @@ pub struct Host {
     pub taints: Vec<Taint>,
     /// The containerd version that it reports, major and minor.
     pub containerd: Option<(u32, u32)>,
+    /// For a pool that may be at zero: labels that an autoscaler knows its nodes will have. Empty for a node, and
+    /// where nobody knows.
+    pub template: BTreeMap<String, String>,
 }
 
 impl Host {
+    /// Whether this is a pool whose nodes an autoscaler knows by some label, but not by this one: it would never bring
+    /// a node for a pod that requires the label.
+    pub fn is_template_without(&self, label: &str) -> bool {
+        !self.template.is_empty() && !self.template.contains_key(label)
+    }
+
     /// Reads a Node; `None` unless it is a Windows node.
     pub fn of_node(node: &Node<'_>) -> Option<Host> {
         let info = &node.status.node_info;
@@ -130,6 +139,7 @@ impl Host {
                 .container_runtime_version
                 .strip_prefix("containerd://")
                 .and_then(major_minor),
+            template: BTreeMap::new(),
         })
     }
 }

@@ -46,6 +46,8 @@ pub struct Subject<'a> {
     pub stage: Stage,
     /// What admission may change of it.
     pub editable: Editable,
+    /// Whether `spec.os` stands there because an admission, and not the author, wrote it: placement may take it back.
+    pub os_is_added: bool,
 }
 
 /// What a subject holds besides its metadata.
@@ -88,6 +90,7 @@ impl<'a> Subject<'a> {
             body,
             stage,
             editable: Editable::Nothing,
+            os_is_added: false,
         };
         Ok(match kind {
             Kind::Service => {
@@ -128,6 +131,7 @@ impl<'a> Subject<'a> {
                     body: Body::Pod(Box::new(template)),
                     stage,
                     editable: if whole { Editable::Pod } else { Editable::Nothing },
+                    os_is_added: false,
                 }
             }
         })
@@ -168,6 +172,14 @@ impl<'a> Subject<'a> {
                 .meta
                 .controller()
                 .is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Whether `kubectl debug node/...` made the pod: by its label, and it is bound to the node.
+    pub fn is_node_debugger(&self) -> bool {
+        let managed_by = self.meta.labels.get("app.kubernetes.io/managed-by");
+        self.kind == Kind::Pod
+            && managed_by.is_some_and(|by| **by == *"kubectl-debug")
+            && self.pod().is_some_and(|pod| pod.node_name.is_some())
     }
 
     /// Whether the pod is the mirror of a static pod, which no answer can stop.

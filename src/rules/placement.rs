@@ -242,12 +242,12 @@ fn require(builds: &[Build]) -> String {
     format!("require {BUILD_LABEL} to be {}", builds.join(" or "))
 }
 
-/// Builds among several that the pod selects, that some known node has, and that cannot run one of its images.
+/// A build that the pod selects among others, that some known node has, and that cannot run one of its images.
 fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
-    let selected = cx.selected_builds();
-    if selected.len() < 2 || cx.isolation() == Isolation::HostProcess {
+    if cx.isolation() == Isolation::HostProcess {
         return None;
     }
+    let (named, any_other) = cx.named_builds();
     let fails =
         |image: Build, host: Build| compatibility(image, host, cx.isolation()) == Compatibility::Fails;
     let known = cx.host_builds();
@@ -255,10 +255,11 @@ fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
         .containers()
         .filter_map(|container| cx.image_build(&container))
         .map(|(image, _)| image);
-    let mut pairs = image.flat_map(|image| selected.iter().map(move |host| (image, *host)));
-    // Where every selected build fails, the image is the problem, and that is another rule's.
+    let mut pairs = image.flat_map(|image| named.iter().map(move |host| (image, *host)));
     pairs.find(|(image, host)| {
-        known.contains(host) && fails(*image, *host) && !selected.iter().all(|other| fails(*image, *other))
+        // Where every build that is left fails, the image is the problem, and that is another rule's.
+        let some_other_runs = || any_other || !named.iter().all(|other| fails(*image, *other));
+        known.contains(host) && fails(*image, *host) && some_other_runs()
     })
 }
 

@@ -11,6 +11,7 @@ use crate::model::os::{Inference, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{Container, ContainerList, PodSpec, Volume};
 use crate::model::policy::Policy;
+use crate::model::selection::is_build_label;
 use crate::model::subject::{Stage, Subject, Template};
 use crate::model::workload::Kind;
 
@@ -394,29 +395,34 @@ impl<'c> PodCx<'c> {
 
     /// The builds that the pod's nodeSelector, RuntimeClass or required affinity leaves; empty where none is required.
     pub fn selected_builds(&self) -> Vec<Build> {
+        let (named, any_other) = self.named_builds();
+        if any_other { Vec::new() } else { named }
+    }
+
+    /// The builds that the pod's nodeSelector, RuntimeClass or required affinity names, and whether some term of the
+    /// affinity lets it go to nodes of any other build.
+    pub fn named_builds(&self) -> (Vec<Build>, bool) {
         for label in [BUILD_LABEL, TRUSTED_BUILD_LABEL] {
             if let Some(build) = self.selected(label).and_then(Build::parse_label) {
-                return vec![build];
+                return (vec![build], false);
             }
         }
         let mut builds = Vec::new();
-        for term in self.spec.required_terms() {
-            let mut required = term.match_expressions.iter().filter(|e| {
-                (&*e.key == BUILD_LABEL || &*e.key == TRUSTED_BUILD_LABEL) && &*e.operator == "In"
-            });
-            let Some(expression) = required.next() else {
-                return Vec::new();
-            };
-            builds.extend(
-                expression
-                    .values
-                    .iter()
-                    .filter_map(|value| Build::parse_label(value)),
-            );
+        let mut any_other = false;
+        // A term with nothing in it matches no node.
+        for term in self.spec.required_terms().iter().filter(|term| !term.is_empty()) {
+            let of_build = || term.match_expressions.iter().filter(|e| is_build_label(&e.key));
+            if let Some(expression) = of_build().find(|e| &*e.operator == "In") {
+                let values = expression.values.iter();
+                builds.extend(values.filter_map(|value| Build::parse_label(value)));
+            } else {
+                // A term for nodes that have no label yet selects no build; the other terms do.
+                any_other |= !of_build().any(|e| &*e.operator == "DoesNotExist");
+            }
         }
         builds.sort_unstable();
         builds.dedup();
-        builds
+        (builds, any_other)
     }
 }
 

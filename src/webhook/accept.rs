@@ -37,7 +37,7 @@ pub(super) async fn accept<A: Answer>(
         };
         let (permit, accepted) = tokio::select! {
             biased;
-            _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
+            _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
             next = next => next,
         };
         // Nobody closes the semaphore.
@@ -71,7 +71,7 @@ pub(super) async fn accept<A: Answer>(
                 tracing::error!(%error, ?wait, "cannot accept connections");
                 tokio::select! {
                     () = sleep(wait) => {}
-                    _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
+                    _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
                 }
             }
         }

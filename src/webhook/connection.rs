@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -26,6 +27,9 @@ use super::limits::Limits;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Stage {
     Serving,
+    /// Serve on, but ask clients to go elsewhere with their next request: a connection that is closed under a client who
+    /// is just sending fails that request, and API servers do not send a review again.
+    Leaving,
     /// Finish what was begun.
     Draining,
     /// Give up what is not finished.
@@ -54,7 +58,7 @@ pub(super) async fn run<A: Answer>(
     };
     let accepted = tokio::select! {
         accepted = timeout(limits.handshake_timeout, tls.accept(tcp)) => accepted,
-        _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
+        _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
     };
     match accepted {
         Ok(Ok(stream)) => {
@@ -76,7 +80,11 @@ async fn speak<A: Answer, IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::default());
+    let is_leaving = *stage.borrow() != Stage::Serving;
+    let activity = Arc::new(Activity {
+        leaving: AtomicBool::new(is_leaving),
+        ..Activity::default()
+    });
     let io = TokioIo::new(Watched {
         io,
         activity: Arc::clone(&activity),
@@ -88,7 +96,17 @@ async fn speak<A: Answer, IO>(
             _busy: Busy::new(&busy),
         });
         let answer = answer.clone();
-        async move { Ok::<_, Infallible>(answer.answer(request).await) }
+        let activity = Arc::clone(&busy);
+        async move {
+            let mut response = answer.answer(request).await;
+            // HTTP/2 has frames for that, and no such header.
+            if !is_http2 && activity.leaving.load(Relaxed) {
+                response
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let clock = Clock::new(activity, limits, is_http2);
     if is_http2 {
@@ -132,6 +150,10 @@ where
                 return;
             }
             reached = stage.wait_for(|stage| *stage > known) => match reached.map(|stage| *stage) {
+                Ok(Stage::Leaving) => {
+                    known = Stage::Leaving;
+                    clock.activity.leaving.store(true, Relaxed);
+                }
                 Ok(Stage::Draining) => {
                     known = Stage::Draining;
                     shut(connection.as_mut());
@@ -162,6 +184,8 @@ struct Activity {
     in_flight: AtomicUsize,
     /// Bytes arrived that belong to no request yet.
     head_begun: AtomicBool,
+    /// The server is about to go: no further request should come on this connection.
+    leaving: AtomicBool,
 }
 
 /// A request in flight, until dropped.

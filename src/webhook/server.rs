@@ -157,8 +157,8 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`, then is not ready, waits for `drain_delay`, closes the listener, and lets what is in
-    /// flight finish for at most `drain_timeout`.
+    /// Serves until `shutdown`, then is not ready, serves on for `drain_delay` but one request per connection, closes the
+    /// listener, and lets what is in flight finish for at most `drain_timeout`.
     ///
     /// # Errors
     /// When one of its tasks ends before it should.
@@ -193,6 +193,7 @@ impl Server {
         }
         tracing::info!(delay = ?drain_delay, timeout = ?drain_timeout, "draining");
         readiness.hold("draining", "shutting down");
+        stage.0.send_replace(Stage::Leaving);
         tokio::select! {
             () = sleep(drain_delay) => {}
             error = tasks.ended() => return Err(error),

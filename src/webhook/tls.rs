@@ -201,6 +201,11 @@ impl Identity {
     pub fn not_after(&self) -> SystemTime {
         self.not_after
     }
+
+    /// The certificates as they are shown, the server's own first.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.certified.cert
+    }
 }
 
 /// Seconds since 1970 as a time; what was before is as long over as 1970.
@@ -227,6 +232,11 @@ impl ServingCert {
     pub fn replace(&self, identity: Identity) {
         self.current.store(Arc::new(identity));
         self.replaced.notify_one();
+    }
+
+    /// What is served now.
+    pub fn identity(&self) -> Arc<Identity> {
+        self.current.load_full()
     }
 
     /// When the served certificate ends.

@@ -35,6 +35,37 @@ pub fn read() -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
+/// Finds the uid and allows: what an API server takes for an answer. At `/patch` it answers with a patch, always the same.
+pub fn uid(patch: Option<String>) -> Router {
+    #[derive(serde::Deserialize)]
+    struct Review {
+        request: Request,
+    }
+    #[derive(serde::Deserialize)]
+    struct Request {
+        uid: String,
+    }
+    fn answer(body: &Bytes, patch: Option<&str>) -> Result<Response, (StatusCode, String)> {
+        let review: Review =
+            serde_json::from_slice(body).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+        let mut response = serde_json::json!({"uid": review.request.uid, "allowed": true});
+        if let Some(patch) = patch {
+            response["patchType"] = "JSONPatch".into();
+            response["patch"] = patch.into();
+        }
+        let review = serde_json::json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "response": response});
+        Ok(([(CONTENT_TYPE, "application/json")], review.to_string()).into_response())
+    }
+    Router::new()
+        .route("/", post(|body: Bytes| async move { answer(&body, None) }))
+        .route(
+            "/patch",
+            post(|body: Bytes| async move { answer(&body, patch.as_deref()) }),
+        )
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+}
+
 /// Parses the body as kube's users do, and allows it.
 pub fn parse() -> Router {
     async fn handler(body: Bytes) -> Result<Response, (StatusCode, String)> {
@@ -54,7 +85,7 @@ pub fn parse() -> Router {
 
 /// Serves a handler over TLS with a certificate of its own, HTTP/1.1 only, until it is killed.
 pub async fn serve(router: Router, args: &BareArgs) -> anyhow::Result<()> {
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])
+    let made = rcgen::generate_simple_self_signed(vec![args.listen.ip().to_string()])
         .context("cannot make a certificate")?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -95,6 +95,11 @@ impl Target {
         })
     }
 
+    /// Where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     async fn connect(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
         let tcp = TcpStream::connect(self.address).await.context("cannot connect")?;
         tcp.set_nodelay(true)?;

@@ -1,10 +1,15 @@
 //! The load test of `transom serve`, beside two bare handlers; everything on 127.0.0.1, bounded in connections and time.
 
+mod apiserver;
 mod bare;
 mod compare;
+#[path = "../../../tests/support/control_plane.rs"]
+#[allow(dead_code)] // the tests need more of it
+mod control_plane;
 mod drive;
 #[path = "../../support/inputs.rs"]
 mod inputs;
+mod latency;
 mod memory;
 mod process;
 
@@ -39,6 +44,18 @@ enum Command {
         #[arg(long)]
         body: Vec<PathBuf>,
     },
+    /// What Transom's two webhooks add to a dry-run create of a pod through a real API server, beside two bare handlers and
+    /// a ValidatingAdmissionPolicy; needs the programs of envtest
+    Latency {
+        #[command(flatten)]
+        transom: Transom,
+        /// How often all ways are measured, after once to warm up
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=200))]
+        rounds: u16,
+        /// Requests of each way in a round
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
+        requests: u16,
+    },
     /// Resident memory of Transom when idle, under small reviews and under 3 MiB ones, and the time until it answers
     Memory {
         #[command(flatten)]
@@ -62,9 +79,12 @@ struct Transom {
 
 /// The bare handlers, which `compare` starts as processes of their own.
 #[derive(Subcommand, Debug)]
+#[allow(clippy::enum_variant_names)] // they are the names of subcommands
 enum Bare {
     /// Serve a handler that reads the body and answers a constant AdmissionReview: the ceiling
     ServeRead(BareArgs),
+    /// Serve a handler that finds the uid of the review and allows it: the least that an API server takes for an answer
+    ServeUid(BareArgs),
     /// Serve a handler that parses the body into kube's AdmissionReview<Pod> and allows it
     ServeParse(BareArgs),
 }
@@ -76,6 +96,9 @@ struct BareArgs {
     /// Where to write the CA of its certificate
     #[arg(long)]
     write_ca: PathBuf,
+    /// With serve-uid, the patch that /patch answers with, in base64
+    #[arg(long)]
+    patch: Option<String>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -96,6 +119,7 @@ fn main() -> anyhow::Result<()> {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Bare(Bare::ServeRead(args)) => bare::serve(bare::read(), &args).await,
+        Command::Bare(Bare::ServeUid(args)) => bare::serve(bare::uid(args.patch.clone()), &args).await,
         Command::Bare(Bare::ServeParse(args)) => bare::serve(bare::parse(), &args).await,
         Command::Compare {
             transom,
@@ -119,6 +143,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
             )
             .await
         }
+        Command::Latency {
+            transom,
+            rounds,
+            requests,
+        } => latency::run(&transom.transom, rounds.into(), requests.into()).await,
         Command::Memory {
             transom,
             connections,

@@ -1,7 +1,7 @@
 //! The servers under test as processes: started, asked of what they use by `/proc`, and killed when dropped.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +13,9 @@ use crate::drive::Target;
 
 /// What is known of the cluster, as the benchmarks have it: so that every rule and all of placement has something to do.
 const FACTS: &str = include_str!("../../support/facts.yaml");
+
+/// Where servers listen that nobody but the driver asks.
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Clock ticks of `/proc/PID/stat`, `USER_HZ`: 100 on every Linux.
 const TICKS: f64 = 100.0;
@@ -38,11 +41,19 @@ pub struct Memory {
 }
 
 impl Server {
-    /// This program as a bare server: `serve-read` or `serve-parse`.
+    /// This program as a bare server on loopback: `serve-read` or `serve-parse`.
     pub fn bare(subcommand: &str) -> anyhow::Result<Self> {
+        Self::bare_at(subcommand, LOOPBACK, &[])
+    }
+
+    /// The same at another address, with more arguments.
+    pub fn bare_at(subcommand: &str, host: IpAddr, more: &[&str]) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
-        Self::start(&program, |command, address, folder| {
-            command.arg(subcommand).args(["--listen", &address.to_string()]);
+        Self::start(&program, host, |command, address, folder| {
+            command
+                .arg(subcommand)
+                .args(["--listen", &address.to_string()])
+                .args(more);
             command.arg("--write-ca").arg(folder.join("ca.pem"));
             Ok(())
         })
@@ -50,11 +61,20 @@ impl Server {
 
     /// Transom in standalone mode, with everything on; its log goes to a file, as a container's does.
     pub fn transom(program: &Path, more: &[&str]) -> anyhow::Result<Self> {
-        Self::start(program, |command, address, folder| {
+        Self::transom_with(program, LOOPBACK, more)
+    }
+
+    /// The same at another address.
+    pub fn transom_at(program: &Path, host: IpAddr) -> anyhow::Result<Self> {
+        Self::transom_with(program, host, &[])
+    }
+
+    fn transom_with(program: &Path, host: IpAddr, more: &[&str]) -> anyhow::Result<Self> {
+        Self::start(program, host, |command, address, folder| {
             let facts = folder.join("facts.yaml");
             std::fs::write(&facts, FACTS).context("cannot write the facts")?;
             command.args(["serve", "--standalone", "--listen", &address.to_string()]);
-            command.args(["--health-listen", &free_port()?.to_string()]);
+            command.args(["--health-listen", &free_port(LOOPBACK)?.to_string()]);
             command
                 .arg("--write-ca")
                 .arg(folder.join("ca.pem"))
@@ -67,10 +87,11 @@ impl Server {
 
     fn start(
         program: &Path,
+        host: IpAddr,
         configure: impl FnOnce(&mut Command, SocketAddr, &Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let address = free_port()?;
+        let address = free_port(host)?;
         let mut command = Command::new(program);
         configure(&mut command, address, folder.path())?;
         let log = File::create(folder.path().join("log")).context("cannot make a log")?;
@@ -111,6 +132,11 @@ impl Server {
     /// The same server at another path.
     pub fn target(&self, path: &'static str) -> anyhow::Result<Target> {
         Target::new(self.address, &self.ca, path)
+    }
+
+    /// The CA of its certificate, in PEM.
+    pub fn ca_pem(&self) -> anyhow::Result<String> {
+        std::fs::read_to_string(&self.ca).context("cannot read the CA of the server")
     }
 
     /// Seconds of CPU that it has used, user and system, in steps of 10 ms.
@@ -158,7 +184,7 @@ impl Drop for Server {
 }
 
 /// A port that nobody listens on. Somebody else may take it before the server does; then the server says so.
-fn free_port() -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
+fn free_port(host: IpAddr) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind((host, 0)).context("cannot find a free port")?;
     Ok(listener.local_addr()?)
 }

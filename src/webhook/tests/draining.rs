@@ -84,7 +84,7 @@ async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() 
 }
 
 #[tokio::test]
-async fn during_the_drain_delay_new_connections_are_still_served() {
+async fn during_the_drain_delay_all_is_served_but_http_1_clients_are_asked_to_go_elsewhere() {
     let server = start(
         Limits {
             drain_delay: Duration::from_secs(1),
@@ -93,6 +93,10 @@ async fn during_the_drain_delay_new_connections_are_still_served() {
         self_signed(),
     )
     .await;
+    let mut known = server.http1().await;
+    let before = known.send_request(post("/mutate", full("{}"))).await.unwrap();
+    assert_eq!(before.headers().get("connection"), None);
+    text(before).await;
     let Running {
         address,
         health,
@@ -112,13 +116,27 @@ async fn during_the_drain_delay_new_connections_are_still_served() {
         ended,
     };
     until_unready(&server).await;
+    let new = server.http1().await;
+    let closes = async |mut client: http1::SendRequest<Full<Bytes>>| {
+        let response = client.send_request(post("/mutate", full("{}"))).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let closes = response
+            .headers()
+            .get("connection")
+            .is_some_and(|value| value == "close");
+        text(response).await;
+        closes
+    };
+    assert!(closes(known).await, "a connection that is there");
+    assert!(closes(new).await, "a new one");
     let response = server
-        .http1()
+        .http2()
         .await
         .send_request(post("/mutate", full("{}")))
         .await
         .unwrap();
     assert_eq!(response.status(), 200);
+    assert_eq!(response.headers().get("connection"), None);
     server.ended.await.unwrap().unwrap();
 }
 

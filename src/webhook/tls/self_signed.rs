@@ -32,13 +32,8 @@ impl Authority {
     /// A new authority, valid for ten years from `now`.
     pub(crate) fn new(now: SystemTime) -> Result<Self, CertificateError> {
         let make = || {
-            let mut params = CertificateParams::new(Vec::new())?;
-            params
-                .distinguished_name
-                .push(DnType::CommonName, "Transom webhook CA");
-            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-            valid(&mut params, now, CA_LASTS);
+            let mut params = ca_params("Transom webhook CA")?;
+            valid(&mut params, now, now + CA_LASTS, SKEW);
             CertifiedIssuer::self_signed(params, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
         };
         make().map(Self).map_err(|source| CertificateError::Issue {
@@ -51,14 +46,8 @@ impl Authority {
     pub(crate) fn issue(&self, names: &[String], now: SystemTime) -> Result<Identity, CertificateError> {
         let make = || {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-            let mut params = CertificateParams::new(names)?;
-            params
-                .distinguished_name
-                .push(DnType::CommonName, "Transom webhook");
-            params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            params.use_authority_key_identifier_extension = true;
-            valid(&mut params, now, LEAF_LASTS);
+            let mut params = leaf_params(names)?;
+            valid(&mut params, now, now + LEAF_LASTS, SKEW);
             let certificate = params.signed_by(&key, &self.0)?;
             Ok((certificate, key))
         };
@@ -76,12 +65,33 @@ impl Authority {
     }
 }
 
-/// A validity that begins a little before `now`.
-fn valid(params: &mut CertificateParams, now: SystemTime, lasts: Duration) {
-    let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+/// What every CA of Transom's may do: sign certificates, and nothing below it may.
+pub(crate) fn ca_params(name: &str) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+/// What every serving certificate of Transom's may do: serve these names.
+pub(crate) fn leaf_params(names: &[String]) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "Transom webhook");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+/// A validity that begins a little before `now`, for clocks that are behind.
+pub(crate) fn valid(params: &mut CertificateParams, now: SystemTime, until: SystemTime, backdate: Duration) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + since_1970.saturating_sub(SKEW);
-    params.not_after = epoch + since_1970 + lasts;
+    let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    params.not_before = epoch + since_1970(now).saturating_sub(backdate);
+    params.not_after = epoch + since_1970(until);
 }
 
 /// The names of a certificate: what is always in it, then the others, each once.

@@ -1,0 +1,349 @@
+//! `latency`: what a webhook adds to a dry-run create of a pod, through a real API server.
+//!
+//! Five namespaces: nothing is called in the first, a ValidatingAdmissionPolicy with the same field checks looks at the
+//! second, two bare TLS handlers at the third, the same at the fourth but that the first of them answers with Transom's
+//! patch, and Transom's two webhooks at the fifth. Every request goes to the next namespace of a shuffled order, so that
+//! what the machine does beside it meets all alike.
+//!
+//! A patch costs the API server much by itself: it applies it, decodes the pod anew and runs its own plugins again. The
+//! API server speaks HTTP/2 to a loopback address and HTTP/1.1 to everything else, as to a Service: so the webhooks listen
+//! at an address of the machine that is no loopback one, where it has one.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+
+use crate::apiserver::Client;
+use crate::control_plane::{ControlPlane, programs, wait};
+use crate::drive::Target;
+use crate::process::Server;
+
+/// The namespaces, in the order of the table.
+const WAYS: [&str; 5] = ["nothing", "policy", "bare", "patching", "transom"];
+const BARE: usize = 2;
+const PATCHING: usize = 3;
+const TRANSOM: usize = 4;
+
+/// What one round shows: latencies in microseconds, sorted, by way.
+type Round = [Vec<f64>; 5];
+
+pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Result<()> {
+    let cluster = programs()
+        .and_then(ControlPlane::start)
+        .map_err(anyhow::Error::msg)?;
+    let review = crate::inputs::read(&crate::inputs::reviews().join(crate::TYPICAL));
+    let pod = pod_of(&review)?;
+
+    let host = outside();
+    if host.is_loopback() {
+        println!("this machine has a loopback address only: the API server speaks HTTP/2 to the webhooks");
+    }
+    let mut server = Server::transom_at(transom, host)?;
+    let (target, _) = server.ready("/mutate", &review).await?;
+    let patch = patch(&target, &review, &pod).await?;
+    let mut bare = Server::bare_at("serve-uid", host, &[])?;
+    let (bare_target, _) = bare.ready("/", &review).await?;
+    let mut patching = Server::bare_at("serve-uid", host, &["--patch", &patch])?;
+    let (patching_target, _) = patching.ready("/", &review).await?;
+    for way in WAYS {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": way, "labels": {"way": way}}});
+        cluster
+            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
+            .succeeded();
+    }
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &policy().to_string())
+        .succeeded();
+    register(
+        &cluster,
+        "bare",
+        bare_target.address(),
+        ["/", "/"],
+        &bare.ca_pem()?,
+    );
+    let paths = ["/patch", "/"];
+    register(
+        &cluster,
+        "patching",
+        patching_target.address(),
+        paths,
+        &patching.ca_pem()?,
+    );
+    let paths = ["/mutate", "/validate"];
+    register(&cluster, "transom", target.address(), paths, &server.ca_pem()?);
+
+    let mut client = Client::connect(&cluster).await?;
+    prove(&cluster, &mut client, &pod).await?;
+    println!("{requests} requests of each way in every round, one at a time; µs");
+    println!(
+        "{:<6} {:>18} {:>18} {:>18} {:>18} {:>18} {:>9} {:>9}",
+        "round", "nothing p50/p99", "policy", "bare", "patching", "transom", "to bare", "to patching"
+    );
+    let mut ratios = [Vec::new(), Vec::new()];
+    let mut all: Round = Round::default();
+    for round in 0..=rounds {
+        let measured = measure(&mut client, &pod, requests).await?;
+        if round == 0 {
+            // To warm up.
+            continue;
+        }
+        for (all, part) in all.iter_mut().zip(&measured) {
+            all.extend(part.iter().copied());
+        }
+        for (ratios, base) in ratios.iter_mut().zip([BARE, PATCHING]) {
+            ratios.push(ratio(&measured, base));
+        }
+        line(&round.to_string(), &measured);
+    }
+    for part in &mut all {
+        part.sort_by(f64::total_cmp);
+    }
+    line("all", &all);
+    for (ratios, base) in ratios
+        .iter_mut()
+        .zip(["two bare handlers", "two bare handlers of which one patches"])
+    {
+        ratios.sort_by(f64::total_cmp);
+        let (low, high) = interval(ratios);
+        println!(
+            "what Transom adds to the median, in parts of what {base} add: {:.3} (95 % interval of {} rounds: {low:.3} to \
+             {high:.3})",
+            at(ratios, 0.5),
+            ratios.len()
+        );
+    }
+    Ok(())
+}
+
+fn line(name: &str, round: &Round) {
+    let columns: Vec<String> = (round.iter())
+        .map(|part| format!("{:>11.0}/{:>6.0}", at(part, 0.5), at(part, 0.99)))
+        .collect();
+    let (bare, patching) = (ratio(round, BARE), ratio(round, PATCHING));
+    println!("{name:<6} {} {bare:>9.3} {patching:>9.3}", columns.join(" "));
+}
+
+/// An address of this machine that is not a loopback one, where it has one. Nothing is sent.
+fn outside() -> IpAddr {
+    let found = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    found.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
+}
+
+/// What Transom's `/mutate` answers for the pod, in base64.
+async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result<String> {
+    let mut review: Value = serde_json::from_str(review)?;
+    review["request"]["object"] = pod.clone();
+    let answer = target.ask(&review.to_string()).await?;
+    let patch = answer["response"]["patch"].as_str();
+    Ok(patch.context("Transom does not patch the pod")?.to_owned())
+}
+
+/// The pod of a review, as a client would send it.
+fn pod_of(review: &str) -> anyhow::Result<Value> {
+    let review: Value = serde_json::from_str(review).context("the review is no JSON")?;
+    let mut pod = review["request"]["object"].clone();
+    let metadata = pod["metadata"]
+        .as_object_mut()
+        .context("the review has no object")?;
+    for server in [
+        "managedFields",
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "namespace",
+        "ownerReferences",
+    ] {
+        metadata.remove(server);
+    }
+    // Nobody made RuntimeClasses here, nor ServiceAccounts.
+    let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
+    for other in [
+        "runtimeClassName",
+        "serviceAccountName",
+        "serviceAccount",
+        "overhead",
+        "priority",
+        "nodeName",
+    ] {
+        spec.remove(other);
+    }
+    Ok(pod)
+}
+
+/// The fields that the API server forbids on Windows pods, as a ValidatingAdmissionPolicy.
+fn policy() -> Value {
+    const POD: [&str; 10] = [
+        "seLinuxOptions",
+        "seccompProfile",
+        "appArmorProfile",
+        "fsGroup",
+        "fsGroupChangePolicy",
+        "sysctls",
+        "runAsUser",
+        "runAsGroup",
+        "supplementalGroups",
+        "supplementalGroupsPolicy",
+    ];
+    const CONTAINER: [&str; 10] = [
+        "seLinuxOptions",
+        "seccompProfile",
+        "appArmorProfile",
+        "capabilities",
+        "readOnlyRootFilesystem",
+        "privileged",
+        "allowPrivilegeEscalation",
+        "procMount",
+        "runAsUser",
+        "runAsGroup",
+    ];
+    let mut validations: Vec<Value> = ["hostPID", "hostIPC", "hostNetwork", "hostUsers", "shareProcessNamespace"]
+        .map(|field| json!({"expression": format!("!has(object.spec.{field})"), "message": format!("spec.{field}: Windows has none")}))
+        .to_vec();
+    validations.extend(POD.map(|field| json!({
+        "expression": format!("!has(object.spec.securityContext) || !has(object.spec.securityContext.{field})"),
+        "message": format!("spec.securityContext.{field}: Windows has none"),
+    })));
+    for list in ["containers", "initContainers"] {
+        validations.extend(CONTAINER.map(|field| json!({
+            "expression": format!(
+                "!has(object.spec.{list}) || object.spec.{list}.all(c, !has(c.securityContext) || !has(c.securityContext.{field}))"
+            ),
+            "message": format!("spec.{list}[*].securityContext.{field}: Windows has none"),
+        })));
+    }
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "windows"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]},
+            ]},
+            "validations": validations,
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "windows"},
+        "spec": {
+            "policyName": "windows", "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"way": "policy"}}},
+        },
+    });
+    json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]})
+}
+
+/// Registers a mutating and a validating webhook for the pods of the namespace of this name.
+fn register(cluster: &ControlPlane, way: &str, address: SocketAddr, paths: [&str; 2], ca: &str) {
+    use base64::Engine as _;
+    let ca = base64::prelude::BASE64_STANDARD.encode(ca);
+    let configuration = |kind: &str, path: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": way},
+            "webhooks": [{
+                "name": format!("{way}.latency.transom.dev"),
+                "clientConfig": {"url": format!("https://{address}{path}"), "caBundle": ca},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+                "namespaceSelector": {"matchLabels": {"way": way}},
+                "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 2,
+            }],
+        })
+    };
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [
+        configuration("MutatingWebhookConfiguration", paths[0]), configuration("ValidatingWebhookConfiguration", paths[1]),
+    ]});
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &both.to_string())
+        .succeeded();
+}
+
+/// Makes sure that each way does what its name says, so that not the wrong thing is measured.
+async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyhow::Result<()> {
+    let mut bad = pod.clone();
+    bad["spec"]["hostPID"] = json!(true);
+    bad["spec"]["os"] = Value::Null;
+    let denies = |way: &'static str, word: &'static str| {
+        let printed = cluster.kubectl_with(
+            &["-n", way, "create", "--dry-run=server", "-f", "-"],
+            &bad.to_string(),
+        );
+        printed.err.contains(word)
+    };
+    let ready = || denies("policy", "ValidatingAdmissionPolicy") && denies("transom", "problem");
+    if !wait(Duration::from_secs(30), ready) {
+        bail!("the policy or Transom does not deny a pod with hostPID");
+    }
+    let touched = |answer: &Value| answer["spec"]["os"]["name"] == "windows";
+    for (way, expected) in WAYS.into_iter().zip([false, false, false, true, true]) {
+        let (_, answer) = client.create(way, pod).await?;
+        if touched(&answer) != expected {
+            bail!("in {way} the pod comes back as {answer}");
+        }
+    }
+    Ok(())
+}
+
+async fn measure(client: &mut Client, pod: &Value, requests: usize) -> anyhow::Result<Round> {
+    let mut round: Round = Default::default();
+    // A fixed generator, so that two runs send the same order.
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..requests {
+        let mut order = [0, 1, 2, 3, 4];
+        for last in (1..order.len()).rev() {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            order.swap(last, usize::try_from(random % (last as u64 + 1)).unwrap_or(0));
+        }
+        for way in order {
+            let (took, _): (Duration, Value) = client.create(WAYS[way], pod).await?;
+            round[way].push(took.as_secs_f64() * 1e6);
+        }
+    }
+    for part in &mut round {
+        part.sort_by(f64::total_cmp);
+    }
+    Ok(round)
+}
+
+/// What Transom adds to the median, in parts of what another way adds.
+fn ratio(round: &Round, base: usize) -> f64 {
+    let median = |way: usize| round.get(way).map_or(f64::NAN, |part| at(part, 0.5));
+    (median(TRANSOM) - median(0)) / (median(base) - median(0))
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn at(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted
+        .get((last as f64 * part).round() as usize)
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+/// A 95 % confidence interval of the median by the order statistics of the rounds (binomial, normal approximation).
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn interval(sorted: &[f64]) -> (f64, f64) {
+    let n = sorted.len() as f64;
+    let half = 1.96 * n.sqrt() / 2.0;
+    let low = (n / 2.0 - half).floor().max(0.0) as usize;
+    let high = ((n / 2.0 + half).ceil() as usize).min(sorted.len().saturating_sub(1));
+    (
+        sorted.get(low).copied().unwrap_or(f64::NAN),
+        sorted.get(high).copied().unwrap_or(f64::NAN),
+    )
+}

@@ -1,0 +1,129 @@
+//! Certificates of the webhook in a cluster: which there should be (pure), issuing them, storing them, publishing them.
+//!
+//! There is one CA, in one Secret. The leader issues it and the serving certificate, and publishes the CA as the
+//! `caBundle` of both webhook configurations; every replica serves what stands in the Secret.
+//!
+//! ```text
+//!            Secret                          both configurations          replicas
+//!  ca.crt    every CA that is to be trusted ──► caBundle of every entry
+//!  ca.key    the key of the CA that signs
+//!  next-ca.key  that of the one that signs next
+//!  tls.crt, tls.key ──────────────────────────────────────────────────► serve it, once the bundle carries its CA
+//! ```
+//!
+//! A new CA is trusted before anything is signed by it, and an old one for as long as anybody may still show what it
+//! signed. Which CA plays which part is told by the keys: whatever else stands in `ca.crt` is trusted for a while more.
+//! To get new keys at once, delete the Secret: the old CA stays trusted until every replica has changed over.
+
+mod decide;
+mod issue;
+mod keeper;
+mod publish;
+#[cfg(test)]
+mod simulation;
+mod store;
+mod x509;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::webhook::{CertificateError, CertificateFiles};
+
+pub use self::decide::{Action, Bundles, Configuration, Entry, Situation, decide};
+pub use self::keeper::{Keeper, first};
+pub use self::publish::FIELD_MANAGER;
+pub use self::store::SecretState;
+pub use self::x509::{Authority, Leaf};
+
+/// Who makes the certificate, and who tells the API server which CA to trust.
+#[derive(Clone, Debug)]
+pub enum CertificateMode {
+    /// Transom: its leader keeps the Secret and the `caBundle`.
+    SelfManaged,
+    /// cert-manager: the files are those of its Secret, mounted, and its CA injector keeps the `caBundle`.
+    CertManager(CertificateFiles),
+    /// Somebody else.
+    Provided {
+        /// The certificate and its key.
+        files: CertificateFiles,
+        /// A file of CA certificates in PEM, which the leader publishes as the `caBundle`; without it nobody here does.
+        ca_bundle: Option<PathBuf>,
+    },
+}
+
+/// What is kept, and where.
+#[derive(Clone, Debug)]
+pub struct KeeperConfig {
+    /// The namespace of the Secret.
+    pub namespace: String,
+    /// The name of the Secret.
+    pub secret: String,
+    /// The name of the MutatingWebhookConfiguration.
+    pub mutating: String,
+    /// The name of the ValidatingWebhookConfiguration.
+    pub validating: String,
+    /// The DNS names and addresses by which the API server calls the webhook.
+    pub names: Vec<String>,
+    /// How long things last.
+    pub lifetimes: Lifetimes,
+}
+
+/// How long certificates last, and how long is waited between the steps of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lifetimes {
+    /// A CA; the next one is made when two thirds of it are over.
+    pub ca: Duration,
+    /// A serving certificate; the next one is issued when two thirds of it are over.
+    pub leaf: Duration,
+    /// How long before it is made a certificate is valid already, for clocks that are behind.
+    pub backdate: Duration,
+    /// How long a bundle has been published before anybody shows what only it makes valid: API servers read
+    /// configurations from a cache.
+    pub settle: Duration,
+    /// How long a CA that signs nothing any more stays trusted: replicas read the Secret from a watch. More than twice
+    /// `settle`.
+    pub grace: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 3_600);
+        Lifetimes {
+            ca: DAY * 3_650,
+            leaf: DAY * 365,
+            backdate: DAY,
+            settle: Duration::from_secs(60),
+            grace: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Why certificates cannot be kept any longer: nothing that trying again would mend.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The task that renews the lease has ended.
+    #[error("cannot keep certificates: the task that renews the lease has ended")]
+    Leadership,
+    /// A watch that should go on for ever has ended.
+    #[error("cannot keep certificates: the watch of the {0} has ended")]
+    Watch(String),
+    /// A name cannot stand in a certificate, or the key generator failed.
+    #[error("cannot issue a certificate for {names}: {source}")]
+    Issue {
+        /// The names it was to have.
+        names: String,
+        /// What went wrong.
+        source: rcgen::Error,
+    },
+    /// A certificate was issued that no client would accept.
+    #[error(
+        "cannot issue a certificate for {0}: clients would not accept it; look at the names, and at the CA"
+    )]
+    Useless(String),
+    /// The files of the certificate are of no use at start.
+    #[error(transparent)]
+    Files(#[from] CertificateError),
+    /// What was issued cannot be served.
+    #[error("cannot serve the certificate that was just issued: {0}")]
+    Issued(crate::webhook::IdentityError),
+}

@@ -1,0 +1,414 @@
+//! Carries out what is decided about certificates on every replica: watches the Secret and the configurations, serves,
+//! and says whether Transom is ready. What the leader writes beside that is in `leader`.
+
+mod leader;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt as _};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::DynamicObject;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watch_object};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use self::leader::Step;
+use super::decide::{Bundles, Situation, takes_over};
+use super::publish::{Place, Published};
+use super::store::{SecretPlace, SecretState, Stored};
+use super::x509::Leaf;
+use super::{CertificateMode, Error, KeeperConfig};
+use crate::controller::lease::Leadership;
+use crate::webhook::{Identity, Metrics, Readiness, ServingCert};
+
+/// Why Transom is not ready while the API server cannot be expected to trust what is served.
+const REASON: &str = "certificate-chain";
+
+/// How long the first look at the Secret may take; after it there is a placeholder.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// The longest time between two looks at what time changes: clocks jump.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// The same for files, which nobody watches.
+const POLL: Duration = Duration::from_secs(5);
+
+/// Time after a write that failed, and the longest of it.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What to serve at start: what stands in the Secret or in the files, or a placeholder that no client accepts until
+/// there is something. Transom is not ready before [`Keeper::run`] says so.
+///
+/// # Errors
+/// When the files are of no use, or when no certificate can have these names.
+pub async fn first(
+    client: &Client,
+    mode: &CertificateMode,
+    config: &KeeperConfig,
+    readiness: &Readiness,
+) -> Result<Arc<ServingCert>, Error> {
+    readiness.hold(
+        REASON,
+        "the serving certificate was not compared with the webhook configurations yet",
+    );
+    let identity = match mode {
+        CertificateMode::CertManager(files) | CertificateMode::Provided { files, .. } => files.load().await?,
+        CertificateMode::SelfManaged => {
+            let place = SecretPlace::new(client.clone(), config);
+            let stored = timeout(FIRST, place.read())
+                .await
+                .ok()
+                .and_then(Result::ok)
+                .flatten();
+            let leaf = stored.as_ref().and_then(|stored| stored.state.leaf());
+            match leaf {
+                Some(leaf) => leaf.identity().clone(),
+                None => placeholder(&config.names)?,
+            }
+        }
+    };
+    Ok(ServingCert::new(identity))
+}
+
+/// A certificate that nobody trusts, for the time until there is one.
+fn placeholder(names: &[String]) -> Result<Identity, Error> {
+    let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Issue {
+        names: names.join(", "),
+        source,
+    })?;
+    let key = made.signing_key.serialize_pem();
+    Identity::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).map_err(Error::Issued)
+}
+
+/// Everything that keeping certificates takes.
+pub struct Keeper {
+    /// How to reach the API server.
+    pub client: Client,
+    /// Who does what.
+    pub mode: CertificateMode,
+    /// What is kept, and where.
+    pub config: KeeperConfig,
+    /// Whether this replica writes.
+    pub leadership: Leadership,
+    /// What is served: the one that [`first`] returned.
+    pub serving: Arc<ServingCert>,
+    /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
+    pub readiness: Readiness,
+    /// Where changes of the certificate are counted.
+    pub metrics: Metrics,
+}
+
+impl Keeper {
+    /// Keeps certificates for ever: serves them on every replica, makes and publishes them on the leader. Returns only
+    /// when that cannot go on, and trying again would not help.
+    pub async fn run(self) -> Error {
+        let (files, duty) = match &self.mode {
+            CertificateMode::SelfManaged => (None, Duty::Issue),
+            CertificateMode::CertManager(files) => (Some(files.clone()), Duty::Look),
+            CertificateMode::Provided { files, ca_bundle } => {
+                let duty = ca_bundle.clone().map_or(Duty::Look, Duty::Publish);
+                (Some(files.clone()), duty)
+            }
+        };
+        let reload: BoxFuture<'_, ()> = match files {
+            Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
+            None => Box::pin(std::future::pending()),
+        };
+        let keeping = Keeping::new(self, duty);
+        tokio::select! {
+            error = keeping.run() => error,
+            () = reload => Error::Watch("certificate files".to_owned()),
+        }
+    }
+}
+
+/// What the leader does.
+enum Duty {
+    /// Everything.
+    Issue,
+    /// Publish the CAs of a file.
+    Publish(PathBuf),
+    /// Nothing.
+    Look,
+}
+
+/// Something that is seen, and since when.
+struct Seen<T> {
+    value: T,
+    since: Instant,
+}
+
+impl<T: PartialEq> Seen<T> {
+    fn new(value: T) -> Self {
+        Seen {
+            value,
+            since: Instant::now(),
+        }
+    }
+
+    fn see(&mut self, value: T) {
+        if self.value != value {
+            *self = Seen::new(value);
+        }
+    }
+}
+
+type Watch<T> = BoxStream<'static, Result<Option<T>, watcher::Error>>;
+
+/// The state of the loop.
+struct Keeping {
+    keeper: Keeper,
+    duty: Duty,
+    secrets: SecretPlace,
+    places: [Place; 2],
+    /// `None` until the watch has told; then whether there is one.
+    secret: Option<Seen<Option<Stored>>>,
+    /// Which of the two configurations a watch has told of, and what.
+    listed: [bool; 2],
+    published: [Option<Published>; 2],
+    bundles: Seen<Bundles>,
+    served: Option<Leaf>,
+    writes: VecDeque<Instant>,
+    retry: Duration,
+    complaint: String,
+}
+
+impl Keeping {
+    fn new(keeper: Keeper, duty: Duty) -> Self {
+        let client = &keeper.client;
+        let config = &keeper.config;
+        let served = Leaf::of(keeper.serving.identity().as_ref().clone()).ok();
+        Keeping {
+            secrets: SecretPlace::new(client.clone(), config),
+            places: [
+                Place::mutating(client.clone(), &config.mutating),
+                Place::validating(client.clone(), &config.validating),
+            ],
+            // Without the duty to issue nobody looks at the Secret.
+            secret: (!matches!(duty, Duty::Issue)).then(|| Seen::new(None)),
+            listed: [false, false],
+            published: [None, None],
+            bundles: Seen::new(Bundles::default()),
+            served: served.filter(|leaf| !matches!(duty, Duty::Issue) || !leaf.is_self_signed()),
+            writes: VecDeque::new(),
+            retry: RETRY.0,
+            complaint: String::new(),
+            keeper,
+            duty,
+        }
+    }
+
+    async fn run(mut self) -> Error {
+        let mut secrets: Watch<Secret> = if matches!(self.duty, Duty::Issue) {
+            watch_object(self.secrets.api.clone(), &self.secrets.name)
+                .default_backoff()
+                .boxed()
+        } else {
+            futures::stream::pending().boxed()
+        };
+        let watch = |place: &Place| -> Watch<DynamicObject> {
+            watch_object(place.api.clone(), &place.name)
+                .default_backoff()
+                .boxed()
+        };
+        let [mut mutating, mut validating] = self.places.each_ref().map(watch);
+        let mut led = false;
+        let mut wake = Instant::now() + LOOK_AGAIN;
+        loop {
+            tokio::select! {
+                event = secrets.next() => match event {
+                    Some(event) => self.see_secret(event),
+                    None => return Error::Watch(self.secrets.title()),
+                },
+                event = mutating.next() => match event {
+                    Some(event) => self.see_configuration(0, event),
+                    None => return Error::Watch(self.places[0].title()),
+                },
+                event = validating.next() => match event {
+                    Some(event) => self.see_configuration(1, event),
+                    None => return Error::Watch(self.places[1].title()),
+                },
+                changed = self.keeper.leadership.changed() => {
+                    if changed.is_err() {
+                        return Error::Leadership;
+                    }
+                    // Renewals are no news.
+                    if std::mem::replace(&mut led, self.keeper.leadership.holds()) == led {
+                        continue;
+                    }
+                }
+                () = sleep_until(wake) => {}
+            }
+            match self.go_on().await {
+                Ok(after) => wake = Instant::now() + after.min(LOOK_AGAIN),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn see_secret(&mut self, event: Result<Option<Secret>, watcher::Error>) {
+        match event {
+            Ok(secret) => self.put_secret(secret.map(Stored::read)),
+            Err(error) => {
+                let title = self.secrets.title();
+                self.complain(&format!("cannot watch the {title}: {error}"));
+            }
+        }
+    }
+
+    fn put_secret(&mut self, stored: Option<Stored>) {
+        match &mut self.secret {
+            // A version that changes nothing for us is not a new Secret, but the one to write over.
+            Some(seen) if seen.value == stored => seen.value = stored,
+            secret => *secret = Some(Seen::new(stored)),
+        }
+    }
+
+    fn see_configuration(&mut self, which: usize, event: Result<Option<DynamicObject>, watcher::Error>) {
+        match event {
+            Ok(object) => self.put_configuration(which, object.as_ref().map(Published::read)),
+            Err(error) => {
+                // `which` is 0 or 1: there are two places.
+                let title = self.places[which].title();
+                self.complain(&format!("cannot watch the {title}: {error}"));
+            }
+        }
+    }
+
+    fn put_configuration(&mut self, which: usize, published: Option<Published>) {
+        // As above.
+        self.listed[which] = true;
+        self.published[which] = published;
+        let configurations = self.published.iter().flatten();
+        self.bundles.see(Bundles {
+            configurations: configurations
+                .map(|published| published.configuration.clone())
+                .collect(),
+        });
+    }
+
+    /// Serves, says whether it is ready, and writes what there is to write; returns when to look again.
+    async fn go_on(&mut self) -> Result<Duration, Error> {
+        if self.secret.is_none() || self.listed.contains(&false) {
+            // Readiness is held since the start.
+            return Ok(LOOK_AGAIN);
+        }
+        loop {
+            let pending = self.serve();
+            self.tell();
+            let step = match &self.duty {
+                Duty::Issue => self.issue().await?,
+                Duty::Publish(file) => {
+                    let file = file.clone();
+                    self.publish_file(&file).await
+                }
+                Duty::Look => Step::Rest(POLL),
+            };
+            match step {
+                Step::Again => {}
+                Step::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
+                Step::Failed => {
+                    let after = self.retry;
+                    self.retry = (self.retry * 2).min(RETRY.1);
+                    return Ok(after);
+                }
+            }
+        }
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        let secret = self.secret.as_ref();
+        Situation {
+            now: SystemTime::now(),
+            secret: secret
+                .and_then(|seen| seen.value.as_ref())
+                .map(|stored| &stored.state),
+            secret_for: secret.map(|seen| seen.since.elapsed()).unwrap_or_default(),
+            bundles: &self.bundles.value,
+            bundles_for: self.bundles.since.elapsed(),
+            served: self.served.as_ref(),
+            names: &self.keeper.config.names,
+            lifetimes: &self.keeper.config.lifetimes,
+        }
+    }
+
+    /// Changes over to the certificate in the Secret, where it is time; returns how long to wait where it is not yet.
+    fn serve(&mut self) -> Option<Duration> {
+        if !matches!(self.duty, Duty::Issue) {
+            self.served = Leaf::of(self.keeper.serving.identity().as_ref().clone()).ok();
+            return None;
+        }
+        let situation = self.situation();
+        let offered = situation.secret.and_then(SecretState::leaf)?;
+        if self.served.as_ref().is_some_and(|served| served.is(offered)) {
+            return None;
+        }
+        if !takes_over(&situation, offered) {
+            return Some(situation.lifetimes.settle);
+        }
+        let offered = offered.clone();
+        self.keeper.serving.replace(offered.identity().clone());
+        self.keeper.metrics.certificate_reloaded(true);
+        tracing::info!(
+            secret = self.secrets.title(),
+            "serves the certificate of the Secret"
+        );
+        self.served = Some(offered);
+        None
+    }
+
+    /// Says whether Transom is ready.
+    fn tell(&self) {
+        let Situation {
+            now,
+            bundles,
+            served,
+            names,
+            ..
+        } = self.situation();
+        let readiness = &self.keeper.readiness;
+        let cure = match self.keeper.mode {
+            CertificateMode::SelfManaged
+            | CertificateMode::Provided {
+                ca_bundle: Some(_), ..
+            } => "the leader publishes it",
+            CertificateMode::CertManager(_) => {
+                "cert-manager's CA injector should write it (annotation cert-manager.io/inject-ca-from)"
+            }
+            CertificateMode::Provided { ca_bundle: None, .. } => {
+                "whoever made the certificate should write it"
+            }
+        };
+        match served {
+            None => readiness.hold(
+                REASON,
+                format!("there is no certificate yet; the leader puts one into the {}", self.secrets.title()),
+            ),
+            Some(served) => match bundles.distrusts(served, names, now) {
+                Some(entry) => readiness.hold(
+                    REASON,
+                    format!(
+                        "the caBundle of the webhook {} does not make a client trust the certificate that is served \
+                         for {}; {cure}",
+                        entry.name,
+                        names.join(", ")
+                    ),
+                ),
+                None => readiness.release(REASON),
+            },
+        }
+    }
+
+    /// Says it once, until something else is said.
+    fn complain(&mut self, text: &str) {
+        if self.complaint != text {
+            tracing::warn!("{text}");
+            text.clone_into(&mut self.complaint);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The `caBundle` of the webhook configurations: read from whatever they are, written by server-side apply, and let go.
+//!
+//! Whoever applies a field of an entry owns a part of the entry. When the chart then drops it by server-side apply, our
+//! part would stay, which is no valid webhook: the API server would refuse the upgrade. So the ownership is given up as
+//! soon as the value stands. What nobody owns stays when others apply, and is written again where it has gone.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::decide::{Configuration, Entry};
+
+/// Who applies the `caBundle`s, and nothing else; it owns them until they stand.
+pub const FIELD_MANAGER: &str = "transom-certificates";
+
+/// One of the two webhook configurations, whether it exists or not.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) api: Api<DynamicObject>,
+    resource: ApiResource,
+    pub(super) name: String,
+}
+
+/// A webhook configuration as it was seen.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    resource_version: String,
+    /// Who owns fields besides us, where we own some.
+    others: Option<Vec<ManagedFieldsEntry>>,
+    pub(super) configuration: Configuration,
+}
+
+#[derive(Deserialize, Default)]
+struct Webhook {
+    name: String,
+    #[serde(default, rename = "clientConfig")]
+    client_config: ClientConfig,
+}
+
+#[derive(Deserialize, Default)]
+struct ClientConfig {
+    #[serde(default, rename = "caBundle")]
+    ca_bundle: Option<ByteString>,
+}
+
+impl Place {
+    pub(super) fn mutating(client: Client, name: &str) -> Self {
+        Self::of(
+            client,
+            ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            name,
+        )
+    }
+
+    pub(super) fn validating(client: Client, name: &str) -> Self {
+        Self::of(
+            client,
+            ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+            name,
+        )
+    }
+
+    fn of(client: Client, resource: ApiResource, name: &str) -> Self {
+        Place {
+            api: Api::all_with(client, &resource),
+            resource,
+            name: name.to_owned(),
+        }
+    }
+
+    /// The configuration for people: `MutatingWebhookConfiguration transom`.
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.resource.kind, self.name)
+    }
+
+    /// Writes `bundle` into every entry that was seen, and into no other: what the chart has dropped is let go.
+    ///
+    /// The resourceVersion makes the API server refuse it where the configuration has changed since, or is gone.
+    pub(super) async fn publish(&self, seen: &Published, bundle: &str) -> Result<Published, kube::Error> {
+        let ca_bundle = ByteString(bundle.as_bytes().to_vec());
+        let entries: Vec<_> = seen
+            .configuration
+            .entries
+            .iter()
+            .map(|entry| json!({"name": entry.name, "clientConfig": {"caBundle": ca_bundle}}))
+            .collect();
+        let wanted = Patch::Apply(json!({
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "metadata": {"name": self.name, "resourceVersion": seen.resource_version},
+            "webhooks": entries,
+        }));
+        let mut params = PatchParams::apply(FIELD_MANAGER);
+        let written = self.api.patch(&self.name, &params, &wanted).await;
+        let who = written.as_ref().err().and_then(owner);
+        let written = if let Some(who) = who {
+            tracing::warn!(
+                configuration = self.title(),
+                "takes the caBundle back: {who}; let nobody else write it"
+            );
+            params = params.force();
+            self.api.patch(&self.name, &params, &wanted).await?
+        } else {
+            written?
+        };
+        Ok(Published::read(&written))
+    }
+
+    /// Gives up what we own of the entries, so that the chart can drop them; the values stay.
+    ///
+    /// The resourceVersion is as in [`Place::publish`]. Where nothing is owned there is nothing to write.
+    pub(super) async fn release(&self, seen: &Published) -> Result<Published, kube::Error> {
+        let Some(others) = &seen.others else {
+            return Ok(seen.clone());
+        };
+        let wanted = Patch::Merge(json!({
+            "metadata": {"resourceVersion": seen.resource_version, "managedFields": others},
+        }));
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let written = self.api.patch(&self.name, &params, &wanted).await?;
+        Ok(Published::read(&written))
+    }
+}
+
+/// Who else owns a field that was to be applied, where that is what the API server says.
+fn owner(error: &kube::Error) -> Option<&str> {
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    let causes = &status.details.as_ref()?.causes;
+    let cause = causes
+        .iter()
+        .find(|cause| cause.reason == "FieldManagerConflict")?;
+    Some(&cause.message)
+}
+
+impl Published {
+    /// Whether an entry has another bundle.
+    pub(super) fn differs(&self, bundle: &str) -> bool {
+        let mut entries = self.configuration.entries.iter();
+        entries.any(|entry| entry.bundle.as_deref() != Some(bundle.as_bytes()))
+    }
+
+    /// Whether we own a part of it that can be let go.
+    pub(super) fn is_held(&self) -> bool {
+        self.others.is_some()
+    }
+
+    /// What is read of a configuration; an entry that is not readable is none.
+    pub(super) fn read(object: &DynamicObject) -> Self {
+        let webhooks = object
+            .data
+            .get("webhooks")
+            .and_then(|webhooks| webhooks.as_array());
+        let entries = webhooks
+            .into_iter()
+            .flatten()
+            .filter_map(|webhook| Webhook::deserialize(webhook).ok())
+            .map(|webhook| Entry {
+                name: webhook.name,
+                bundle: webhook.client_config.ca_bundle.map(|bundle| bundle.0),
+            })
+            .collect();
+        Published {
+            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+            others: others(object),
+            configuration: Configuration { entries },
+        }
+    }
+}
+
+/// Every owner but us, where we are one.
+///
+/// Where there is no other, we stay: the API server takes an empty list for none at all, and at the next apply would make
+/// up an owner of everything, whose entries nobody could drop.
+fn others(object: &DynamicObject) -> Option<Vec<ManagedFieldsEntry>> {
+    let owners = object.metadata.managed_fields.as_ref()?;
+    let is_other = |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);
+    let others: Vec<_> = owners.iter().filter(is_other).cloned().collect();
+    (!others.is_empty() && others.len() < owners.len()).then_some(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned_by(managers: &[&str]) -> Published {
+        let owners: Vec<_> = managers
+            .iter()
+            .map(|manager| json!({"manager": manager, "operation": "Apply", "fieldsV1": {}}))
+            .collect();
+        let object = json!({"metadata": {"name": "zz-transom", "managedFields": owners}, "webhooks": []});
+        Published::read(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn only_our_own_share_is_let_go() {
+        let others = owned_by(&["helm", FIELD_MANAGER, "kubectl"]).others.unwrap();
+        let names: Vec<_> = others
+            .iter()
+            .filter_map(|owner| owner.manager.as_deref())
+            .collect();
+        assert_eq!(names, ["helm", "kubectl"]);
+    }
+
+    #[test]
+    fn where_we_own_nothing_or_all_there_is_nothing_to_let_go() {
+        assert!(!owned_by(&[]).is_held());
+        assert!(!owned_by(&["helm"]).is_held());
+        assert!(!owned_by(&[FIELD_MANAGER]).is_held());
+    }
+}

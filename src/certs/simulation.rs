@@ -1,0 +1,444 @@
+//! A year of certificates with three replicas that see everything a step late, under damage of every kind: whoever
+//! trusts a published bundle accepts what any replica serves.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use proptest::prelude::*;
+
+use super::decide::{Action, Bundles, Configuration, Entry, Situation, decide, takes_over};
+use super::store::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState, changes};
+use super::x509::{Authority, Leaf};
+use super::{Lifetimes, issue};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const STEP: Duration = Duration::from_secs(6 * 3_600);
+const DAY: u32 = 4;
+const YEAR: u32 = 365 * DAY;
+const KEYS: [&str; 5] = [CA_CERTIFICATES, CA_KEY, NEXT_CA_KEY, CERTIFICATE, KEY];
+
+const LIFETIMES: Lifetimes = Lifetimes {
+    ca: Duration::from_secs(90 * 24 * 3_600),
+    leaf: Duration::from_secs(30 * 24 * 3_600),
+    backdate: Duration::from_secs(24 * 3_600),
+    settle: Duration::from_secs(2 * 6 * 3_600),
+    grace: Duration::from_secs(6 * 6 * 3_600),
+};
+
+type Data = BTreeMap<String, ByteString>;
+
+/// Something that is seen, and since when.
+#[derive(Clone)]
+struct Seen<T> {
+    value: T,
+    since: Duration,
+}
+
+impl<T: PartialEq> Seen<T> {
+    fn see(&mut self, value: T, at: Duration) {
+        if self.value != value {
+            *self = Seen { value, since: at };
+        }
+    }
+}
+
+struct Replica {
+    secret: Seen<Option<Data>>,
+    bundles: Seen<Bundles>,
+    served: Option<Leaf>,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug)]
+enum Damage {
+    SecretDeleted,
+    Garbage(usize),
+    Missing(usize),
+    /// A key of another CA, or of another certificate.
+    Mismatched(usize),
+    /// All of it is of somebody else, and fits together.
+    SecretReplaced,
+    /// A CA of somebody else in the Secret, with its key; the certificate stays.
+    CaReplaced,
+    BundleReplaced(usize),
+    BundleEmptied(usize),
+    ConfigurationDeleted(usize),
+    Jump(i64),
+    /// Another replica leads.
+    NextLeader,
+    /// A replica starts anew.
+    Restart(usize),
+}
+
+struct World {
+    now: SystemTime,
+    clock: Duration,
+    secret: Option<Data>,
+    bundles: [Option<Configuration>; 2],
+    /// As it was one step ago.
+    before: (Option<Data>, Bundles),
+    replicas: Vec<Replica>,
+    leader: usize,
+    names: Vec<String>,
+    actions: BTreeMap<&'static str, usize>,
+}
+
+fn empty(entries: usize) -> Configuration {
+    let entry = |number| Entry {
+        name: format!("{number}.transom.dev"),
+        bundle: None,
+    };
+    Configuration {
+        entries: (0..entries).map(entry).collect(),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let replica = || Replica {
+            secret: Seen {
+                value: None,
+                since: Duration::ZERO,
+            },
+            bundles: Seen {
+                value: Bundles::default(),
+                since: Duration::ZERO,
+            },
+            served: None,
+        };
+        World {
+            now: SystemTime::UNIX_EPOCH + HOUR * 24 * 365 * 56,
+            clock: Duration::ZERO,
+            secret: None,
+            bundles: [Some(empty(2)), Some(empty(3))],
+            before: (None, Bundles::default()),
+            replicas: (0..3).map(|_| replica()).collect(),
+            leader: 0,
+            names: vec!["transom.transom.svc".to_owned()],
+            actions: BTreeMap::new(),
+        }
+    }
+
+    fn published(&self) -> Bundles {
+        Bundles {
+            configurations: self.bundles.iter().flatten().cloned().collect(),
+        }
+    }
+
+    fn step(&mut self) {
+        self.clock += STEP;
+        self.now += STEP;
+        let current = (self.secret.clone(), self.published());
+        let before = self.before.clone();
+        for number in 0..self.replicas.len() {
+            if number == self.leader {
+                // It sees what is, and goes on for as long as there is something to do.
+                while self.replica_acts(number, (self.secret.clone(), self.published())) {}
+            } else {
+                // The others see what was.
+                self.replica_acts(number, before.clone());
+            }
+        }
+        self.before = current;
+    }
+
+    /// Returns whether something was written.
+    fn replica_acts(&mut self, number: usize, (secret, bundles): (Option<Data>, Bundles)) -> bool {
+        let replica = &mut self.replicas[number];
+        replica.secret.see(secret, self.clock);
+        replica.bundles.see(bundles, self.clock);
+        let replica = &self.replicas[number];
+        let state = replica
+            .secret
+            .value
+            .as_ref()
+            .map(|data| SecretState::read(Some(data)));
+        let situation = Situation {
+            now: self.now,
+            secret: state.as_ref(),
+            secret_for: self.clock.saturating_sub(replica.secret.since),
+            bundles: &replica.bundles.value,
+            bundles_for: self.clock.saturating_sub(replica.bundles.since),
+            served: replica.served.as_ref(),
+            names: &self.names,
+            lifetimes: &LIFETIMES,
+        };
+        let offered = state.as_ref().and_then(SecretState::leaf);
+        let serve = offered.filter(|offered| takes_over(&situation, offered)).cloned();
+        let served = serve.or_else(|| replica.served.clone());
+        let action = decide(&Situation {
+            served: served.as_ref(),
+            ..situation
+        });
+        self.replicas[number].served = served;
+        if number == self.leader {
+            self.carry_out(&action, &state.unwrap_or_default());
+            return !matches!(action, Action::Nothing { .. });
+        }
+        false
+    }
+
+    fn carry_out(&mut self, action: &Action, state: &SecretState) {
+        let name = match action {
+            Action::Nothing { .. } => "nothing",
+            Action::CreateSecret { .. } => "create",
+            Action::StartOver { .. } => "start over",
+            Action::TrustAgain { .. } => "trust again",
+            Action::PublishBundle => "publish",
+            Action::RenewLeaf => "renew",
+            Action::AddNextCa => "add",
+            Action::PromoteNextCa => "promote",
+            Action::DropOldCas => "drop",
+        };
+        *self.actions.entry(name).or_default() += 1;
+        if *action == Action::PublishBundle {
+            let text = Authority::bundle(&state.trusted);
+            for configuration in self.bundles.iter_mut().flatten() {
+                for entry in &mut configuration.entries {
+                    entry.bundle = Some(text.clone().into_bytes());
+                }
+            }
+        }
+        let changes = changes(action, state, &self.names, &LIFETIMES, self.now).unwrap();
+        for (key, value) in changes {
+            let data = self.secret.get_or_insert_default();
+            match value {
+                Some(value) => data.insert(key.to_owned(), ByteString(value.into_bytes())),
+                None => data.remove(key),
+            };
+        }
+    }
+
+    fn suffer(&mut self, damage: &Damage) {
+        match damage {
+            Damage::SecretDeleted => self.secret = None,
+            Damage::Garbage(key) => self.put(KEYS[*key], "-----BEGIN CERTIFICATE-----\nMII"),
+            Damage::Missing(key) => drop(self.secret.as_mut().and_then(|data| data.remove(KEYS[*key]))),
+            Damage::Mismatched(key) => {
+                let foreign = self.foreign();
+                let key = KEYS[*key];
+                let value = foreign.get(key).unwrap_or(&foreign[CA_KEY]);
+                let value = String::from_utf8(value.0.clone()).unwrap();
+                self.put(key, &value);
+            }
+            Damage::SecretReplaced => self.secret = Some(self.foreign()),
+            Damage::CaReplaced => {
+                for (key, value) in self.foreign() {
+                    if key.starts_with("ca.") {
+                        self.put(&key, std::str::from_utf8(&value.0).unwrap());
+                    }
+                }
+            }
+            Damage::BundleReplaced(which) => {
+                let foreign = self.foreign()[CA_CERTIFICATES].0.clone();
+                if let Some(configuration) = &mut self.bundles[*which] {
+                    configuration.entries[0].bundle = Some(foreign);
+                }
+            }
+            Damage::BundleEmptied(which) => self.bundles[*which] = Some(empty(3)),
+            Damage::ConfigurationDeleted(which) => self.bundles[*which] = None,
+            Damage::Jump(hours) => {
+                let by = HOUR * u32::try_from(hours.unsigned_abs()).unwrap();
+                if *hours < 0 {
+                    self.now -= by;
+                } else {
+                    self.now += by;
+                }
+            }
+            Damage::NextLeader => {
+                self.leader = (self.leader + 1) % 3;
+                let replica = &mut self.replicas[self.leader];
+                (replica.secret.since, replica.bundles.since) = (self.clock, self.clock);
+            }
+            Damage::Restart(number) => {
+                let replica = &mut self.replicas[*number];
+                replica.served = None;
+                (replica.secret.since, replica.bundles.since) = (self.clock, self.clock);
+            }
+        }
+    }
+
+    fn put(&mut self, key: &str, value: &str) {
+        if let Some(data) = &mut self.secret {
+            data.insert(key.to_owned(), ByteString(value.as_bytes().to_vec()));
+        }
+    }
+
+    /// A Secret that somebody else made.
+    fn foreign(&self) -> Data {
+        let create = Action::CreateSecret { keep: Vec::new() };
+        let made = changes(
+            &create,
+            &SecretState::default(),
+            &self.names,
+            &LIFETIMES,
+            self.now,
+        )
+        .unwrap();
+        made.into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), ByteString(value?.into_bytes()))))
+            .collect()
+    }
+
+    /// Which replica is not trusted by what is published, or was a step ago.
+    fn distrust(&self) -> Option<String> {
+        for (number, replica) in self.replicas.iter().enumerate() {
+            let Some(served) = &replica.served else {
+                return Some(format!("replica {number} serves nothing"));
+            };
+            for (when, bundles) in [("now", &self.published()), ("before", &self.before.1)] {
+                if let Some(entry) = bundles.distrusts(served, &self.names, self.now) {
+                    let name = &entry.name;
+                    return Some(format!(
+                        "replica {number} is not trusted by {name} as it is {when}"
+                    ));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Runs until all is well, which must be soon.
+fn heals(world: &mut World, within: u32) -> Result<(), String> {
+    for _ in 0..within {
+        world.step();
+        if world.distrust().is_none() {
+            return Ok(());
+        }
+    }
+    Err(format!("not healed after {within} steps: {:?}", world.distrust()))
+}
+
+#[test]
+fn a_year_without_trouble_rotates_every_certificate_and_nobody_notices() {
+    let mut world = World::new();
+    heals(&mut world, 6).unwrap();
+    for step in 0..YEAR {
+        world.step();
+        assert_eq!(world.distrust(), None, "step {step}");
+        // The day of a year: leaders change over too.
+        if step % 97 == 0 {
+            world.suffer(&Damage::NextLeader);
+        }
+    }
+    let count = |name| world.actions.get(name).copied().unwrap_or_default();
+    // Every 60 days a CA, every 20 days a certificate.
+    assert_eq!((count("create"), count("start over")), (1, 0));
+    assert!((5..=7).contains(&count("add")), "{:?}", world.actions);
+    assert_eq!((count("promote"), count("drop")), (count("add"), count("add")));
+    assert!((10..=16).contains(&count("renew")), "{:?}", world.actions);
+    assert!(count("nothing") > 1_300, "{:?}", world.actions);
+}
+
+fn of_the_secret() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        Just(Damage::SecretDeleted),
+        (0..5_usize).prop_map(Damage::Garbage),
+        (0..5_usize).prop_map(Damage::Missing),
+        (0..5_usize).prop_map(Damage::Mismatched),
+        Just(Damage::SecretReplaced),
+        Just(Damage::CaReplaced),
+        Just(Damage::NextLeader),
+        // Within what a certificate is valid before and after: nobody can serve outside that.
+        (-20..=8 * 24_i64).prop_map(Damage::Jump),
+    ]
+}
+
+fn of_the_bundles() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (0..2_usize).prop_map(Damage::BundleReplaced),
+        (0..2_usize).prop_map(Damage::BundleEmptied),
+        (0..2_usize).prop_map(Damage::ConfigurationDeleted),
+        (0..3_usize).prop_map(Damage::Restart),
+    ]
+}
+
+fn anything() -> impl Strategy<Value = Damage> {
+    let far = -24 * 400..24 * 400_i64;
+    prop_oneof![
+        4 => of_the_secret(),
+        2 => of_the_bundles(),
+        1 => far.prop_map(Damage::Jump),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_to_the_secret_is_mended_without_anybody_being_distrusted(
+        first in 0..YEAR,
+        damages in proptest::collection::vec((of_the_secret(), 30..200_u32), 1..6),
+    ) {
+        let mut world = World::new();
+        prop_assert_eq!(heals(&mut world, 6), Ok(()));
+        for _ in 0..first % 400 {
+            world.step();
+        }
+        for (damage, steps) in damages {
+            world.suffer(&damage);
+            for step in 0..steps {
+                world.step();
+                prop_assert_eq!(world.distrust(), None, "{} steps after {:?}", step, &damage);
+            }
+        }
+    }
+
+    #[test]
+    fn damage_to_the_bundles_lasts_until_the_leader_sees_it(
+        first in 0..400_u32,
+        damages in proptest::collection::vec((of_the_bundles(), 30..100_u32), 1..6),
+    ) {
+        let mut world = World::new();
+        for _ in 0..first + 10 {
+            world.step();
+        }
+        for (damage, steps) in damages {
+            world.suffer(&damage);
+            prop_assert_eq!(heals(&mut world, 2), Ok(()), "{:?}", &damage);
+            for step in 0..steps {
+                world.step();
+                prop_assert_eq!(world.distrust(), None, "{} steps after {:?}", step, &damage);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_happens_it_heals(damages in proptest::collection::vec((anything(), 0..5_u32), 1..40)) {
+        let mut world = World::new();
+        for (damage, steps) in damages {
+            world.suffer(&damage);
+            for _ in 0..steps {
+                world.step();
+            }
+        }
+        prop_assert_eq!(heals(&mut world, 16), Ok(()));
+        for step in 0..80 {
+            world.step();
+            prop_assert_eq!(world.distrust(), None, "{} steps later", step);
+        }
+        let state = SecretState::read(world.secret.as_ref());
+        prop_assert!(state.trusted.len() <= 2, "old CAs are dropped in the end");
+    }
+}
+
+#[test]
+fn a_ca_that_signs_nothing_acceptable_is_noticed_before_anybody_serves_it() {
+    let now = SystemTime::now();
+    let new = issue::authority(&LIFETIMES, now).unwrap();
+    let key = rcgen::KeyPair::from_pem(&new.key).unwrap();
+    let secret = SecretState {
+        trusted: vec![new.authority],
+        signs: Some(key.into()),
+        ..SecretState::default()
+    };
+    // A name with an underscore can be written into a certificate, and is no name of a server.
+    let names = ["tran_som!.svc".to_owned()];
+    let error = changes(&Action::RenewLeaf, &secret, &names, &LIFETIMES, now).unwrap_err();
+    assert!(
+        error.to_string().contains("clients would not accept it"),
+        "{error}"
+    );
+}

@@ -1,0 +1,250 @@
+//! `transom generate webhooks`: arguments into the options of the registration, and the two objects out.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use serde_json::{Value, json};
+
+use crate::model::policy::PoolLabel;
+use crate::registration::{
+    BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_TIMEOUT, Options, mutating, validating,
+};
+use crate::render;
+
+/// The webhook configurations by which an API server calls Transom
+///
+/// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for `kubectl apply -f -`. Start the server
+/// first: docs/webhooks.md says what is registered, and why.
+#[derive(Args, Debug)]
+pub struct WebhooksArgs {
+    /// The Service of the webhook; it is called at port 443, and its namespace is left out
+    #[arg(long, value_name = "NAME.NAMESPACE", value_parser = service, conflicts_with = "url",
+          required_unless_present = "url")]
+    service: Option<Endpoint>,
+    /// The address of a webhook outside the cluster, without a path
+    #[arg(long, value_name = "https://HOST:PORT", value_parser = url)]
+    url: Option<Endpoint>,
+    /// The CA of the webhook's certificate in PEM, as `transom serve --write-ca` writes it
+    #[arg(long, value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
+    /// The name of the installation; the objects are named zz-NAME, so that other mutating webhooks are called before
+    #[arg(long, default_value = "transom")]
+    name: String,
+    /// What happens without Transom to pods that are surely for Windows, at /validate. Everything else passes then,
+    /// whatever this says
+    #[arg(long, value_name = "POLICY", value_enum, default_value = "Ignore")]
+    validate_failure_policy: FailurePolicyArg,
+    /// How long the API server waits for an answer: 1 or 2
+    #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_TIMEOUT.as_secs(),
+          value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT.as_secs()))]
+    timeout: u64,
+    /// Namespaces that are left out besides kube-system, kube-node-lease, kube-public and the Service's own
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_values_t = BY_DEFAULT.map(str::to_owned))]
+    exclude_namespace: Vec<String>,
+    /// One more label of node pools that says Windows, as in a policy's evidence.poolLabels; a * at the end of the
+    /// value stands for anything. May be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
+    pool_label: Vec<PoolLabel>,
+    /// Registers the reverse guard for namespaces with these labels: pods that nothing keeps off Windows nodes are
+    /// looked at there
+    #[arg(long, value_name = "SELECTOR", value_parser = selector)]
+    reverse_guard_selector: Option<LabelSelector>,
+    /// Registers the default operating system for namespaces with these labels: pods that say none are looked at there
+    #[arg(long, value_name = "SELECTOR", value_parser = selector)]
+    default_os_selector: Option<LabelSelector>,
+    /// How the objects are written
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum FailurePolicyArg {
+    Ignore,
+    Fail,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Yaml,
+    Json,
+}
+
+/// Prints the two objects.
+pub fn run(args: &WebhooksArgs) -> anyhow::Result<()> {
+    let options = options(args)?;
+    let mutating = serde_json::to_value(mutating(&options)).context("cannot write the mutating webhooks")?;
+    let validating =
+        serde_json::to_value(validating(&options)).context("cannot write the validating webhooks")?;
+    let mut out = anstream::stdout().lock();
+    match args.output {
+        Output::Yaml => write!(
+            out,
+            "{}---\n{}",
+            render::yaml(&mutating),
+            render::yaml(&validating)
+        )?,
+        Output::Json => {
+            let list: Value = json!({"apiVersion": "v1", "kind": "List", "items": [mutating, validating]});
+            writeln!(out, "{list:#}")?;
+        }
+    }
+    Ok(())
+}
+
+fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
+    let WebhooksArgs {
+        service,
+        url,
+        ca_bundle,
+        name,
+        validate_failure_policy,
+        timeout,
+        exclude_namespace,
+        pool_label,
+        reverse_guard_selector,
+        default_os_selector,
+        output: _,
+    } = args;
+    let mut options = Options::default();
+    let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
+        bail!("say where the webhook is: --service NAME.NAMESPACE or --url https://HOST:PORT");
+    };
+    options.endpoint = endpoint.clone();
+    if let Some(file) = ca_bundle {
+        let pem = fs::read(file).with_context(|| format!("cannot read the CA from {}", file.display()))?;
+        if !pem.windows(11).any(|part| part == b"-----BEGIN ") {
+            bail!(
+                "{} is no PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
+                file.display()
+            );
+        }
+        options.ca_bundle = Some(pem);
+    }
+    options.name.clone_from(name);
+    options.validate_failure_policy = match validate_failure_policy {
+        FailurePolicyArg::Ignore => FailurePolicy::Ignore,
+        FailurePolicyArg::Fail => FailurePolicy::Fail,
+    };
+    options.timeout = Duration::from_secs(*timeout);
+    options.excluded_namespaces.clone_from(exclude_namespace);
+    options.pool_labels.extend(pool_label.iter().cloned());
+    options.reverse_guard.clone_from(reverse_guard_selector);
+    options.default_os.clone_from(default_os_selector);
+    Ok(options)
+}
+
+fn service(text: &str) -> Result<Endpoint, String> {
+    let text = text.strip_suffix(".svc").unwrap_or(text);
+    match text.split_once('.') {
+        Some((name, namespace)) if !name.is_empty() && !namespace.is_empty() && !namespace.contains('.') => {
+            Ok(Endpoint::Service {
+                name: name.to_owned(),
+                namespace: namespace.to_owned(),
+            })
+        }
+        _ => Err("write the Service and its namespace, as in transom.transom-system".to_owned()),
+    }
+}
+
+fn url(text: &str) -> Result<Endpoint, String> {
+    let host = text
+        .strip_prefix("https://")
+        .unwrap_or_default()
+        .trim_end_matches('/');
+    if host.is_empty() || host.contains(['/', '?', '#', '@']) {
+        return Err("write the address without a path, as in https://transom.example:8443".to_owned());
+    }
+    Ok(Endpoint::Url(format!("https://{host}")))
+}
+
+fn pool_label(text: &str) -> Result<PoolLabel, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok(PoolLabel {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }),
+        _ => Err("write key and value, as in pool=windows*".to_owned()),
+    }
+}
+
+/// Reads `key=value`, `key!=value`, `key` and `!key`, parted by commas.
+fn selector(text: &str) -> Result<LabelSelector, String> {
+    let expression = |part: &str| {
+        let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {
+            (key, "NotIn", Some(value))
+        } else if let Some((key, value)) = part.split_once('=') {
+            (key, "In", Some(value.trim_start_matches('=')))
+        } else if let Some(key) = part.strip_prefix('!') {
+            (key, "DoesNotExist", None)
+        } else {
+            (part, "Exists", None)
+        };
+        let (key, value) = (key.trim(), value.map(|value| value.trim().to_owned()));
+        if key.is_empty() || key.contains([' ', '(', ')', '!', '=']) {
+            return Err("write labels as in team=windows,tier!=test,!legacy".to_owned());
+        }
+        Ok(LabelSelectorRequirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: value.map(|value| vec![value]),
+        })
+    };
+    let expressions: Result<Vec<_>, String> = text.split(',').map(str::trim).map(expression).collect();
+    Ok(LabelSelector {
+        match_expressions: Some(expressions?),
+        match_labels: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_and_addresses_are_read_as_people_write_them() {
+        let transom = Endpoint::Service {
+            name: "transom".to_owned(),
+            namespace: "transom-system".to_owned(),
+        };
+        assert_eq!(service("transom.transom-system"), Ok(transom.clone()));
+        assert_eq!(service("transom.transom-system.svc"), Ok(transom));
+        assert_eq!(url("https://h:1/"), Ok(Endpoint::Url("https://h:1".to_owned())));
+        for bad in ["transom", ".a", "a.", "a.b.c"] {
+            assert!(service(bad).is_err(), "{bad}");
+        }
+        for bad in ["http://h", "https://", "h:1", "https://h/mutate", "https://u@h"] {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_read_as_kubectl_reads_them() {
+        let read = |text| {
+            let expressions = selector(text).map(|s| s.match_expressions.unwrap_or_default());
+            expressions.map(|all| {
+                let each = all.into_iter().map(|e| {
+                    format!(
+                        "{} {} {}",
+                        e.key,
+                        e.operator,
+                        e.values.unwrap_or_default().join("|")
+                    )
+                });
+                each.collect::<Vec<_>>().join("; ")
+            })
+        };
+        assert_eq!(
+            read("team=a, tier!=b,c==d,e,!f").as_deref(),
+            Ok("team In a; tier NotIn b; c In d; e Exists ; f DoesNotExist ")
+        );
+        for bad in ["", "=a", "a in (b)", "a=b,"] {
+            assert!(selector(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `serve` in a cluster: what reviews are judged by comes from watches, and the controllers run beside the server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use clap::Args;
+use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::certificates::CertificateArgs;
+use super::reviewer::{Reviewer, State};
+use crate::certs;
+use crate::cli::cluster::{ClusterArgs, today};
+use crate::cli::connect::{ConnectArgs, NamesArgs};
+use crate::cli::logs::LogFormat;
+use crate::controller::gauges::Gauges;
+use crate::controller::lease::Leadership;
+use crate::controller::policies::{self, Policies};
+use crate::controller::view::ClusterView;
+use crate::controller::{facts, lease, nodes, remember, watches};
+use crate::engine::effective::{Asker, PolicySet};
+use crate::model::facts::Facts;
+use crate::model::policy::{Policy, Switch};
+use crate::registration;
+use crate::webhook::{CertificateSource, Config, Readiness, Server};
+
+/// Which cluster, and by which names Transom is known there.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "In a cluster")]
+pub struct InClusterArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// The name of this replica in the election of the leader; the name of the pod, else that of the machine
+    #[arg(long, env = "TRANSOM_IDENTITY", value_name = "NAME")]
+    identity: Option<String>,
+    #[command(flatten)]
+    names: NamesArgs,
+    /// Namespaces that the webhooks leave out besides kube-system, kube-node-lease, kube-public and Transom's own: no
+    /// pod gets a toleration there, so a taint is not set before their Windows pods have it
+    #[arg(
+        long,
+        env = "TRANSOM_EXCLUDE_NAMESPACE",
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_values_t = registration::BY_DEFAULT.map(str::to_owned)
+    )]
+    exclude_namespace: Vec<String>,
+    #[command(flatten)]
+    certificates: CertificateArgs,
+}
+
+/// The name under which readiness is held until reviews are judged by what is really there.
+const FACTS: &str = "facts";
+
+/// How long shutting down may take after the server has drained: the lease is given up in that time.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+pub async fn run(
+    args: InClusterArgs,
+    cluster: &ClusterArgs,
+    mut config: Config,
+    format: LogFormat,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let (client, namespace) = args.connect.connect().await?;
+    let mode = args.certificates.mode(&config.certificate)?;
+    let base = cluster.facts(today());
+    let nothing_yet = State {
+        facts: base.clone(),
+        policies: Arc::new(PolicySet::new(Vec::new(), Policy::cluster_default())),
+    };
+    let state = Arc::new(ArcSwap::from_pointee(nothing_yet));
+
+    let (publish, views) = watch::channel(None);
+    let (lead, until) = watch::channel(None);
+    let (end, ended) = watch::channel(false);
+    let election = {
+        let (client, namespace, identity) = (client.clone(), namespace.clone(), identity(args.identity));
+        tokio::spawn(lease::run(
+            client,
+            namespace,
+            args.names.lease.clone(),
+            identity,
+            lead,
+            until_true(ended),
+        ))
+    };
+    let leadership = Leadership::new(until);
+    let mut tasks = JoinSet::new();
+    {
+        let (client, namespace, readiness) = (client.clone(), namespace.clone(), config.readiness.clone());
+        tasks.spawn(async move { watches::run(client, &namespace, readiness, publish).await });
+    }
+    let controllers = Controllers {
+        client: client.clone(),
+        namespace: namespace.clone(),
+        base,
+        state: Arc::clone(&state),
+        leadership: leadership.clone(),
+        readiness: config.readiness.clone(),
+        gauges: Gauges::new(&config.metrics),
+        excluded: args
+            .exclude_namespace
+            .into_iter()
+            .chain([namespace.clone()])
+            .collect(),
+    };
+    // Until the first view reviews are judged by the built-in policy, which changes and denies nothing.
+    config.readiness.hold(FACTS, "not known yet");
+    tasks.spawn(controllers.run(views));
+
+    let kept = args
+        .certificates
+        .kept(&args.names, &namespace, &config.certificate);
+    let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
+    config.certificate = CertificateSource::Provided(Arc::clone(&serving));
+    let keeper = certs::Keeper {
+        client: client.clone(),
+        mode,
+        config: kept,
+        leadership: leadership.clone(),
+        serving,
+        readiness: config.readiness.clone(),
+        metrics: config.metrics.clone(),
+    };
+    tasks.spawn(async move { format!("certificates: {}", keeper.run().await) });
+
+    let server = Server::bind(config).await?;
+    let reviewer = Arc::new(Reviewer { state, format });
+    let outcome = tokio::select! {
+        end = server.serve(reviewer, shutdown) => end.map_err(anyhow::Error::from),
+        Some(task) = tasks.join_next() => match task {
+            Ok(task) => Err(anyhow::anyhow!("a task ended that never should: {task}")),
+            Err(error) => Err(anyhow::anyhow!("a task ended unexpectedly: {error}")),
+        },
+    };
+    // The controllers end before the lease is given up; what is on its way then is held by its resourceVersion.
+    tasks.shutdown().await;
+    end.send_replace(true);
+    let _ = tokio::time::timeout(LAST_WORDS, election).await;
+    outcome
+}
+
+async fn until_true(mut flag: watch::Receiver<bool>) {
+    let _ = flag.wait_for(|on| *on).await;
+}
+
+/// A name that no other process has, not even this pod's next one.
+fn identity(named: Option<String>) -> String {
+    let host = || {
+        std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .ok()
+            .map(|name| name.trim().to_owned())
+    };
+    let name = named.or_else(host).unwrap_or_else(|| "transom".to_owned());
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    format!("{name}_{:x}", since.as_nanos())
+}
+
+/// Everything that begins with the first view of the cluster.
+struct Controllers {
+    client: Client,
+    namespace: String,
+    base: Facts,
+    state: Arc<ArcSwap<State>>,
+    leadership: Leadership,
+    readiness: Readiness,
+    gauges: Gauges,
+    excluded: Vec<String>,
+}
+
+impl Controllers {
+    /// Runs until one of them ends, and says which.
+    async fn run(self, mut first: watches::Views) -> String {
+        let Ok(view) = first
+            .wait_for(Option::is_some)
+            .await
+            .map(|view| view.clone().unwrap_or_default())
+        else {
+            return "view".to_owned();
+        };
+        let (publish, views) = watch::channel(view);
+        let policies = Arc::new(Mutex::new(Policies::default()));
+        let Controllers {
+            client,
+            namespace,
+            base,
+            state,
+            leadership,
+            readiness,
+            gauges,
+            excluded,
+        } = self;
+        let recorder = || {
+            Recorder::new(
+                client.clone(),
+                Reporter {
+                    controller: "transom".into(),
+                    instance: None,
+                },
+            )
+        };
+        let mut tasks = JoinSet::new();
+        let judge = Judge {
+            base,
+            policies: Arc::clone(&policies),
+            state: Arc::clone(&state),
+            readiness,
+            gauges: gauges.clone(),
+        };
+        tasks.spawn(named("leadership", gauges.follow(leadership.clone())));
+        tasks.spawn(named("facts", judge.run(views.clone())));
+        let remember = remember::run(
+            client.clone(),
+            namespace,
+            views.clone(),
+            leadership.clone(),
+            today,
+        );
+        tasks.spawn(named("memory of pools", remember));
+        let statuses = policies::run(
+            client.clone(),
+            views.clone(),
+            policies,
+            leadership.clone(),
+            recorder(),
+        );
+        tasks.spawn(named("policies", statuses));
+        let nodes = nodes::Context {
+            client: client.clone(),
+            leadership,
+            recorder: recorder(),
+            placement: placement(state, excluded),
+            settings: nodes::Settings::default(),
+        };
+        tasks.spawn(named("nodes", async move {
+            if let Err(ended) = nodes::run(nodes, views).await {
+                tracing::error!("the controller of nodes has ended: {ended}");
+            }
+        }));
+        tasks.spawn(named("view", forward(first, publish)));
+        match tasks.join_next().await {
+            Some(Ok(task)) => task.to_owned(),
+            Some(Err(error)) => error.to_string(),
+            None => "none".to_owned(),
+        }
+    }
+}
+
+/// Whether placement adds tolerations to the pods of a namespace: where the webhooks are called and the policy says so.
+fn placement(state: Arc<ArcSwap<State>>, excluded: Vec<String>) -> nodes::Placement {
+    let unlabelled = BTreeMap::new();
+    Arc::new(move |namespace| {
+        let state = state.load();
+        let labels = state
+            .facts
+            .namespaces
+            .get(namespace)
+            .map(|namespace| &namespace.labels);
+        let is_left_out = registration::is_left_out(namespace, labels.unwrap_or(&unlabelled), &excluded);
+        let asker = Asker {
+            namespace,
+            labels,
+            user: "",
+            groups: &[],
+            today: state.facts.today,
+        };
+        let policy = state.policies.effective(&asker);
+        !is_left_out && policy.placement == Switch::Apply && policy.parts.tolerations
+    })
+}
+
+async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
+    task.await;
+    name
+}
+
+/// Hands every view on, once there is a first one.
+async fn forward(mut from: watches::Views, to: watch::Sender<Arc<ClusterView>>) {
+    while from.changed().await.is_ok() {
+        if let Some(view) = from.borrow_and_update().clone() {
+            to.send_replace(view);
+        }
+    }
+}
+
+/// Keeps the state that reviews are judged by: every view, and every day, makes a new one.
+struct Judge {
+    base: Facts,
+    policies: Arc<Mutex<Policies>>,
+    state: Arc<ArcSwap<State>>,
+    readiness: Readiness,
+    gauges: Gauges,
+}
+
+impl Judge {
+    async fn run(mut self, mut views: watch::Receiver<Arc<ClusterView>>) {
+        /// How often the day is looked at.
+        const LOOK: Duration = Duration::from_secs(30);
+        loop {
+            let view = views.borrow_and_update().clone();
+            self.base.today = today();
+            self.learn(&view);
+            self.readiness.release(FACTS);
+            loop {
+                match tokio::time::timeout(LOOK, views.changed()).await {
+                    Ok(Ok(())) => break,
+                    Ok(Err(_)) => return,
+                    Err(_) if today() != self.base.today => break,
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    fn learn(&self, view: &ClusterView) {
+        let facts = facts::of(view, &remember::of_view(view), &self.base);
+        let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        let set = policies.update(view);
+        self.gauges.show(view, &policies);
+        self.state.store(Arc::new(State { facts, policies: set }));
+    }
+}

@@ -1,0 +1,223 @@
+//! Leadership: which replica may write, by a Lease. What to do next is decided without a clock or a network; a thin
+//! loop carries it out.
+//!
+//! No clock is compared with another. A follower measures from the moment at which it itself saw the Lease change for
+//! the last time, and a leader from before it sent its last renewal: so a leader has stopped acting before anybody may
+//! take over, however far the clocks of their machines are apart. What was on its way at that moment is refused by the
+//! resourceVersion that it names.
+
+mod elector;
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+pub use self::elector::{Decision, LeaseView, decide};
+use self::elector::{Elector, Step};
+use super::errors::words;
+
+/// How long a Lease that nobody renews belongs to its holder.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// How long a leader acts on a renewal, from before it sent it. Shorter than [`LEASE`] by what a write may take that
+/// was decided on at the last moment.
+pub const ACT: Duration = Duration::from_secs(7);
+
+/// Time between two renewals, and between two looks of a follower.
+pub const RENEW: Duration = Duration::from_secs(2);
+
+/// Time after a request that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long one request may take: two fit in before a leader must stop acting.
+const REQUEST: Duration = Duration::from_secs(2);
+
+/// Whether this replica may write. Cheap to clone and to ask.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    /// Until when the lease is certainly ours, where it is.
+    until: watch::Receiver<Option<Instant>>,
+}
+
+impl Leadership {
+    /// Leadership as the sender tells it: the moment until which it certainly holds, or `None`.
+    pub fn new(until: watch::Receiver<Option<Instant>>) -> Self {
+        Leadership { until }
+    }
+
+    /// Whether this replica may write at this very moment. Ask before every write.
+    pub fn holds(&self) -> bool {
+        self.until.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until leadership was gained, renewed or lost since the last call.
+    ///
+    /// # Errors
+    /// When nobody tells any more, because the task that renews the lease has ended.
+    pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.until.changed().await
+    }
+}
+
+/// Takes part in the election by the Lease `namespace`/`name` until `shutdown`, then gives up what it holds, so that
+/// another replica takes over at once. Errors are logged and tried again: without an API server nobody leads.
+///
+/// `identity` must belong to this process alone: the name of the pod and something that a restart changes.
+pub async fn run(
+    client: Client,
+    namespace: String,
+    name: String,
+    identity: String,
+    until: watch::Sender<Option<Instant>>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let leases = Leases {
+        api: Api::namespaced(client, &namespace),
+        lease: format!("{namespace}/{name}"),
+    };
+    let mut elector = Elector::new(name, identity);
+    tokio::select! {
+        () = elect(&leases, &mut elector, &until) => {}
+        () = shutdown => {}
+    }
+    until.send_replace(None);
+    // A renewal may have been under way: what the API server has counts.
+    if let Ok(seen) = leases.read(elector.name()).await {
+        elector.read(Instant::now(), Ok(seen));
+    }
+    if let Some(lease) = elector.release() {
+        match leases.write(&lease).await {
+            Ok(_) => tracing::info!(lease = leases.lease, "gave up leadership"),
+            Err(error) => {
+                tracing::warn!(lease = leases.lease, %error, "cannot give up leadership; another replica waits it out");
+            }
+        }
+    }
+}
+
+/// Does what the elector says, for ever.
+async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Option<Instant>>) {
+    let mut complaint = String::new();
+    let mut led = false;
+    loop {
+        let error = match elector.step(Instant::now(), Timestamp::now()) {
+            Step::Sleep(wake) => {
+                let lapses = until.borrow().filter(|lapses| *lapses < wake);
+                sleep_until(lapses.unwrap_or(wake)).await;
+                None
+            }
+            Step::Read => {
+                let seen = leases.read(elector.name()).await;
+                let error = seen.as_ref().err().map(ToString::to_string);
+                elector.read(Instant::now(), seen.map_err(drop));
+                error
+            }
+            Step::Write(lease) => {
+                let started = Instant::now();
+                let written = leases.write(&lease).await;
+                // Somebody else was faster: that is no error, and the next look tells who.
+                let error = written.as_ref().err().filter(|error| !error.is_conflict());
+                let error = error.map(ToString::to_string);
+                elector.wrote(started, Instant::now(), written.map_err(drop));
+                error
+            }
+        };
+        let now = Instant::now();
+        let leads = elector.until().filter(|until| now < *until);
+        if led != leads.is_some() {
+            led = leads.is_some();
+            let holder = elector.holder();
+            tracing::info!(
+                lease = leases.lease,
+                leader = led,
+                holder,
+                "leadership has changed"
+            );
+        }
+        until.send_if_modified(|until| std::mem::replace(until, leads) != leads);
+        match error {
+            Some(error) if error != complaint => {
+                tracing::warn!(lease = leases.lease, "{error}; trying again");
+                complaint = error;
+            }
+            None if leads.is_some() => complaint.clear(),
+            _ => {}
+        }
+    }
+}
+
+/// Why a Lease could not be read or written.
+#[derive(Debug, thiserror::Error)]
+enum LeaseError {
+    #[error("cannot {verb} the Lease {lease}: {}", cure(source))]
+    Api {
+        verb: &'static str,
+        lease: String,
+        source: kube::Error,
+    },
+    #[error("cannot {verb} the Lease {lease}: no answer from the API server within {REQUEST:?}")]
+    Timeout { verb: &'static str, lease: String },
+}
+
+impl LeaseError {
+    fn is_conflict(&self) -> bool {
+        matches!(self, LeaseError::Api { source: kube::Error::Api(status), .. } if status.code == 409)
+    }
+}
+
+/// What went wrong, and what to do where that is known.
+fn cure(error: &kube::Error) -> String {
+    let text = words(error);
+    if matches!(error, kube::Error::Api(status) if status.code == 404 && text.starts_with("namespaces ")) {
+        format!("{text}; create it, or name Transom's namespace with --namespace")
+    } else {
+        text
+    }
+}
+
+/// The Leases of a namespace, and how to name ours to people.
+struct Leases {
+    api: Api<Lease>,
+    lease: String,
+}
+
+impl Leases {
+    async fn read(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
+        self.bounded("read", self.api.get_opt(name)).await
+    }
+
+    /// Creates or replaces, by whether it names a resourceVersion.
+    async fn write(&self, lease: &Lease) -> Result<Lease, LeaseError> {
+        let params = PostParams::default();
+        if lease.metadata.resource_version.is_some() {
+            let name = lease.metadata.name.as_deref().unwrap_or_default();
+            self.bounded("renew", self.api.replace(name, &params, lease))
+                .await
+        } else {
+            self.bounded("create", self.api.create(&params, lease)).await
+        }
+    }
+
+    async fn bounded<T>(
+        &self,
+        verb: &'static str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, LeaseError> {
+        match timeout(REQUEST, request).await {
+            Ok(answer) => answer.map_err(|source| LeaseError::Api {
+                verb,
+                lease: self.lease.clone(),
+                source,
+            }),
+            Err(_) => Err(LeaseError::Timeout {
+                verb,
+                lease: self.lease.clone(),
+            }),
+        }
+    }
+}

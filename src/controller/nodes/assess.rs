@@ -1,0 +1,241 @@
+//! How things stand: for each policy its nodes, what is to be written, and what is wrong. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::plan::{NodeOs, NodePlan, build_of, plan};
+use super::want::{Choice, NodePolicies};
+use crate::controller::view::NodeView;
+use crate::model::build::{Build, supported_on};
+use crate::model::facts::Taint;
+
+/// Which taints hurt nobody on which nodes. Only what was surveyed counts: a node that came later was not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Cleared(BTreeMap<Taint, BTreeSet<String>>);
+
+impl Cleared {
+    /// Remembers that a taint hurts nobody on a node.
+    pub fn add(&mut self, taint: &Taint, node: &NodeView) {
+        self.0.entry(taint.clone()).or_default().insert(node.uid.clone());
+    }
+
+    /// Whether a taint hurts nobody on a node.
+    pub fn has(&self, taint: &Taint, node: &NodeView) -> bool {
+        self.0.get(taint).is_some_and(|nodes| nodes.contains(&node.uid))
+    }
+
+    /// The taints that hurt nobody on a node.
+    pub fn on(&self, node: &NodeView) -> BTreeSet<Taint> {
+        let taints = self.0.keys().filter(|taint| self.has(taint, node));
+        taints.cloned().collect()
+    }
+
+    /// Forgets what holds for a moment only: NoExecute evicts what runs there by now, so it is asked about each time.
+    /// Forgets nodes that are gone, too.
+    pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
+        let there: BTreeSet<&str> = nodes.into_iter().map(|node| node.uid.as_str()).collect();
+        self.0.retain(|taint, surveyed| {
+            surveyed.retain(|uid| there.contains(uid.as_str()));
+            taint.effect != "NoExecute" && !surveyed.is_empty()
+        });
+    }
+}
+
+/// The policies, and for which of them taints may be set that nodes lack.
+#[derive(Clone, Debug, Default)]
+pub struct Decider {
+    /// The policies.
+    pub policies: NodePolicies,
+    /// By the name of the policy, what hurts nobody.
+    pub cleared: BTreeMap<String, Cleared>,
+    /// Whether it is known that policies which are not among these are gone, so that what was theirs may be taken back.
+    pub others_are_gone: bool,
+}
+
+impl Decider {
+    /// What is to be written to a node.
+    pub fn decide(&self, node: &NodeView) -> NodePlan {
+        match self.policies.choose(node) {
+            Choice::Of(policy) => {
+                let cleared = self.cleared.get(&policy.name);
+                let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
+                plan(node, Some(&policy.want(cleared)))
+            }
+            Choice::Nobody if self.others_are_gone || self.owner_exists(node) => plan(node, None),
+            Choice::Nobody | Choice::Held => NodePlan::default(),
+        }
+    }
+
+    /// Whether the policy that a node's annotation names is known, so that it just selects the node no longer.
+    fn owner_exists(&self, node: &NodeView) -> bool {
+        let owner = super::owned::Owned::parse(node.owned.as_deref()).unwrap_or_default();
+        self.policies.get(&owner.policy).is_some()
+    }
+
+    /// Whether a node carries something of ours for a policy that is not known.
+    pub fn is_orphan(&self, node: &NodeView) -> bool {
+        node.is_marked() && matches!(self.policies.choose(node), Choice::Nobody) && !self.owner_exists(node)
+    }
+}
+
+/// How things stand with one policy.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// How many Windows nodes it counts for.
+    pub nodes: usize,
+    /// Those by build.
+    pub builds: BTreeMap<Build, usize>,
+    /// What on which node is not as it is to be.
+    pub drift: BTreeMap<String, Vec<String>>,
+    /// Nodes that wait to be written.
+    pub unwritten: usize,
+    /// The taints that nodes lack and that wait for the guard, with those nodes.
+    pub waiting: BTreeMap<Taint, BTreeSet<String>>,
+    /// The nodes on which taints are contested.
+    pub contested: BTreeMap<String, Vec<Taint>>,
+    /// Other policies that select a node of this one, with one such node.
+    pub overlapping: BTreeMap<String, String>,
+    /// Nodes of builds that the cluster's Kubernetes does not support.
+    pub unsupported: BTreeMap<Build, usize>,
+}
+
+/// How things stand with every policy, by name, and the nodes that are to be written.
+pub fn assess(
+    nodes: &[Arc<NodeView>],
+    decider: &Decider,
+    kubernetes: u32,
+) -> (BTreeMap<String, Standing>, Vec<Arc<NodeView>>) {
+    let names = decider.policies.iter().map(|policy| policy.name.clone());
+    let mut standings: BTreeMap<String, Standing> = names.map(|name| (name, Standing::default())).collect();
+    let mut due = Vec::new();
+    for node in nodes {
+        let plan = decider.decide(node);
+        if !plan.is_empty() {
+            due.push(Arc::clone(node));
+        }
+        let is_windows = NodeOs::of(node) == NodeOs::Windows && !node.deleting;
+        if is_windows && let Some(names) = decider.policies.overlapping(node) {
+            for name in &names {
+                let others = names.iter().filter(|other| *other != name);
+                let standing = standings.entry((*name).to_owned()).or_default();
+                let seen = others.map(|other| ((*other).to_owned(), node.name.clone()));
+                for (other, node) in seen {
+                    standing.overlapping.entry(other).or_insert(node);
+                }
+            }
+        }
+        if let Choice::Of(policy) = decider.policies.choose(node) {
+            let standing = standings.entry(policy.name.clone()).or_default();
+            if is_windows {
+                count(standing, node, kubernetes);
+            }
+            note(standing, node, plan);
+        }
+    }
+    (standings, due)
+}
+
+fn count(standing: &mut Standing, node: &NodeView, kubernetes: u32) {
+    standing.nodes += 1;
+    let Some(build) = build_of(node) else { return };
+    *standing.builds.entry(build).or_default() += 1;
+    if supported_on(kubernetes).is_some_and(|supported| !supported.contains(&build)) {
+        *standing.unsupported.entry(build).or_default() += 1;
+    }
+}
+
+fn note(standing: &mut Standing, node: &NodeView, plan: NodePlan) {
+    let mut what: Vec<String> = plan.remains.clone();
+    what.extend(
+        plan.changes
+            .iter()
+            .map(|change| format!("{change} (not written yet)")),
+    );
+    if !what.is_empty() {
+        standing.drift.insert(node.name.clone(), what);
+    }
+    standing.unwritten += usize::from(!plan.is_empty());
+    for taint in plan.waiting {
+        standing
+            .waiting
+            .entry(taint)
+            .or_default()
+            .insert(node.name.clone());
+    }
+    if !plan.contested.is_empty() {
+        standing.contested.insert(node.name.clone(), plan.contested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::owned::Owned;
+    use super::*;
+    use crate::controller::view::PROOF_LABEL;
+
+    #[test]
+    fn a_taint_is_cleared_for_the_nodes_that_were_surveyed_and_for_no_other() {
+        let node = |uid: &str| NodeView {
+            name: "same".into(),
+            uid: uid.into(),
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            ..NodeView::default()
+        };
+        let policy = serde_json::from_value(serde_json::json!({
+            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": "p", "generation": 1},
+            "spec": {"taints": {"mode": "Apply", "allowNoExecute": true, "taints": [
+                {"key": "os", "value": "windows", "effect": "NoSchedule"},
+                {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
+        }));
+        let mut decider = Decider {
+            policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy.unwrap()))].into()),
+            ..Decider::default()
+        };
+        let schedule = Taint::no_schedule("os", "windows");
+        let execute = Taint {
+            effect: "NoExecute".into(),
+            ..schedule.clone()
+        };
+        let (old, new) = (node("1"), node("2"));
+        let both = vec![schedule.clone(), execute.clone()];
+        assert_eq!(decider.decide(&old).waiting, both);
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&schedule, &old);
+        assert_eq!(decider.decide(&old).waiting, std::slice::from_ref(&execute));
+        assert_eq!(decider.decide(&new).waiting, both);
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&execute, &old);
+        assert_eq!(decider.decide(&old).waiting, []);
+        // In the next pass NoExecute is asked about anew.
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.age([&old]);
+        assert_eq!(decider.decide(&old).waiting, [execute]);
+        // A node that was made anew under the same name was not surveyed either.
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.age([&new]);
+        assert_eq!(decider.decide(&old).waiting, both);
+    }
+
+    #[test]
+    fn nothing_is_taken_back_for_a_policy_that_may_only_not_be_seen_yet() {
+        let owned = Owned {
+            policy: "late".into(),
+            taints: vec![Taint::no_schedule("os", "windows")],
+            ..Owned::default()
+        };
+        let node = NodeView {
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            resource_version: "1".into(),
+            labels: [(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into(),
+            owned: owned.to_annotation(),
+            ..NodeView::default()
+        };
+        let mut decider = Decider::default();
+        assert!(decider.is_orphan(&node) && decider.decide(&node).is_empty());
+        decider.others_are_gone = true;
+        assert!(!decider.decide(&node).is_empty());
+    }
+}

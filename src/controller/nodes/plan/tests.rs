@@ -1,0 +1,423 @@
+//! What is planned for one node, case by case.
+
+use super::super::change::Annotation;
+use super::*;
+
+fn node(kernel: &str) -> NodeView {
+    NodeView {
+        name: "w1".into(),
+        resource_version: "7".into(),
+        labels: [(OS_LABEL, "windows"), (ARCH_LABEL, "amd64")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+        operating_system: "windows".into(),
+        architecture: "amd64".into(),
+        kernel_version: kernel.into(),
+        ..NodeView::default()
+    }
+}
+
+fn want() -> Want {
+    Want {
+        policy: "windows".into(),
+        generation: 1,
+        windows_build: true,
+        trusted_build: true,
+        mode: TaintMode::Apply,
+        taints: vec![Taint::no_schedule("os", "windows")],
+        cleared: [Taint::no_schedule("os", "windows")].into(),
+    }
+}
+
+/// The node as the API server would have it after the plan.
+fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
+    let mut node = node.clone();
+    for (key, value) in &plan.labels {
+        match value {
+            Some(value) => node.labels.insert((*key).to_owned(), value.clone()),
+            None => node.labels.remove(*key),
+        };
+    }
+    if let Some(taints) = &plan.taints {
+        node.taints.clone_from(taints);
+    }
+    match &plan.annotation {
+        Annotation::Stays => {}
+        Annotation::Goes => node.owned = None,
+        Annotation::Says(text) => node.owned = Some(text.clone()),
+    }
+    node
+}
+
+fn other_taint(key: &str) -> NodeTaint {
+    NodeTaint {
+        key: key.into(),
+        effect: "NoSchedule".into(),
+        ..NodeTaint::default()
+    }
+}
+
+fn texts(node: &NodeView) -> Vec<String> {
+    node.taints
+        .iter()
+        .map(|taint| taint_of(taint).to_string())
+        .collect()
+}
+
+#[test]
+fn a_build_label_that_is_missing_stale_or_forged_is_corrected() {
+    for now in [
+        None,
+        Some("10.0.17763"),
+        Some("windows"),
+        Some("x".repeat(63).as_str()),
+    ] {
+        let mut node = node("10.0.20348.2700");
+        node.labels
+            .extend(now.map(|value| (BUILD_LABEL.to_owned(), value.to_owned())));
+        let plan = plan(&node, Some(&want()));
+        let change = Change::Label {
+            key: BUILD_LABEL,
+            from: now.map(str::to_owned),
+            to: Some("10.0.20348".into()),
+        };
+        assert!(plan.changes.contains(&change), "{plan:?}");
+        let patch = plan.patch(&node).unwrap();
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        assert_eq!(patch["metadata"]["labels"][BUILD_LABEL], "10.0.20348");
+        assert_eq!(patch["metadata"]["labels"][TRUSTED_BUILD_LABEL], "10.0.20348");
+    }
+}
+
+#[test]
+fn a_plan_that_was_carried_out_plans_nothing_more() {
+    let first = node("10.0.20348.1");
+    let second = after(&first, &plan(&first, Some(&want())));
+    assert_eq!(texts(&second), ["os=windows:NoSchedule"]);
+    assert_eq!(plan(&second, Some(&want())), NodePlan::default());
+}
+
+#[test]
+fn exactly_what_is_ours_is_taken_back() {
+    let mut before = node("10.0.20348.1");
+    before.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
+    before.taints = vec![other_taint("a"), other_taint("b")];
+    let mut ours = after(&before, &plan(&before, Some(&want())));
+    assert_eq!(
+        texts(&ours),
+        ["a:NoSchedule", "b:NoSchedule", "os=windows:NoSchedule"]
+    );
+    // Meanwhile another writer adds its own.
+    ours.taints.push(other_taint("c"));
+    ours.labels.insert("team".into(), "a".into());
+    let back = after(&ours, &plan(&ours, None));
+    before.taints.push(other_taint("c"));
+    before.labels.insert("team".into(), "a".into());
+    assert_eq!(back, before);
+    assert!(plan(&back, None).is_empty());
+}
+
+#[test]
+fn what_stood_there_before_us_is_not_ours() {
+    let mut before = node("10.0.20348.1");
+    before.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
+    before
+        .labels
+        .insert(TRUSTED_BUILD_LABEL.into(), "10.0.20348".into());
+    before.taints = vec![NodeTaint {
+        value: Some("windows".into()),
+        ..other_taint("os")
+    }];
+    assert!(plan(&before, Some(&want())).is_empty());
+    assert!(plan(&before, None).is_empty());
+}
+
+#[test]
+fn another_value_of_our_taint_is_reported_and_never_overwritten() {
+    let mut node = node("10.0.20348.1");
+    node.taints = vec![NodeTaint {
+        value: Some("Windows".into()),
+        ..other_taint("os")
+    }];
+    let plan = plan(&node, Some(&want()));
+    assert!(plan.taints.is_none());
+    assert!(
+        plan.remains[0].contains("os=Windows:NoSchedule, which is not Transom's"),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn report_sets_no_taint_and_says_what_is_missing() {
+    let want = Want {
+        mode: TaintMode::Report,
+        cleared: BTreeSet::new(),
+        ..want()
+    };
+    let plan = plan(&node("10.0.20348.1"), Some(&want));
+    assert!(plan.taints.is_none() && plan.waiting.is_empty());
+    assert_eq!(
+        plan.remains,
+        ["it lacks the taint os=windows:NoSchedule (taints.mode is Report)"]
+    );
+}
+
+#[test]
+fn a_taint_waits_until_nobody_would_be_hurt() {
+    let want = Want {
+        cleared: BTreeSet::new(),
+        ..want()
+    };
+    let plan = plan(&node("10.0.20348.1"), Some(&want));
+    assert!(plan.taints.is_none());
+    assert_eq!(plan.waiting, [Taint::no_schedule("os", "windows")]);
+}
+
+#[test]
+fn after_three_reversals_it_is_contested_until_the_policy_changes() {
+    let mut want = want();
+    let mut now = node("10.0.20348.1");
+    for round in 0..MOST_REVERSALS {
+        let plan = plan(&now, Some(&want));
+        assert!(plan.contested.is_empty(), "round {round}");
+        now = after(&now, &plan);
+        assert_eq!(texts(&now), ["os=windows:NoSchedule"], "round {round}");
+        now.taints.clear();
+    }
+    let given_in = plan(&now, Some(&want));
+    assert_eq!(given_in.contested, want.taints);
+    assert!(given_in.taints.is_none());
+    now = after(&now, &given_in);
+    // Nothing more is written, whoever leads.
+    let quiet = plan(&now, Some(&want));
+    assert!(quiet.is_empty() && quiet.contested == want.taints);
+    want.generation = 2;
+    now = after(&now, &plan(&now, Some(&want)));
+    assert_eq!(texts(&now), ["os=windows:NoSchedule"]);
+    assert!(plan(&now, Some(&want)).is_empty());
+}
+
+#[test]
+fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replaces_it() {
+    let first = node("10.0.20348.1");
+    let ours = after(&first, &plan(&first, Some(&want())));
+    let none = Want {
+        taints: Vec::new(),
+        ..want()
+    };
+    assert_eq!(
+        texts(&after(&ours, &plan(&ours, Some(&none)))),
+        Vec::<String>::new()
+    );
+    let other = Want {
+        taints: vec![Taint::no_schedule("os", "Windows")],
+        ..want()
+    };
+    // What was known of the one says nothing of the other.
+    assert!(plan(&ours, Some(&other)).taints.is_none());
+    let other = Want {
+        cleared: other.taints.iter().cloned().collect(),
+        ..other
+    };
+    assert_eq!(
+        texts(&after(&ours, &plan(&ours, Some(&other)))),
+        ["os=Windows:NoSchedule"]
+    );
+    // In Report nothing of the taints is written, in either direction.
+    let report = Want {
+        mode: TaintMode::Report,
+        cleared: BTreeSet::new(),
+        ..none
+    };
+    let plan = plan(&ours, Some(&report));
+    assert!(plan.taints.is_none() && plan.remains[0].contains("set taints.mode to Apply"));
+}
+
+#[test]
+fn odd_nodes_are_reported_and_not_written() {
+    let odd = [
+        (
+            NodeView {
+                operating_system: String::new(),
+                ..node("")
+            },
+            "has not reported",
+        ),
+        (node(""), "tells no Windows build"),
+        (node("5.15.0-1041-azure"), "tells no Windows build"),
+        (node("10.0"), "tells no Windows build"),
+        (node("10.0.20348.2700\u{7}; rm -rf"), "tells no Windows build"),
+        (
+            NodeView {
+                operating_system: "linux".into(),
+                ..node("6.1.0")
+            },
+            "its kubelet reports \"linux\"",
+        ),
+    ];
+    let want = Want {
+        taints: Vec::new(),
+        ..want()
+    };
+    for (node, says) in odd {
+        let plan = plan(&node, Some(&want));
+        assert!(plan.is_empty(), "{node:?}");
+        assert!(
+            plan.remains.iter().any(|text| text.contains(says)),
+            "{says}: {plan:?}"
+        );
+    }
+    let deleting = NodeView {
+        deleting: true,
+        ..node("10.0.20348.1")
+    };
+    assert_eq!(super::plan(&deleting, Some(&want)), NodePlan::default());
+}
+
+#[test]
+fn labels_of_the_kubelet_are_reported_and_not_written() {
+    let mut node = node("10.0.20348.1");
+    node.labels.insert(OS_LABEL.into(), "linux".into());
+    node.labels.remove(ARCH_LABEL);
+    let plan = plan(&node, Some(&want()));
+    assert!(!plan.labels.contains_key(OS_LABEL) && !plan.labels.contains_key(ARCH_LABEL));
+    assert_eq!(plan.remains.len(), 2, "{plan:?}");
+}
+
+#[test]
+fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
+    let first = node("10.0.20348.1");
+    let mut ours = after(&first, &plan(&first, Some(&want())));
+    ours.operating_system = "linux".into();
+    let back = after(&ours, &plan(&ours, Some(&want())));
+    assert_eq!((back.owned.as_deref(), texts(&back).len()), (None, 0));
+    assert!(!back.labels.contains_key(TRUSTED_BUILD_LABEL));
+    assert_eq!(
+        back.labels.get(BUILD_LABEL).map(String::as_str),
+        Some("10.0.20348")
+    );
+}
+
+#[test]
+fn an_annotation_of_garbage_owns_nothing_is_reported_and_mended() {
+    let mut node = node("10.0.20348.1");
+    node.labels
+        .insert(TRUSTED_BUILD_LABEL.into(), "10.0.20348".into());
+    node.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
+    node.taints = vec![NodeTaint {
+        value: Some("windows".into()),
+        ..other_taint("os")
+    }];
+    node.owned = Some("{{{".into());
+    for want in [Some(want()), None] {
+        let plan = plan(&node, want.as_ref());
+        assert!(
+            matches!(plan.changes.as_slice(), [Change::AnnotationLost(_)]),
+            "{plan:?}"
+        );
+        let mended = after(&node, &plan);
+        assert_eq!(
+            (mended.owned, &mended.taints, &mended.labels),
+            (None, &node.taints, &node.labels)
+        );
+    }
+}
+
+#[test]
+fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
+    let dedicated = NodeTaint {
+        value: Some("db".into()),
+        ..other_taint("dedicated")
+    };
+    let forged = Owned {
+        policy: "windows".into(),
+        taints: vec![Taint::no_schedule("dedicated", "db")],
+        ..Owned::default()
+    };
+    let windows = node("10.0.20348.1");
+    let mut linux = node("6.1.0");
+    linux.operating_system = "linux".into();
+    linux.labels.insert(OS_LABEL.into(), "linux".into());
+    // The proof of what really is ours does not prove anything else.
+    let ours = after(&windows, &plan(&windows, Some(&want())));
+    for mut node in [linux, windows, ours] {
+        let others = texts(&node);
+        node.taints.push(dedicated.clone());
+        node.owned = forged.to_annotation();
+        for want in [Some(want()), None] {
+            let plan = plan(&node, want.as_ref());
+            let left = after(&node, &plan);
+            assert!(left.taints.contains(&dedicated), "{plan:?}");
+            assert!(
+                others.iter().all(|taint| texts(&left).contains(taint)),
+                "{plan:?}"
+            );
+            assert!(!left.owned.unwrap_or_default().contains("dedicated"), "{plan:?}");
+            assert!(
+                matches!(plan.changes.last(), Some(Change::AnnotationLost(_))),
+                "{plan:?}"
+            );
+        }
+        assert!(
+            after(&node, &plan_to_take_back(&node, Keep::default()))
+                .taints
+                .contains(&dedicated)
+        );
+    }
+}
+
+#[test]
+fn the_proof_is_written_with_the_taints_and_goes_with_them() {
+    let first = node("10.0.20348.1");
+    let plan_of_first = plan(&first, Some(&want()));
+    let patch = plan_of_first.patch(&first).unwrap();
+    assert!(patch["metadata"]["labels"][PROOF_LABEL].is_string(), "{patch}");
+    let ours = after(&first, &plan_of_first);
+    assert!(!after(&ours, &plan(&ours, None)).labels.contains_key(PROOF_LABEL));
+    // A proof that proves nothing any more goes too, so that it cannot be used later.
+    let mut robbed = ours.clone();
+    robbed.owned = None;
+    for plan in [
+        plan(&robbed, Some(&want())),
+        plan_to_take_back(&robbed, Keep::default()),
+    ] {
+        let left = after(&robbed, &plan);
+        assert_eq!(
+            (texts(&left), left.labels.contains_key(PROOF_LABEL)),
+            (texts(&ours), false)
+        );
+    }
+}
+
+#[test]
+fn five_hundred_taints_of_others_stay_in_their_order() {
+    let mut node = node("10.0.20348.1");
+    node.taints = (0..500).map(|i| other_taint(&format!("t{i}"))).collect();
+    let with = after(&node, &plan(&node, Some(&want())));
+    assert_eq!((with.taints.len(), &with.taints[..500]), (501, &node.taints[..]));
+    assert_eq!(after(&with, &plan(&with, None)).taints, node.taints);
+}
+
+#[test]
+fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
+    let first = node("10.0.20348.1");
+    let ours = after(&first, &plan(&first, Some(&want())));
+    let want = Want {
+        windows_build: false,
+        trusted_build: false,
+        ..want()
+    };
+    let less = after(&ours, &plan(&ours, Some(&want)));
+    assert!(!less.labels.contains_key(TRUSTED_BUILD_LABEL) && less.labels.contains_key(BUILD_LABEL));
+    assert!(plan(&less, Some(&want)).is_empty());
+}
+
+#[test]
+fn protected_taints_are_never_set() {
+    let want = Want {
+        taints: vec![Taint::no_schedule("node.kubernetes.io/unschedulable", "")],
+        ..want()
+    };
+    let plan = plan(&node("10.0.20348.1"), Some(&want));
+    assert!(plan.taints.is_none() && plan.remains[0].contains("belongs to Kubernetes"));
+}

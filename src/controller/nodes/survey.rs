@@ -1,0 +1,137 @@
+//! Reading through every object of the cluster that carries a pod, page by page, as raw JSON.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::ListParams;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::workload::Kind;
+
+/// The kinds that are read, with their paths: owners before what they own, so that a pod's owner is known by then.
+const PLACES: [(Kind, &str); 9] = [
+    (Kind::PodTemplate, "/api/v1/podtemplates"),
+    (Kind::Deployment, "/apis/apps/v1/deployments"),
+    (Kind::ReplicaSet, "/apis/apps/v1/replicasets"),
+    (Kind::StatefulSet, "/apis/apps/v1/statefulsets"),
+    (Kind::DaemonSet, "/apis/apps/v1/daemonsets"),
+    (Kind::ReplicationController, "/api/v1/replicationcontrollers"),
+    (Kind::CronJob, "/apis/batch/v1/cronjobs"),
+    (Kind::Job, "/apis/batch/v1/jobs"),
+    (Kind::Pod, "/api/v1/pods"),
+];
+
+/// How many objects are asked for at once. An object may have more than a megabyte, and a page is held in one piece.
+pub const PAGE: u32 = 100;
+
+/// How long one page may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A survey that could not be finished; nothing can be concluded from what was seen until then.
+#[derive(thiserror::Error, Debug)]
+pub enum SurveyError {
+    /// The API server refused, or could not be reached.
+    #[error("cannot list {path}: {source}")]
+    List {
+        /// What was being listed.
+        path: &'static str,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// It did not answer in time.
+    #[error("cannot list {path}: no answer within {} s", PATIENCE.as_secs())]
+    Slow {
+        /// What was being listed.
+        path: &'static str,
+    },
+    /// It answered with something else than a list.
+    #[error("cannot read the list of {path}: {source}")]
+    Read {
+        /// What was being listed.
+        path: &'static str,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// One of the objects is not what its kind says.
+    #[error("cannot read a {kind}: {reason}")]
+    Object {
+        /// What was being read.
+        kind: Kind,
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    more: Option<String>,
+}
+
+/// Hands every object that carries a pod to `visit`, as JSON; finished pods are left out.
+///
+/// Pages of [`PAGE`] objects without a resourceVersion: with `resourceVersion=0` the API server ignores the limit and answers with
+/// everything at once, which for pods of a large cluster are hundreds of megabytes.
+///
+/// # Errors
+/// When one of the lists cannot be read to its end.
+pub async fn visit_pod_carriers(
+    client: &Client,
+    mut visit: impl FnMut(Kind, &str) + Send,
+) -> Result<(), SurveyError> {
+    for (kind, path) in PLACES {
+        let mut params = ListParams::default().limit(PAGE);
+        if kind == Kind::Pod {
+            params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
+        }
+        loop {
+            let body = page(client, path, &params).await?;
+            let page: Page<'_> =
+                serde_json::from_str(&body).map_err(|source| SurveyError::Read { path, source })?;
+            for item in page.items.iter().flatten() {
+                visit(kind, item.get());
+            }
+            match page.metadata.more.filter(|more| !more.is_empty()) {
+                Some(more) => params.continue_token = Some(more),
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn page(client: &Client, path: &'static str, params: &ListParams) -> Result<String, SurveyError> {
+    let failed = |error| SurveyError::List {
+        path,
+        source: Box::new(error),
+    };
+    let request = kube::core::Request::new(path)
+        .list(params)
+        .map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+    match tokio::time::timeout(PATIENCE, client.request_text(request)).await {
+        Ok(answer) => answer.map_err(failed),
+        Err(_) => Err(SurveyError::Slow { path }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_that_carries_a_pod_is_read_and_pods_after_their_owners() {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
+            assert!(PLACES.iter().any(|(place, _)| *place == kind), "{kind}");
+        }
+        assert_eq!(PLACES.last().map(|(kind, _)| *kind), Some(Kind::Pod));
+    }
+}

@@ -1,0 +1,424 @@
+//! What the status of a pod policy says, and which Events go with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::runtime::events::{Event, EventType};
+use serde_json::Value;
+
+use super::{Outcome, Policies, generation, text};
+use crate::api::{API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus};
+use crate::controller::view::ClusterView;
+use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL, PolicySet};
+use crate::rules;
+
+/// An Event is refused with a note of 1024 bytes or more.
+const LONGEST_NOTE: usize = 1000;
+/// So many names are listed in one message.
+const MOST_NAMES: usize = 10;
+/// So much of a name, a reason or a problem is repeated in a message.
+const LONGEST_WORDS: usize = 500;
+
+/// A status that differs from the one that is stored.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The policy.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version that this was decided on.
+    pub resource_version: String,
+    /// What its status is to say.
+    pub status: WindowsPodPolicyStatus,
+    /// What has become worse or better since the stored status.
+    pub notes: Vec<Note>,
+}
+
+impl Report {
+    /// The policy, as Events point to it.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(POD_POLICY.to_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// One Event, as data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Whether somebody has to do something.
+    pub warning: bool,
+    /// What it is about, in one word: the reason of the condition.
+    pub reason: &'static str,
+    /// The same in words.
+    pub message: String,
+}
+
+impl Note {
+    /// The Event.
+    pub fn event(&self) -> Event {
+        Event {
+            type_: if self.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: self.reason.to_owned(),
+            note: Some(cut(&self.message, LONGEST_NOTE)),
+            action: "ReadPolicy".to_owned(),
+            secondary: None,
+        }
+    }
+}
+
+/// A condition before it has a time.
+struct Finding {
+    kind: &'static str,
+    holds: bool,
+    /// Whether somebody has to do something.
+    bad: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// Where a policy counts, and with whom it is at odds.
+#[derive(Default)]
+struct Reach<'v> {
+    selected: Vec<&'v str>,
+    effective: i64,
+    /// Policies of the same priority and the namespaces in question, and whether this one counts there.
+    ties: BTreeMap<&'v str, (bool, Vec<&'v str>)>,
+}
+
+impl Policies {
+    /// The statuses that are to be written, given the last update.
+    pub fn reports(&self, view: &ClusterView, now: Timestamp) -> Vec<Report> {
+        let today = now.to_zoned(TimeZone::UTC).date();
+        let reach = reach(&self.set, view);
+        let others = self.set.stored().len();
+        (self.outcomes.iter())
+            .filter_map(|(name, outcome)| {
+                let object = view.pod_policies.get(name)?;
+                let none = Reach::default();
+                let reach = reach.get(name.as_str()).unwrap_or(&none);
+                report(
+                    name,
+                    object,
+                    findings(name, outcome, reach, others, today),
+                    reach,
+                    now,
+                )
+            })
+            .collect()
+    }
+}
+
+fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Reach<'v>> {
+    let mut reach: BTreeMap<&str, Reach<'_>> = BTreeMap::new();
+    for (namespace, seen) in &view.namespaces {
+        let labels = &seen.labels;
+        let selecting = set
+            .stored()
+            .iter()
+            .filter(|stored| stored.namespace_selector.selects(labels));
+        let is_out = labels
+            .get(IGNORE_LABEL)
+            .or_else(|| labels.get(DISABLED_LABEL))
+            .is_some_and(|value| value == "true");
+        let mut first: Option<(&str, i32)> = None;
+        for stored in selecting {
+            let name = stored.policy.name.as_str();
+            let entry = reach.entry(name).or_default();
+            entry.selected.push(namespace);
+            match first {
+                None => {
+                    entry.effective += i64::from(!is_out);
+                    first = Some((name, stored.priority));
+                }
+                Some((winner, priority)) if priority == stored.priority && !is_out => {
+                    entry.ties.entry(winner).or_default().1.push(namespace);
+                    let tie = reach.entry(winner).or_default().ties.entry(name).or_default();
+                    tie.0 = true;
+                    tie.1.push(namespace);
+                }
+                Some(_) => (),
+            }
+        }
+    }
+    reach
+}
+
+fn report(
+    name: &str,
+    object: &Value,
+    findings: Vec<Finding>,
+    reach: &Reach<'_>,
+    now: Timestamp,
+) -> Option<Report> {
+    let stored: WindowsPodPolicyStatus = object
+        .get("status")
+        .and_then(|status| serde_json::from_value(status.clone()).ok())
+        .unwrap_or_default();
+    let generation = generation(object);
+    let last_problem = findings
+        .iter()
+        .find(|finding| finding.bad)
+        .map(|f| f.message.clone());
+    let (mut conditions, mut notes) = (Vec::new(), Vec::new());
+    for finding in findings {
+        let before = stored
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == finding.kind);
+        notes.extend(note(&finding, before));
+        conditions.push(condition(finding, before, generation, now));
+    }
+    // Conditions of other writers stay.
+    let is_ours = |other: &&Condition| conditions.iter().any(|ours| ours.type_ == other.type_);
+    let others: Vec<Condition> = stored
+        .conditions
+        .iter()
+        .filter(|c| !is_ours(c))
+        .cloned()
+        .collect();
+    conditions.extend(others);
+    let status = WindowsPodPolicyStatus {
+        observed_generation: Some(generation),
+        conditions,
+        matched_namespaces: MatchedNamespaces {
+            count: i64::try_from(reach.selected.len()).unwrap_or(i64::MAX),
+            effective: reach.effective,
+            names: (reach.selected.iter().take(MatchedNamespaces::MOST))
+                .map(|name| (*name).to_owned())
+                .collect(),
+        },
+        last_problem,
+    };
+    (status != stored).then(|| Report {
+        name: name.to_owned(),
+        uid: text(object, "/metadata/uid").to_owned(),
+        resource_version: text(object, "/metadata/resourceVersion").to_owned(),
+        status,
+        notes,
+    })
+}
+
+fn condition(finding: Finding, before: Option<&Condition>, generation: i64, now: Timestamp) -> Condition {
+    let status = if finding.holds { "True" } else { "False" };
+    let same = before.filter(|before| before.status == status);
+    // Kubernetes writes times by the second.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    Condition {
+        type_: finding.kind.to_owned(),
+        status: status.to_owned(),
+        observed_generation: Some(generation),
+        last_transition_time: same.map_or(Time(now), |before| before.last_transition_time.clone()),
+        reason: finding.reason.to_owned(),
+        message: finding.message,
+    }
+}
+
+/// An Event where something has become bad, bad in another way, or good again. Ties come and go with namespaces: of
+/// them only the first is told.
+fn note(finding: &Finding, before: Option<&Condition>) -> Option<Note> {
+    let turned = |before: &Condition| (before.status == "True") != finding.holds;
+    let tell = match before {
+        None => finding.bad,
+        Some(before) if turned(before) => true,
+        Some(before) => finding.bad && finding.kind != "Overlapping" && before.message != finding.message,
+    };
+    tell.then(|| Note {
+        warning: finding.bad,
+        reason: finding.reason,
+        message: finding.message.clone(),
+    })
+}
+
+/// The conditions of a policy, the gravest first.
+fn findings(name: &str, outcome: &Outcome, reach: &Reach<'_>, in_force: usize, today: Date) -> Vec<Finding> {
+    let decoded = outcome.in_force();
+    vec![
+        ready(outcome, in_force),
+        rules_known(decoded),
+        fields_known(decoded),
+        overlapping(name, reach),
+        exemptions_expired(decoded, today),
+    ]
+}
+
+fn ready(outcome: &Outcome, in_force: usize) -> Finding {
+    let (reason, message) = match outcome {
+        Outcome::InForce(_) => ("InForce", "the policy counts as it is stored".to_owned()),
+        Outcome::LastGood {
+            generation, problem, ..
+        } => (
+            "KeptLastGood",
+            format!(
+                "{}; correct it: until then the policy counts as it was at generation {generation}",
+                cut(problem, LONGEST_WORDS)
+            ),
+        ),
+        Outcome::Skipped { problem } => {
+            let instead = if in_force == 0 {
+                "no other policy can be used either, so that the built-in one counts everywhere"
+            } else {
+                "other policies count in its place, and the built-in one where none selects a namespace"
+            };
+            let problem = cut(problem, LONGEST_WORDS);
+            let message = format!(
+                "{problem}; correct it: until then the policy does not count, because no good version of it has been \
+                 seen since the start; {instead} (built-in: validation Audit, placement DryRun)"
+            );
+            ("Unusable", message)
+        }
+    };
+    let holds = matches!(outcome, Outcome::InForce(_));
+    Finding {
+        kind: "Ready",
+        holds,
+        bad: !holds,
+        reason,
+        message,
+    }
+}
+
+fn rules_known(decoded: Option<&DecodedPolicy>) -> Finding {
+    let none = BTreeSet::new();
+    let unknown = decoded.map_or(&none, |decoded| &decoded.unknown_rules);
+    let name = |name: &String| match rules::nearest(name) {
+        Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
+        None => cut(name, 64),
+    };
+    let (holds, reason, message) = if unknown.is_empty() {
+        (
+            true,
+            "AllKnown",
+            "every rule that the policy names is known".to_owned(),
+        )
+    } else {
+        let names = list(unknown.iter().map(name));
+        let message = format!(
+            "Transom {} has no rule {names}; what the policy says of them is left out, the rest counts; correct the \
+             names, or go back to the version that has them",
+            env!("CARGO_PKG_VERSION")
+        );
+        (false, "UnknownRules", message)
+    };
+    Finding {
+        kind: "RulesKnown",
+        holds,
+        bad: !holds,
+        reason,
+        message,
+    }
+}
+
+fn fields_known(decoded: Option<&DecodedPolicy>) -> Finding {
+    let none = BTreeSet::new();
+    let unknown = decoded.map_or(&none, |decoded| &decoded.unknown_fields);
+    let (holds, reason, message) = if unknown.is_empty() {
+        (
+            true,
+            "AllKnown",
+            "every field that the policy has is known".to_owned(),
+        )
+    } else {
+        let names = list(unknown.iter().map(|name| cut(name, 128)));
+        let message = format!(
+            "Transom {} does not know {names}; that is left out, the rest counts; remove it, or go back to the version \
+             that knows it",
+            env!("CARGO_PKG_VERSION")
+        );
+        (false, "UnknownFields", message)
+    };
+    Finding {
+        kind: "FieldsKnown",
+        holds,
+        bad: !holds,
+        reason,
+        message,
+    }
+}
+
+fn overlapping(name: &str, reach: &Reach<'_>) -> Finding {
+    let ties: Vec<String> = (reach.ties.iter())
+        .map(|(other, (wins, namespaces))| {
+            let counts = if *wins { name } else { other };
+            let places = list(namespaces.iter().map(|name| (*name).to_owned()));
+            format!("{other} has the same priority and selects {places} too: there {counts} counts")
+        })
+        .collect();
+    let holds = !ties.is_empty();
+    let (reason, message) = if holds {
+        let message = format!(
+            "{}; of equal priorities the name decides that sorts first; give one of them another priority",
+            list(ties.into_iter())
+        );
+        ("SamePriority", message)
+    } else {
+        let message = "no policy of the same priority selects the same namespaces".to_owned();
+        ("Unambiguous", message)
+    };
+    Finding {
+        kind: "Overlapping",
+        holds,
+        bad: holds,
+        reason,
+        message,
+    }
+}
+
+fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Finding {
+    let exemptions = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
+    let expired: Vec<String> = (exemptions.iter())
+        .filter(|dated| dated.expires < today)
+        .map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128)))
+        .collect();
+    let holds = !expired.is_empty();
+    let (reason, message) = if holds {
+        let names = list(expired.into_iter());
+        (
+            "Expired",
+            format!("exemptions that no longer count: {names}; renew or remove them"),
+        )
+    } else {
+        ("NoneExpired", "no exemption has expired".to_owned())
+    };
+    Finding {
+        kind: "ExemptionsExpired",
+        holds,
+        bad: holds,
+        reason,
+        message,
+    }
+}
+
+/// Names for a message: the first of them, and how many more there are.
+fn list(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let mut text = names.take(MOST_NAMES).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        let _ = write!(text, " and {more} more");
+    }
+    text
+}
+
+/// The text, or as much of it as fits into so many bytes with an ellipsis.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most.saturating_sub(3))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default())
+}

@@ -1,0 +1,238 @@
+//! Which RuntimeClasses are wanted, made, changed and taken away.
+
+use super::*;
+use crate::api::WindowsNodePolicy;
+
+fn policies(spec: &Value) -> NodePolicies {
+    let stored: WindowsNodePolicy = serde_json::from_value(json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+        "metadata": {"name": "windows", "generation": 1}, "spec": {"runtimeClasses": spec},
+    }))
+    .unwrap();
+    NodePolicies::of(&[("windows".to_owned(), Arc::new(stored))].into())
+}
+
+fn managed() -> NodePolicies {
+    policies(&json!({"managed": true}))
+}
+
+fn node(name: &str, kernel: &str, handlers: &[&str]) -> Arc<NodeView> {
+    Arc::new(NodeView {
+        name: name.to_owned(),
+        operating_system: "windows".to_owned(),
+        kernel_version: kernel.to_owned(),
+        runtime_handlers: handlers.iter().map(|h| (*h).to_owned()).collect(),
+        ..NodeView::default()
+    })
+}
+
+type Existing = BTreeMap<String, Arc<RuntimeClass>>;
+
+/// The classes as the API server would have them after the plan; nothing uses any.
+fn after(existing: &Existing, plan: &ClassesPlan) -> Existing {
+    let mut all = existing.clone();
+    for step in &plan.steps {
+        match step {
+            Step::Create(class) => _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone())),
+            Step::Delete { class, .. } => _ = all.remove(name_of(class)),
+            Step::Update { name, patch } => {
+                let mut value = serde_json::to_value(&*all[name]).unwrap();
+                json_patch::merge(&mut value, patch);
+                all.insert(name.clone(), Arc::new(serde_json::from_value(value).unwrap()));
+            }
+        }
+    }
+    all
+}
+
+fn foreign(name: &str, selector: &Value) -> Existing {
+    let class = json!({"metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector}});
+    [(name.to_owned(), Arc::new(serde_json::from_value(class).unwrap()))].into()
+}
+
+fn selector(class: &RuntimeClass) -> &BTreeMap<String, String> {
+    class.scheduling.as_ref().unwrap().node_selector.as_ref().unwrap()
+}
+
+#[test]
+fn there_is_one_for_each_release_and_isolation_and_the_build_only_where_one_runs_it() {
+    let nodes = [
+        node("a", "10.0.17763.1", &[]),
+        node("b", "10.0.20348.1", &[]),
+        node("c", "10.0.25398.1", &[]),
+    ];
+    let both = policies(&json!({"managed": true, "isolations": ["Process", "HyperV"]}));
+    let made = after(&Existing::new(), &plan(&Existing::new(), &both, &nodes, true));
+    let names: Vec<&str> = made.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "windows-ltsc2019",
+            "windows-ltsc2019-hyperv",
+            "windows-ltsc2022",
+            "windows-ltsc2022-hyperv"
+        ]
+    );
+    let build = |name: &str| selector(&made[name]).get(BUILD_LABEL).cloned();
+    assert_eq!(build("windows-ltsc2019").as_deref(), Some("10.0.17763"));
+    assert_eq!(build("windows-ltsc2022"), None);
+    assert_eq!(build("windows-ltsc2019-hyperv"), None);
+    assert!(made.values().all(|class| selector(class)[OS_LABEL] == "windows"));
+    assert_eq!(made["windows-ltsc2019-hyperv"].handler, "runhcs-wcow-hypervisor");
+    // What was made is as it is to be, and stays when the last node of a release is gone.
+    let again = plan(&made, &both, &nodes[1..], true);
+    assert_eq!(again.steps, []);
+    assert_eq!(again.standings["windows"].names.len(), 4);
+    assert_eq!(again.standings["windows"].problems, Vec::<String>::new());
+}
+
+#[test]
+fn tolerations_follow_the_taints_of_the_nodes() {
+    let mut first = (*node("a", "10.0.20348.1", &[])).clone();
+    let made = after(
+        &Existing::new(),
+        &plan(&Existing::new(), &managed(), &[Arc::new(first.clone())], true),
+    );
+    let tolerations = |classes: &Existing| -> Vec<String> {
+        let scheduling = classes["windows-ltsc2022"].scheduling.clone().unwrap();
+        let all = scheduling.tolerations.unwrap_or_default().into_iter();
+        all.map(|t| format!("{}={}", t.key.unwrap(), t.value.unwrap_or_default()))
+            .collect()
+    };
+    assert_eq!(tolerations(&made), ["os=windows"]);
+    for (key, value) in [("sku", "windows"), ("team", "blue")] {
+        first.taints.push(k8s_openapi::api::core::v1::Taint {
+            key: key.into(),
+            value: Some(value.into()),
+            effect: "NoSchedule".into(),
+            time_added: None,
+        });
+    }
+    let changed = plan(&made, &managed(), &[Arc::new(first.clone())], true);
+    let now = after(&made, &changed);
+    assert_eq!(tolerations(&now), ["os=windows", "sku=windows"]);
+    assert_eq!(plan(&now, &managed(), &[Arc::new(first)], true).steps, []);
+}
+
+#[test]
+fn a_handler_that_nodes_do_not_report_is_not_used() {
+    let none = Existing::new();
+    let lacks = plan(&none, &managed(), &[node("a", "10.0.20348.1", &["runc"])], true);
+    assert_eq!(lacks.steps, []);
+    assert!(
+        lacks.standings["windows"].problems[0]
+            .contains("do not report runhcs-wcow-process (node a reports runc)")
+    );
+    let has = plan(
+        &none,
+        &managed(),
+        &[node("a", "10.0.20348.1", &["runhcs-wcow-process"])],
+        true,
+    );
+    assert_eq!(has.steps.len(), 1);
+}
+
+#[test]
+fn a_class_of_somebody_else_is_used_and_never_changed() {
+    let nodes = [node("a", "10.0.20348.1", &[])];
+    let theirs = foreign("windows-ltsc2022", &json!({"kubernetes.io/os": "windows"}));
+    let planned = plan(&theirs, &managed(), &nodes, true);
+    assert_eq!(planned.steps, []);
+    let standing = &planned.standings["windows"];
+    assert_eq!(
+        (standing.names.as_slice(), standing.problems.len()),
+        (&["windows-ltsc2022".to_owned()][..], 0)
+    );
+    assert!(standing.notes[0].contains("was made by somebody else"));
+    for (selector, says) in [
+        (json!({"kubernetes.io/os": "linux"}), "selects linux"),
+        (
+            json!({BUILD_LABEL: "10.0.17763"}),
+            "does not run Windows Server 2022",
+        ),
+    ] {
+        let planned = plan(&foreign("windows-ltsc2022", &selector), &managed(), &nodes, true);
+        assert_eq!(planned.steps, []);
+        assert!(
+            planned.standings["windows"].problems[0].contains(says),
+            "{planned:?}"
+        );
+    }
+}
+
+#[test]
+fn classes_of_others_that_contradict_themselves_are_reported() {
+    for (selector, says) in [
+        (
+            json!({OS_LABEL: "windows", BETA_OS_LABEL: "linux"}),
+            "beta.kubernetes.io/os is linux",
+        ),
+        (
+            json!({OS_LABEL: "linux", BUILD_LABEL: "10.0.20348"}),
+            "selects linux and the Windows build",
+        ),
+        (
+            json!({OS_LABEL: "windows", BUILD_LABEL: "ltsc2022"}),
+            "which no node has",
+        ),
+    ] {
+        let planned = plan(&foreign("theirs", &selector), &managed(), &[], true);
+        let notes = &planned.standings["windows"].notes;
+        assert!(notes.len() == 1 && notes[0].contains(says), "{notes:?}");
+    }
+    let fine = plan(
+        &foreign("runc", &json!({OS_LABEL: "linux"})),
+        &managed(),
+        &[],
+        true,
+    );
+    assert_eq!(fine.standings["windows"].notes, Vec::<String>::new());
+}
+
+#[test]
+fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
+    let nodes = [node("a", "10.0.20348.1", &[])];
+    let made = after(
+        &Existing::new(),
+        &plan(&Existing::new(), &managed(), &nodes, true),
+    );
+    for gone in [NodePolicies::default(), policies(&json!({"managed": false}))] {
+        assert_eq!(after(&made, &plan(&made, &gone, &nodes, true)).len(), 0);
+    }
+    assert_eq!(plan(&made, &NodePolicies::default(), &nodes, false).steps, []);
+    let theirs = foreign("theirs", &json!({}));
+    assert_eq!(plan(&theirs, &NodePolicies::default(), &nodes, true).steps, []);
+}
+
+#[test]
+fn another_handler_means_another_class() {
+    let nodes = [node("a", "10.0.20348.1", &[])];
+    let made = after(
+        &Existing::new(),
+        &plan(&Existing::new(), &managed(), &nodes, true),
+    );
+    let other = policies(&json!({"managed": true, "handlers": {"process": "my-runhcs"}}));
+    let planned = plan(&made, &other, &nodes, true);
+    assert!(
+        matches!(planned.steps.as_slice(), [Step::Delete { .. }]),
+        "{planned:?}"
+    );
+    let made = after(&made, &planned);
+    let made = after(&made, &plan(&made, &other, &nodes, true));
+    assert_eq!(made["windows-ltsc2022"].handler, "my-runhcs");
+}
+
+#[test]
+fn what_somebody_changed_of_ours_is_changed_back() {
+    let nodes = [node("a", "10.0.17763.1", &[])];
+    let made = after(
+        &Existing::new(),
+        &plan(&Existing::new(), &managed(), &nodes, true),
+    );
+    let mut changed = (*made["windows-ltsc2019"]).clone();
+    let scheduling = changed.scheduling.as_mut().unwrap();
+    scheduling.node_selector = Some([("pool".to_owned(), "x".to_owned())].into());
+    changed.metadata.labels = None;
+    let existing: Existing = [("windows-ltsc2019".to_owned(), Arc::new(changed))].into();
+    assert_eq!(after(&existing, &plan(&existing, &managed(), &nodes, true)), made);
+}

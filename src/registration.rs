@@ -1,0 +1,568 @@
+//! The registration: the webhook configurations by which the API server calls Transom, and nothing that applies them.
+//!
+//! Whoever registers Transom (the chart, `transom generate webhooks`, a test) registers what is made here.
+
+mod conditions;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+
+use self::conditions::{Sieve, conditions};
+use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL};
+use crate::model::policy::{Policy, PoolLabel};
+
+/// The names of the entries. They are frozen: an entry is known by its name to everybody who owns a part of it.
+pub mod names {
+    /// `/mutate`: evidence 1 to 4.
+    pub const STRONG_MUTATE: &str = "strong.mutate.transom.dev";
+    /// `/mutate`: critical pods, HostProcess, RuntimeClasses, images.
+    pub const MAYBE_MUTATE: &str = "maybe.mutate.transom.dev";
+    /// `/mutate`: namespaces with a default operating system.
+    pub const DEFAULT_OS_MUTATE: &str = "default-os.mutate.transom.dev";
+    /// `/mutate`: the reverse guard.
+    pub const GUARD_MUTATE: &str = "guard.mutate.transom.dev";
+    /// `/validate`: evidence 1 to 4.
+    pub const STRONG_VALIDATE: &str = "strong.validate.transom.dev";
+    /// `/validate`: critical pods, HostProcess, RuntimeClasses, images.
+    pub const MAYBE_VALIDATE: &str = "maybe.validate.transom.dev";
+    /// `/validate`: namespaces with a default operating system.
+    pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
+    /// `/validate`: the reverse guard.
+    pub const GUARD_VALIDATE: &str = "guard.validate.transom.dev";
+
+    /// Every name, those of `/mutate` first.
+    pub const ALL: [&str; 8] = [
+        STRONG_MUTATE,
+        MAYBE_MUTATE,
+        DEFAULT_OS_MUTATE,
+        GUARD_MUTATE,
+        STRONG_VALIDATE,
+        MAYBE_VALIDATE,
+        DEFAULT_OS_VALIDATE,
+        GUARD_VALIDATE,
+    ];
+}
+
+/// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
+pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
+
+/// Namespaces that are left out unless somebody says otherwise: networks and policy engines that nodes wait for.
+pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeeper-system"];
+
+/// The label of namespaces that AKS keeps to itself, whatever its value; they are left out.
+pub const CONTROL_PLANE: &str = "control-plane";
+
+/// The label of namespaces that AKS manages.
+const MANAGED_BY: &str = "kubernetes.azure.com/managedby";
+
+/// The labels that leave a namespace out: with this value, or with any.
+const LEFT_OUT: [(&str, Option<&str>); 4] = [
+    // What AKS leaves out of every webhook.
+    (CONTROL_PLANE, None),
+    (MANAGED_BY, Some("aks")),
+    (IGNORE_LABEL, Some("true")),
+    // The name that users of the gMSA webhook know.
+    (DISABLED_LABEL, Some("true")),
+];
+
+/// The longest that the API server may wait for Transom. Its own clients give up after a few seconds.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Mutating configurations are called in the order of their names, and Transom wants to see what the others made.
+const LATE: &str = "zz-";
+
+/// Where the API server finds Transom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// A Service, at port 443.
+    Service {
+        /// Its name.
+        name: String,
+        /// Its namespace, which is Transom's own and is not looked at.
+        namespace: String,
+    },
+    /// `https://host:port`, for a server outside the cluster.
+    Url(String),
+}
+
+/// What happens to a request when Transom cannot be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FailurePolicy {
+    /// It passes.
+    #[default]
+    Ignore,
+    /// It is refused.
+    Fail,
+}
+
+impl FailurePolicy {
+    /// The name in a webhook configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FailurePolicy::Ignore => "Ignore",
+            FailurePolicy::Fail => "Fail",
+        }
+    }
+}
+
+/// What may differ from one registration to the next.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Options {
+    /// The name of the installation; both configurations are named `zz-` and this.
+    pub name: String,
+    /// Where Transom is.
+    pub endpoint: Endpoint,
+    /// The CAs that its certificate may come from, in PEM; `None` where the controller writes them.
+    pub ca_bundle: Option<Vec<u8>>,
+    /// What happens without Transom to pods that are surely for Windows, in `/validate`. All else passes.
+    pub validate_failure_policy: FailurePolicy,
+    /// How long the API server waits: whole seconds, held between one and [`LONGEST_TIMEOUT`].
+    pub timeout: Duration,
+    /// Namespaces that are left out, besides [`NEVER`] and Transom's own.
+    pub excluded_namespaces: Vec<String>,
+    /// Labels of node pools that say Windows, as in the policies' `evidence.poolLabels`, well-known ones included.
+    pub pool_labels: Vec<PoolLabel>,
+    /// The namespaces with a reverse guard. Their pods that nothing keeps off Windows nodes are looked at too.
+    pub reverse_guard: Option<LabelSelector>,
+    /// The namespaces with a default operating system. Their pods that say none are looked at too.
+    pub default_os: Option<LabelSelector>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            name: "transom".to_owned(),
+            endpoint: Endpoint::Service {
+                name: "transom".to_owned(),
+                namespace: "transom-system".to_owned(),
+            },
+            ca_bundle: None,
+            validate_failure_policy: FailurePolicy::Ignore,
+            timeout: LONGEST_TIMEOUT,
+            excluded_namespaces: BY_DEFAULT.map(str::to_owned).into(),
+            pool_labels: Policy::well_known_pool_labels(),
+            reverse_guard: None,
+            default_os: None,
+        }
+    }
+}
+
+/// The name of both configurations of an installation.
+pub fn configuration_name(installation: &str) -> String {
+    format!("{LATE}{installation}")
+}
+
+/// Whether the webhooks are not called for a namespace: by its name, by being one of `excluded` (Transom's own among them),
+/// or by a label. It says what the `namespaceSelector` of every entry says, which may be narrowed further.
+pub fn is_left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> bool {
+    let by_label = |(label, value): (&str, Option<&str>)| {
+        let stands = labels.get(label);
+        stands.is_some_and(|stands| value.is_none_or(|value| stands == value))
+    };
+    NEVER.contains(&namespace)
+        || excluded.iter().any(|other| other == namespace)
+        || LEFT_OUT.into_iter().any(by_label)
+}
+
+/// The configuration of `/mutate`. Its entries all fail open.
+pub fn mutating(options: &Options) -> MutatingWebhookConfiguration {
+    let entries = options
+        .entries(Phase::Mutate)
+        .into_iter()
+        .map(|entry| MutatingWebhook {
+            admission_review_versions: versions(),
+            client_config: options.client("/mutate"),
+            failure_policy: Some(FailurePolicy::Ignore.as_str().to_owned()),
+            match_conditions: Some(conditions(entry.sieve, &options.pool_labels)),
+            match_policy: Some("Equivalent".to_owned()),
+            name: entry.name.to_owned(),
+            namespace_selector: Some(options.namespaces(entry.only_in)),
+            object_selector: Some(not_ours()),
+            reinvocation_policy: Some("IfNeeded".to_owned()),
+            rules: Some(entry.rules),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(options.seconds()),
+        });
+    MutatingWebhookConfiguration {
+        metadata: options.metadata(),
+        webhooks: Some(entries.collect()),
+    }
+}
+
+/// The configuration of `/validate`. Only `strong` may fail closed.
+pub fn validating(options: &Options) -> ValidatingWebhookConfiguration {
+    let entries = options.entries(Phase::Validate).into_iter().map(|entry| {
+        let failure_policy = match entry.sieve {
+            Sieve::Strong => options.validate_failure_policy,
+            _ => FailurePolicy::Ignore,
+        };
+        ValidatingWebhook {
+            admission_review_versions: versions(),
+            client_config: options.client("/validate"),
+            failure_policy: Some(failure_policy.as_str().to_owned()),
+            match_conditions: Some(conditions(entry.sieve, &options.pool_labels)),
+            match_policy: Some("Equivalent".to_owned()),
+            name: entry.name.to_owned(),
+            namespace_selector: Some(options.namespaces(entry.only_in)),
+            object_selector: Some(not_ours()),
+            rules: Some(entry.rules),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(options.seconds()),
+        }
+    });
+    ValidatingWebhookConfiguration {
+        metadata: options.metadata(),
+        webhooks: Some(entries.collect()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Mutate,
+    Validate,
+}
+
+struct Entry<'o> {
+    name: &'static str,
+    sieve: Sieve,
+    rules: Vec<RuleWithOperations>,
+    /// Further than the exclusions.
+    only_in: Option<&'o LabelSelector>,
+}
+
+impl Options {
+    fn entries(&self, phase: Phase) -> Vec<Entry<'_>> {
+        let [strong, maybe, default_os, guard] = match phase {
+            Phase::Mutate => [
+                names::STRONG_MUTATE,
+                names::MAYBE_MUTATE,
+                names::DEFAULT_OS_MUTATE,
+                names::GUARD_MUTATE,
+            ],
+            Phase::Validate => [
+                names::STRONG_VALIDATE,
+                names::MAYBE_VALIDATE,
+                names::DEFAULT_OS_VALIDATE,
+                names::GUARD_VALIDATE,
+            ],
+        };
+        let entry = |name, sieve, only_in| Entry {
+            name,
+            sieve,
+            rules: if sieve == Sieve::Unguarded {
+                vec![rule("", &["pods"], &["CREATE"])]
+            } else {
+                rules(phase)
+            },
+            only_in,
+        };
+        let mut entries = vec![
+            entry(strong, Sieve::Strong, None),
+            entry(maybe, Sieve::Maybe, None),
+        ];
+        if let Some(selector) = &self.default_os {
+            entries.push(entry(default_os, Sieve::Unsaid, Some(selector)));
+        }
+        if let Some(selector) = &self.reverse_guard {
+            entries.push(entry(guard, Sieve::Unguarded, Some(selector)));
+        }
+        entries
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        let map = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
+        ObjectMeta {
+            name: Some(configuration_name(&self.name)),
+            labels: map("app.kubernetes.io/name", "transom"),
+            // AKS would else rewrite the selectors, again and again. They leave out what it would leave out.
+            annotations: map("admissions.enforcer/disabled", "true"),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn client(&self, path: &str) -> WebhookClientConfig {
+        let ca_bundle = self.ca_bundle.clone().map(ByteString);
+        match &self.endpoint {
+            Endpoint::Service { name, namespace } => WebhookClientConfig {
+                ca_bundle,
+                service: Some(ServiceReference {
+                    name: name.clone(),
+                    namespace: namespace.clone(),
+                    path: Some(path.to_owned()),
+                    port: Some(443),
+                }),
+                url: None,
+            },
+            Endpoint::Url(url) => WebhookClientConfig {
+                ca_bundle,
+                service: None,
+                url: Some(format!("{}{path}", url.trim_end_matches('/'))),
+            },
+        }
+    }
+
+    fn seconds(&self) -> i32 {
+        let longest = LONGEST_TIMEOUT.as_secs();
+        i32::try_from(self.timeout.as_secs().clamp(1, longest)).unwrap_or(1)
+    }
+
+    /// The namespaces of an entry: none that a cluster needs to start, none whose owner has opted out.
+    fn namespaces(&self, only_in: Option<&LabelSelector>) -> LabelSelector {
+        let mut left_out: Vec<&str> = NEVER.into();
+        if let Endpoint::Service { namespace, .. } = &self.endpoint {
+            left_out.push(namespace);
+        }
+        left_out.extend(self.excluded_namespaces.iter().map(String::as_str));
+        let mut seen = std::collections::BTreeSet::new();
+        left_out.retain(|namespace| seen.insert(*namespace));
+        let mut expressions = vec![requirement("kubernetes.io/metadata.name", "NotIn", &left_out)];
+        expressions.extend(LEFT_OUT.map(|(label, value)| match value {
+            Some(value) => requirement(label, "NotIn", &[value]),
+            None => requirement(label, "DoesNotExist", &[]),
+        }));
+        let only_in = only_in.cloned().unwrap_or_default();
+        expressions.extend(only_in.match_expressions.unwrap_or_default());
+        LabelSelector {
+            match_expressions: Some(expressions),
+            match_labels: only_in.match_labels,
+        }
+    }
+}
+
+/// Transom must not wait for itself to start.
+fn not_ours() -> LabelSelector {
+    LabelSelector {
+        match_expressions: Some(vec![requirement("app.kubernetes.io/name", "NotIn", &["transom"])]),
+        match_labels: None,
+    }
+}
+
+/// What is matched: pods, what carries a template of one, and two subresources. Never nodes, leases or bindings, status
+/// or scale, and no deletion.
+fn rules(phase: Phase) -> Vec<RuleWithOperations> {
+    const WRITTEN: &[&str] = &["CREATE", "UPDATE"];
+    let pods = match phase {
+        // Nothing that placement sets may be changed of a pod that is there.
+        Phase::Mutate => [
+            rule("", &["pods"], &["CREATE"]),
+            rule("", &["pods/ephemeralcontainers"], &["UPDATE"]),
+        ],
+        Phase::Validate => [
+            rule("", &["pods"], WRITTEN),
+            rule("", &["pods/ephemeralcontainers", "pods/resize"], &["UPDATE"]),
+        ],
+    };
+    let workloads = [
+        rule("", &["replicationcontrollers", "podtemplates"], WRITTEN),
+        rule(
+            "apps",
+            &["deployments", "replicasets", "statefulsets", "daemonsets"],
+            WRITTEN,
+        ),
+        rule("batch", &["jobs", "cronjobs"], WRITTEN),
+    ];
+    pods.into_iter().chain(workloads).collect()
+}
+
+fn rule(group: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
+    RuleWithOperations {
+        api_groups: Some(vec![group.to_owned()]),
+        api_versions: Some(vec!["v1".to_owned()]),
+        operations: Some(strings(operations)),
+        resources: Some(strings(resources)),
+        scope: Some("Namespaced".to_owned()),
+    }
+}
+
+fn requirement(key: &str, operator: &str, values: &[&str]) -> LabelSelectorRequirement {
+    LabelSelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: (!values.is_empty()).then(|| strings(values)),
+    }
+}
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(ToString::to_string).collect()
+}
+
+fn versions() -> Vec<String> {
+    vec!["v1".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Both configurations with everything that can be opted into.
+    fn everything() -> [Value; 2] {
+        let options = Options {
+            validate_failure_policy: FailurePolicy::Fail,
+            timeout: Duration::from_secs(30),
+            reverse_guard: Some(LabelSelector::default()),
+            default_os: Some(LabelSelector {
+                match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
+                match_expressions: Some(vec![requirement("tier", "Exists", &[])]),
+            }),
+            ..Options::default()
+        };
+        [
+            serde_json::to_value(mutating(&options)).unwrap(),
+            serde_json::to_value(validating(&options)).unwrap(),
+        ]
+    }
+
+    fn webhooks(configuration: &Value) -> &[Value] {
+        configuration["webhooks"].as_array().unwrap()
+    }
+
+    #[test]
+    fn the_names_are_frozen() {
+        let made: Vec<String> = (everything().iter())
+            .flat_map(webhooks)
+            .map(|entry| entry["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(made, names::ALL);
+        assert_eq!(
+            made,
+            [
+                "strong.mutate.transom.dev",
+                "maybe.mutate.transom.dev",
+                "default-os.mutate.transom.dev",
+                "guard.mutate.transom.dev",
+                "strong.validate.transom.dev",
+                "maybe.validate.transom.dev",
+                "default-os.validate.transom.dev",
+                "guard.validate.transom.dev",
+            ]
+        );
+        let plain = serde_json::to_value(mutating(&Options::default())).unwrap();
+        assert_eq!(webhooks(&plain).len(), 2);
+    }
+
+    #[test]
+    fn only_strong_of_validate_may_fail_closed_and_none_may_be_slow() {
+        for entry in everything().iter().flat_map(webhooks) {
+            let closed = entry["name"] == names::STRONG_VALIDATE;
+            assert_eq!(
+                entry["failurePolicy"],
+                if closed { "Fail" } else { "Ignore" },
+                "{entry}"
+            );
+            assert_eq!(entry["timeoutSeconds"], 2, "{entry}");
+            assert_eq!(entry["sideEffects"], "None", "{entry}");
+            assert!(
+                entry["matchConditions"].as_array().unwrap().len() <= 64,
+                "{entry}"
+            );
+        }
+        let plain = serde_json::to_value(validating(&Options::default())).unwrap();
+        assert_eq!(webhooks(&plain)[0]["failurePolicy"], "Ignore");
+    }
+
+    #[test]
+    fn nothing_is_matched_that_a_cluster_lives_by() {
+        const MATCHED: [&str; 11] = [
+            "pods",
+            "pods/ephemeralcontainers",
+            "pods/resize",
+            "replicationcontrollers",
+            "podtemplates",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "daemonsets",
+            "jobs",
+            "cronjobs",
+        ];
+        for entry in everything().iter().flat_map(webhooks) {
+            for rule in entry["rules"].as_array().unwrap() {
+                for resource in rule["resources"].as_array().unwrap() {
+                    assert!(MATCHED.contains(&resource.as_str().unwrap()), "{resource}");
+                }
+                for operation in rule["operations"].as_array().unwrap() {
+                    assert!(
+                        ["CREATE", "UPDATE"].contains(&operation.as_str().unwrap()),
+                        "{operation}"
+                    );
+                }
+            }
+            let names = &entry["namespaceSelector"]["matchExpressions"][0];
+            for namespace in NEVER.into_iter().chain(BY_DEFAULT).chain(["transom-system"]) {
+                assert!(
+                    names["values"].as_array().unwrap().contains(&json!(namespace)),
+                    "{entry}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_what_the_selector_does_not_select() {
+        use kube::core::{Selector, SelectorExt as _};
+        const NAME: &str = "kubernetes.io/metadata.name";
+        let options = Options::default();
+        let selector = Selector::try_from(options.namespaces(None)).unwrap();
+        let mut excluded = options.excluded_namespaces.clone();
+        excluded.push("transom-system".to_owned());
+        for (name, label, out) in [
+            ("kube-system", None, true),
+            ("transom-system", None, true),
+            ("calico-system", None, true),
+            ("a", None, false),
+            ("a", Some(("control-plane", "")), true),
+            ("a", Some(("control-plane", "x")), true),
+            ("a", Some(("kubernetes.azure.com/managedby", "aks")), true),
+            ("a", Some(("kubernetes.azure.com/managedby", "me")), false),
+            ("a", Some(("transom.dev/ignore", "true")), true),
+            ("a", Some(("transom.dev/ignore", "false")), false),
+            ("a", Some(("windows.k8s.io/disabled", "true")), true),
+        ] {
+            let labels = [Some((NAME, name)), label].into_iter().flatten();
+            let labels = labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect();
+            assert_eq!(is_left_out(name, &labels, &excluded), out, "{name} {label:?}");
+            assert_eq!(selector.matches(&labels), !out, "{name} {label:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_opted_into_keeps_the_exclusions() {
+        let [mutating, _] = everything();
+        let selector = &webhooks(&mutating)[2]["namespaceSelector"];
+        assert_eq!(selector["matchLabels"], json!({"team": "a"}));
+        let expressions = selector["matchExpressions"].as_array().unwrap();
+        let all = webhooks(&mutating)[0]["namespaceSelector"]["matchExpressions"]
+            .as_array()
+            .unwrap();
+        assert_eq!(expressions[..all.len()], all[..]);
+        assert_eq!(
+            expressions[all.len()..],
+            [json!({"key": "tier", "operator": "Exists"})]
+        );
+    }
+
+    #[test]
+    fn a_url_is_called_at_its_paths() {
+        let options = Options {
+            endpoint: Endpoint::Url("https://127.0.0.1:8443/".to_owned()),
+            ca_bundle: Some(b"pem".to_vec()),
+            ..Options::default()
+        };
+        let validating = serde_json::to_value(validating(&options)).unwrap();
+        assert_eq!(
+            webhooks(&validating)[0]["clientConfig"],
+            json!({"caBundle": "cGVt", "url": "https://127.0.0.1:8443/validate"})
+        );
+        assert_eq!(validating["metadata"]["name"], "zz-transom");
+    }
+}
