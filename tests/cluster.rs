@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 #[path = "support/control_plane.rs"]
+#[allow(dead_code)] // other tests need more of it
 mod control_plane;
 
 use std::collections::{BTreeMap, BTreeSet};

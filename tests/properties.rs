@@ -29,6 +29,16 @@ use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use world::{any_cluster, any_policy, cluster, full_policy, guarded};
 
+/// At least so many cases; more where `PROPTEST_CASES` says so.
+fn cases(least: u32) -> ProptestConfig {
+    let set = ProptestConfig::default();
+    ProptestConfig {
+        cases: set.cases.max(least),
+        failure_persistence: None,
+        ..set
+    }
+}
+
 // ---- What is asked, and what is answered.
 
 /// A review of the creation of a pod.
@@ -318,7 +328,7 @@ fn is_answered_with_its_uid(asked: &Value, facts: &Facts, policy: Policy) -> Res
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(192))]
 
     #[test]
     fn any_json_is_answered_or_refused(object in any_json(), kind in any_json(), whole in any_json(), facts in any_cluster()) {
@@ -354,7 +364,7 @@ proptest! {
 // ---- What admission changes.
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(512))]
 
     #[test]
     fn what_was_mutated_once_is_not_mutated_again(
@@ -555,6 +565,7 @@ fn an_empty_term_that_matches_no_node_stays_so() {
             build,
             taints: Vec::new(),
             containerd: None,
+            ..Host::default()
         });
     }
     let (_, operations, after) = mutate(&pod, &facts, &Policy::standalone());
@@ -567,6 +578,31 @@ fn an_empty_term_that_matches_no_node_stays_so() {
         Some(2),
         "{operations:?}"
     );
+}
+
+#[test]
+fn a_term_for_a_build_that_cannot_run_the_image_is_named_beside_a_term_without_a_build() {
+    let (zone, unfit) = (
+        json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}),
+        json!({"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.20348"]}]}),
+    );
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+        "os": {"name": "windows"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone, unfit]}}},
+        "containers": [{"name": "a", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2019"}],
+    }});
+    let mut facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    facts.add_host(Host {
+        name: "w".to_owned(),
+        build: Some(Build::new(20348)),
+        ..Host::default()
+    });
+    let placed = mutate(&pod, &facts, &Policy::standalone()).2;
+    for (pod, when) in [(&pod, "as written"), (&placed, "as placed")] {
+        let inspection = inspected(pod, &facts, &Policy::standalone());
+        let open = identities(inspection.open());
+        assert!(open.contains(&("TSM702", "spec.affinity".to_owned())), "{when}: {open:?}");
+    }
 }
 
 #[test]
@@ -591,7 +627,7 @@ fn a_list_where_an_object_belongs_is_no_object() {
 // ---- What is found.
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(512))]
 
     #[test]
     fn the_pod_after_the_patch_has_the_findings_that_were_left_open(
@@ -726,6 +762,7 @@ fn a_patch_is_only_made_for_a_pod_with_a_spec() {
         build: None,
         taints: Vec::new(),
         containerd: None,
+        ..Host::default()
     });
     let guard = Policy {
         reverse_guard: ReverseGuard::Apply,

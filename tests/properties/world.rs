@@ -34,11 +34,25 @@ fn taint() -> impl Strategy<Value = Taint> {
 
 fn hosts(name: &'static str, most: usize) -> impl Strategy<Value = Vec<Host>> {
     let build = weighted(0.9, select(vec![17763, 20348, 26100, 25398, 14393]));
-    let host = (build, vec(taint(), 0..=2)).prop_map(move |(build, taints)| Host {
+    // Only pools have a template; that of half of them says the build.
+    let template = weighted(0.7, any::<bool>()).prop_map(move |template| template.filter(|_| name == "pool"));
+    let host = (build, vec(taint(), 0..=2), template).prop_map(move |(build, taints, template)| Host {
         name: name.to_owned(),
         build: build.map(Build::new),
         taints,
         containerd: Some((1, 7)),
+        template: (template.into_iter())
+            .flat_map(|says_build| {
+                let of_build = build.filter(|_| says_build).map(|build| {
+                    (
+                        "node.kubernetes.io/windows-build".to_owned(),
+                        Build::new(build).to_string(),
+                    )
+                });
+                [Some(("disk".to_owned(), "ssd".to_owned())), of_build]
+            })
+            .flatten()
+            .collect(),
     });
     vec(host, 0..=most)
 }

@@ -1,5 +1,6 @@
 //! A real etcd and kube-apiserver on loopback, in a folder of their own; and kubectl, to ask them as a user would.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -17,12 +18,27 @@ use rcgen::{
 /// What envtest has.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
-/// Starts each line of its standard input in the background. When its input ends it stops them, the last one first: an
-/// API server whose etcd is gone hangs for a minute. Input ends when the test process does, however that comes about.
+/// Does what each line of its standard input says: mostly `start NAME PROGRAM ARGS`, in the background. When its input
+/// ends it stops what still runs, the last one first: an API server whose etcd is gone hangs for a minute. Input ends when
+/// the test process does, however that comes about.
 const SUPERVISOR: &str = r#"
 cd "$1" || exit 1
 pids=
-while IFS= read -r line; do eval "$line"; pids="$! $pids"; done
+start() {
+    name=$1; shift
+    "$@" >>"$name.log" 2>&1 </dev/null &
+    pids="$! $pids"
+    echo $! >"$name.pid"
+}
+# A process that has ended is forgotten: its number may be another one's soon.
+reap() {
+    gone=$(cat "$1.pid"); left=
+    wait "$gone"; ended=$?
+    for pid in $pids; do [ "$pid" = "$gone" ] || left="$left $pid"; done
+    pids=$left
+    rm "$1.pid"; echo $ended >"$1.status"
+}
+while IFS= read -r line; do eval "$line"; done
 for pid in $pids; do
     kill "$pid" 2>/dev/null
     tries=0
@@ -65,6 +81,47 @@ pub fn programs() -> Result<PathBuf, String> {
     } else {
         Err(format!("no {} in {}", missing.join(", "), folder.display()))
     }
+}
+
+/// The same; where something is missing it says once, past the test harness, which would keep it to itself, that `what`
+/// is not proved.
+pub fn programs_or_skip(what: &str) -> Option<PathBuf> {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let say = |missing: &String| {
+        SAID.call_once(|| {
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED: {what}: {missing}. To get a control plane:\n\
+                 SKIPPED:   go install sigs.k8s.io/controller-runtime/tools/setup-envtest@latest\n\
+                 SKIPPED:   export KUBEBUILDER_ASSETS=$(setup-envtest use 1.36 -p path)"
+            );
+        });
+    };
+    programs().inspect_err(say).ok()
+}
+
+/// The same where pods must land too, with the controllers and the scheduler; says once for the tests of a file that
+/// they prove nothing where something is missing.
+pub fn programs_of_a_whole_control_plane(tests: &str) -> Option<PathBuf> {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let found = programs().and_then(|folder| {
+        let missing = ["kube-controller-manager", "kube-scheduler"]
+            .into_iter()
+            .find(|program| !folder.join(program).is_file());
+        missing.map_or(Ok(folder.clone()), |program| {
+            Err(format!("no {program} in {}", folder.display()))
+        })
+    });
+    let say = |missing: &String| {
+        SAID.call_once(|| {
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED: {tests}: {missing}. Put kube-controller-manager and kube-scheduler of the same release beside \
+                 the programs of setup-envtest, in $KUBEBUILDER_ASSETS"
+            );
+        });
+    };
+    found.inspect_err(say).ok()
 }
 
 /// What kubectl printed.
@@ -110,6 +167,8 @@ impl Printed {
 struct Supervisor {
     shell: Child,
     lines: Mutex<Option<ChildStdin>>,
+    /// By name, the line that started it.
+    started: Mutex<BTreeMap<String, String>>,
 }
 
 impl Supervisor {
@@ -126,19 +185,27 @@ impl Supervisor {
             .spawn()
             .unwrap();
         let lines = Mutex::new(shell.stdin.take());
-        Supervisor { shell, lines }
+        Supervisor {
+            shell,
+            lines,
+            started: Mutex::default(),
+        }
     }
 
     /// Starts a program; what it prints goes to `NAME.log` in the folder.
     fn run(&self, name: &str, program: &Path, args: &[String]) {
         let quote = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
-        let mut line = quote(program.to_str().unwrap());
+        let mut line = format!("start {name} {}", quote(program.to_str().unwrap()));
         for arg in args {
             let _ = write!(line, " {}", quote(arg));
         }
-        let _ = writeln!(line, " >{name}.log 2>&1 </dev/null &");
+        self.tell(&line);
+        self.started.lock().unwrap().insert(name.to_owned(), line);
+    }
+
+    fn tell(&self, line: &str) {
         let mut lines = self.lines.lock().unwrap();
-        lines.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        writeln!(lines.as_mut().unwrap(), "{line}").unwrap();
     }
 }
 
@@ -159,6 +226,11 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts etcd and the API server, and waits until it is ready.
     pub fn start(programs: PathBuf) -> Result<Self, String> {
+        Self::start_with(programs, &[])
+    }
+
+    /// The same, with more flags for the API server; of a flag that is there already, the last one counts.
+    pub fn start_with(programs: PathBuf, more: &[&str]) -> Result<Self, String> {
         // The supervisor removes it, after the last program has ended.
         let folder = tempfile::Builder::new()
             .prefix("transom-cluster-")
@@ -184,30 +256,31 @@ impl ControlPlane {
                 format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
             ],
         );
-        plane.run(
-            "kube-apiserver",
-            &[
-                format!("--etcd-servers=http://127.0.0.1:{etcd}"),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".to_owned(),
-                "--advertise-address=127.0.0.1".to_owned(),
-                "--endpoint-reconciler-type=none".to_owned(),
-                "--cert-dir=.".to_owned(),
-                "--tls-cert-file=apiserver.crt".to_owned(),
-                "--tls-private-key-file=apiserver.key".to_owned(),
-                "--client-ca-file=ca.crt".to_owned(),
-                "--service-account-key-file=accounts.pub".to_owned(),
-                "--service-account-signing-key-file=accounts.key".to_owned(),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-                "--authorization-mode=Node,RBAC".to_owned(),
-                "--allow-privileged=true".to_owned(),
-                // Nobody makes the default ServiceAccounts here.
-                "--disable-admission-plugins=ServiceAccount".to_owned(),
-                "--audit-log-path=audit.log".to_owned(),
-                "--audit-policy-file=audit.yaml".to_owned(),
-            ],
-        );
+        let mut args = vec![
+            format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+            format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--cert-dir=.".to_owned(),
+            "--tls-cert-file=apiserver.crt".to_owned(),
+            "--tls-private-key-file=apiserver.key".to_owned(),
+            "--client-ca-file=ca.crt".to_owned(),
+            "--service-account-key-file=accounts.pub".to_owned(),
+            "--service-account-signing-key-file=accounts.key".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--allow-privileged=true".to_owned(),
+            // Webhooks behind a Service are called at its endpoints: there is nobody who makes its address work.
+            "--enable-aggregator-routing=true".to_owned(),
+            // Nobody makes the default ServiceAccounts here.
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--audit-log-path=audit.log".to_owned(),
+            "--audit-policy-file=audit.yaml".to_owned(),
+        ];
+        args.extend(more.iter().map(ToString::to_string));
+        plane.run("kube-apiserver", &args);
         let ready = || plane.kubectl(&["get", "--raw", "/readyz"]).ok;
         if wait(Duration::from_secs(90), ready) {
             Ok(plane)
@@ -222,6 +295,16 @@ impl ControlPlane {
 
     /// Starts the controllers that make pods out of Deployments, or says what is missing for that.
     pub fn start_controllers(&self) -> Result<(), String> {
+        self.start_controllers_of("deployment-controller,replicaset-controller")
+    }
+
+    /// Starts these controllers.
+    pub fn start_controllers_of(&self, controllers: &str) -> Result<(), String> {
+        self.start_controllers_with(controllers, &[])
+    }
+
+    /// Starts these controllers, with more flags.
+    pub fn start_controllers_with(&self, controllers: &str, more: &[&str]) -> Result<(), String> {
         if !self.programs.join("kube-controller-manager").is_file() {
             return Err(format!(
                 "no kube-controller-manager in {}",
@@ -232,12 +315,36 @@ impl ControlPlane {
         self.run(
             "kube-controller-manager",
             &[
+                [
+                    "--kubeconfig=admin.kubeconfig".to_owned(),
+                    "--leader-elect=false".to_owned(),
+                    "--bind-address=127.0.0.1".to_owned(),
+                    format!("--secure-port={port}"),
+                    "--cert-dir=.".to_owned(),
+                    format!("--controllers={controllers}"),
+                ]
+                .as_slice(),
+                &more.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ]
+            .concat(),
+        );
+        Ok(())
+    }
+
+    /// Starts the scheduler.
+    pub fn start_scheduler(&self) -> Result<(), String> {
+        if !self.programs.join("kube-scheduler").is_file() {
+            return Err(format!("no kube-scheduler in {}", self.programs.display()));
+        }
+        let [port] = free_ports();
+        self.run(
+            "kube-scheduler",
+            &[
                 "--kubeconfig=admin.kubeconfig".to_owned(),
                 "--leader-elect=false".to_owned(),
                 "--bind-address=127.0.0.1".to_owned(),
                 format!("--secure-port={port}"),
                 "--cert-dir=.".to_owned(),
-                "--controllers=deployment-controller,replicaset-controller".to_owned(),
             ],
         );
         Ok(())
@@ -363,6 +470,67 @@ impl ControlPlane {
             "current-context": "test",
         });
         write("admin.kubeconfig", &kubeconfig.to_string());
+    }
+}
+
+/// For tests that speak to the API server through the client of Transom itself.
+#[allow(dead_code, reason = "not every file of tests does")]
+impl ControlPlane {
+    /// Starts one, or says past the test harness, which would keep it to itself, that `what` is not proved.
+    pub fn start_or_skip(what: &str) -> Option<Self> {
+        let programs = programs_or_skip(what)?;
+        Some(Self::start(programs).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// How a client speaks to it as the administrator.
+    pub async fn config(&self) -> kube::Config {
+        // Once per process; the second time it is there already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig = kube::config::Kubeconfig::read_from(self.path("admin.kubeconfig")).unwrap();
+        kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
+            .await
+            .unwrap()
+    }
+}
+
+/// For tests that break things.
+#[allow(dead_code, reason = "not every file of tests does")]
+impl ControlPlane {
+    /// Sends a signal (`STOP`, `CONT`) to a program that was started here.
+    pub fn signal(&self, name: &str, signal: &str) {
+        self.supervisor
+            .tell(&format!("kill -s {signal} $(cat {name}.pid)"));
+    }
+
+    /// Ends a program by a signal, waits for it, and says its status: 128 and the signal where it was that.
+    pub fn end(&self, name: &str, signal: &str) -> i32 {
+        let status = self.path(&format!("{name}.status"));
+        let _ = std::fs::remove_file(&status);
+        self.signal(name, signal);
+        self.supervisor.tell(&format!("reap {name}"));
+        let read = || std::fs::read_to_string(&status).ok()?.trim().parse().ok();
+        assert!(
+            wait(Duration::from_secs(60), || read().is_some()),
+            "{name} does not end by {signal}"
+        );
+        read().unwrap()
+    }
+
+    /// Starts a program again that has ended, as it was started before.
+    pub fn start_again(&self, name: &str) {
+        let line = self.supervisor.started.lock().unwrap()[name].clone();
+        self.supervisor.tell(&line);
+    }
+
+    /// The process of a program that was started here.
+    pub fn pid(&self, name: &str) -> u32 {
+        let file = self.path(&format!("{name}.pid"));
+        let read = || std::fs::read_to_string(&file).ok()?.trim().parse().ok();
+        assert!(
+            wait(Duration::from_secs(10), || read().is_some()),
+            "{name} was not started"
+        );
+        read().unwrap()
     }
 }
 

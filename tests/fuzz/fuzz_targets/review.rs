@@ -22,6 +22,7 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
             build: Some(Build::new(build)),
             taints: vec![Taint::no_schedule("os", "windows"), Taint::no_schedule("sku", "Windows")],
             containerd: Some((1, 7)),
+            ..Host::default()
         });
     }
     let selector = [("kubernetes.io/os".to_owned(), "windows".to_owned())];

@@ -1,0 +1,331 @@
+//! The chart, by Helm's own engine and on a real API server. Without one of the two these tests say so, past the test
+//! harness, and prove nothing.
+#![cfg(unix)]
+
+#[path = "chart/cluster.rs"]
+mod cluster;
+#[path = "support/control_plane.rs"]
+#[allow(dead_code, reason = "other tests need more of it")]
+mod control_plane;
+#[path = "chart/engine.rs"]
+mod engine;
+#[path = "chart/generated.rs"]
+mod generated;
+#[path = "chart/kubelet.rs"]
+mod kubelet;
+#[path = "chart/live.rs"]
+mod live;
+
+use std::fs;
+use std::process::Command;
+
+use engine::engine;
+use generated::{chart, is_up_to_date};
+use serde_json::{Value, json};
+
+const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+
+fn read(file: &str) -> String {
+    fs::read_to_string(chart().join(file)).unwrap_or_else(|error| panic!("cannot read {file}: {error}"))
+}
+
+#[test]
+fn what_the_chart_takes_from_the_code_is_what_the_code_says() {
+    let file = |name: &str| chart().join(name);
+    is_up_to_date(
+        &file("files/webhooks.json"),
+        &format!("{:#}\n", generated::webhooks()),
+    );
+    is_up_to_date(&file("files/rules.txt"), &generated::rule_names());
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    is_up_to_date(&file("values.schema.json"), &generated::schema(&schema));
+    is_up_to_date(
+        &file("README.md"),
+        &generated::readme(&read("README.md"), &read("values.yaml")),
+    );
+}
+
+#[test]
+fn strict_lint_finds_nothing() {
+    let Some(engine) = engine() else { return };
+    for values in [
+        json!({}),
+        json!({"hooks": "argocd", "certificates": {"mode": "cert-manager"}}),
+    ] {
+        for release in ["v1.30.0", "v1.36.0"] {
+            let found = engine
+                .ask("lint", json!({"values": values, "kube_version": release}))
+                .unwrap();
+            assert_eq!(found["errors"], json!([]), "{found:#}");
+            let messages = found["messages"].as_array().unwrap();
+            let bad = messages.iter().filter(|it| it["severity"].as_u64() > Some(1));
+            assert_eq!(bad.count(), 0, "{found:#}");
+        }
+    }
+}
+
+/// The configurations as `transom generate webhooks` prints them.
+fn generated_webhooks(arguments: &[&str]) -> Vec<Value> {
+    let output = Command::new(TRANSOM)
+        .args(["generate", "webhooks", "--output", "json"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_webhook_configurations_are_those_of_the_program() {
+    let Some(engine) = engine() else { return };
+    let service = ["--service", "transom.transom-system"];
+    let cases: &[(Value, &[&str])] = &[
+        (json!({}), &[]),
+        (
+            json!({"webhooks": {"failurePolicy": "Fail"}}),
+            &["--validate-failure-policy", "Fail"],
+        ),
+        (json!({"webhooks": {"timeoutSeconds": 1}}), &["--timeout", "1"]),
+        (
+            json!({"exclusions": {"namespaces": ["a", "kube-system", "b"]}}),
+            &["--exclude-namespace", "a,kube-system,b"],
+        ),
+        (
+            json!({
+                "policy": {"spec": {"evidence": {"poolLabels": [
+                    {"key": "example.com/pool", "value": "Win-*"},
+                    {"key": "kubernetes.azure.com/os-sku", "value": "it's \\ odd"},
+                ]}}},
+                "webhooks": {"poolLabels": [
+                    {"key": "zone", "value": "windows"},
+                    {"key": "kubernetes.io/os", "value": "windows"},
+                ]},
+            }),
+            &[
+                "--pool-label",
+                "example.com/pool=Win-*",
+                "--pool-label",
+                "kubernetes.azure.com/os-sku=it's \\ odd",
+                "--pool-label",
+                "zone=windows",
+                "--pool-label",
+                "kubernetes.io/os=windows",
+            ],
+        ),
+        (
+            json!({
+                "policy": {"spec": {"reverseGuard": "Warn", "evidence": {"namespaceDefaultOs": "Linux"}}},
+                "webhooks": {"defaultOs": {"namespaceSelector": {"matchExpressions": [
+                    {"key": "team", "operator": "In", "values": ["a"]},
+                ]}}},
+            }),
+            &["--reverse-guard-selector", "", "--default-os-selector", "team=a"],
+        ),
+    ];
+    for (values, arguments) in cases {
+        // The command line has no selector for every namespace; the chart has.
+        let everywhere = arguments.contains(&"");
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .map(|it| if it.is_empty() { "x" } else { it })
+            .collect();
+        let rendered = engine.render(values).unwrap();
+        for mut expected in generated_webhooks(&[&service[..], &arguments[..]].concat()) {
+            if everywhere {
+                for webhook in expected["webhooks"].as_array_mut().unwrap() {
+                    let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array_mut();
+                    expressions.unwrap().retain(|it| it["key"] != "x");
+                }
+            }
+            let kind = expected["kind"].as_str().unwrap();
+            let made = rendered.object(kind, "zz-transom");
+            assert_eq!(made["webhooks"], expected["webhooks"], "{kind} of {values}");
+            assert_eq!(made["metadata"]["name"], expected["metadata"]["name"]);
+            for part in ["labels", "annotations"] {
+                for (key, value) in expected["metadata"][part].as_object().unwrap() {
+                    assert_eq!(&made["metadata"][part][key], value, "{kind}: {key}");
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with these values, in the words that a user gets.
+#[track_caller]
+fn refusal(engine: &engine::Engine, values: &Value) -> String {
+    let by_schema = engine.ask("validate", json!({"values": values}));
+    by_schema
+        .and_then(|_| engine.render(values).map(|_| ()))
+        .expect_err(&values.to_string())
+}
+
+#[test]
+fn nonsense_is_refused_and_the_refusal_names_the_value() {
+    let Some(engine) = engine() else { return };
+    let policy = |spec: Value| json!({"policy": {"spec": spec}});
+    let node_policy = |spec: Value| json!({"nodePolicy": {"spec": spec}});
+    let cases = [
+        (
+            json!({"replica": 3}),
+            "additional properties 'replica' not allowed",
+        ),
+        (json!({"replicas": "two"}), "/replicas"),
+        (json!({"replicas": -1}), "/replicas"),
+        (json!({"validation": "Dny"}), "/validation"),
+        (json!({"validation": true}), "/validation"),
+        (json!({"placement": "Deny"}), "/placement"),
+        (json!({"repair": "On"}), "/repair"),
+        (json!({"image": {"digest": "latest"}}), "/image/digest"),
+        (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
+        (json!({"listenAddress": "::"}), "/listenAddress"),
+        (
+            json!({"webhooks": {"failurePolicy": "fail"}}),
+            "/webhooks/failurePolicy",
+        ),
+        (
+            json!({"webhooks": {"timeoutSeconds": 30}}),
+            "/webhooks/timeoutSeconds",
+        ),
+        (
+            json!({"webhooks": {"failurePolicy": "Fail"}, "exclusions": {"namespaces": []}}),
+            "/exclusions/namespaces': minItems: got 0, want 1",
+        ),
+        (json!({"certificates": {"mode": "acme"}}), "/certificates/mode"),
+        (json!({"hooks": "flux"}), "/hooks"),
+        (
+            json!({"commonLabels": {"app.kubernetes.io/name": "x"}}),
+            "invalid propertyName 'app.kubernetes.io/name'",
+        ),
+        (
+            json!({"resources": {"limits": {"memory": "lots"}}}),
+            "/resources/limits/memory",
+        ),
+        (json!({"shutdown": {"drainDelay": "5"}}), "/shutdown/drainDelay"),
+        (
+            policy(json!({"validation": "Deny"})),
+            "additional properties 'validation' not allowed",
+        ),
+        (
+            policy(json!({"priorty": 1})),
+            "additional properties 'priorty' not allowed",
+        ),
+        (
+            policy(json!({"rules": {"run-as-user": "warn"}})),
+            "/policy/spec/rules/run-as-user",
+        ),
+        (
+            policy(json!({"rules": {"run-as-usr": "Warn"}})),
+            "policy.spec.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
+        ),
+        (
+            policy(
+                json!({"exemptions": [{"rules": ["TSM999"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
+            ),
+            "policy.spec.exemptions[0].rules: there is no rule \"TSM999\"",
+        ),
+        (
+            policy(json!({"exemptions": [{"expires": "2027-01-01", "reason": "b"}]})),
+            "missing property 'owner'",
+        ),
+        (
+            node_policy(json!({"taints": {"mode": "Enforce"}})),
+            "/nodePolicy/spec/taints/mode",
+        ),
+        (
+            node_policy(json!({"taints": {"taints": [{"key": "os", "effect": "NoExecute"}]}})),
+            "set nodePolicy.spec.taints.allowNoExecute=true",
+        ),
+        (
+            json!({"hostNetwork": true}),
+            "ports.webhook: 10250 is the kubelet's port on the host network",
+        ),
+        (
+            json!({"ports": {"health": 10250}}),
+            "ports: webhook and health are both 10250",
+        ),
+        (
+            json!({"certificates": {"mode": "provided"}}),
+            "certificates.secretName: with",
+        ),
+        (
+            json!({"serviceAccount": {"create": false}}),
+            "serviceAccount.name: with",
+        ),
+    ];
+    for (values, words) in cases {
+        let refusal = refusal(engine, &values);
+        assert!(refusal.contains(words), "{values}\n{refusal}");
+    }
+}
+
+#[test]
+fn an_unquoted_off_is_off() {
+    let Some(engine) = engine() else { return };
+    let values = json!({
+        "validation": false, "placement": false, "repair": false,
+        "policy": {"spec": {"reverseGuard": false, "rules": {"run-as-user": false, "TSM301": "Warn"}}},
+    });
+    engine.ask("validate", json!({"values": values})).unwrap();
+    let rendered = engine.render(&values).unwrap();
+    assert_eq!(
+        rendered.object("WindowsPodPolicy", "default")["spec"],
+        json!({
+            "validation": "Off", "placement": "Off", "repair": "Off", "reverseGuard": "Off",
+            "rules": {"run-as-user": "Off", "TSM301": "Warn"},
+        })
+    );
+}
+
+#[test]
+fn the_notes_tell_what_was_installed_and_what_comes_next() {
+    let Some(engine) = engine() else { return };
+    let notes = |values: Value| engine.render(&values).unwrap().notes;
+    let default = notes(json!({}));
+    for words in [
+        "validation Deny, placement Apply, repair Off",
+        "everything passes",
+        "calico-system",
+        "kubectl -n transom-system rollout status deployment/transom",
+        "port 10250",
+    ] {
+        assert!(default.contains(words), "{words}:\n{default}");
+    }
+    assert!(notes(json!({"policy": {"create": false}})).contains("nothing is denied and nothing changed"));
+    assert!(notes(json!({"replicas": 1})).contains("every restart is a gap"));
+    assert!(
+        notes(json!({"webhooks": {"failurePolicy": "Fail"}}))
+            .contains("are refused (webhooks.failurePolicy=Fail)")
+    );
+    let none = notes(json!({"hooks": "none"}));
+    assert!(
+        none.contains("transom cleanup --namespace transom-system"),
+        "{none}"
+    );
+}
+
+#[test]
+fn alerts_and_dashboard_use_metrics_that_are_documented() {
+    let Some(engine) = engine() else { return };
+    let values = json!({"metrics": {"prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}}});
+    let rendered = engine.render(&values).unwrap();
+    let rules = rendered.object("PrometheusRule", "transom").to_string();
+    let dashboard = rendered.object("ConfigMap", "transom-dashboard")["data"]["transom.json"].clone();
+    let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let documented = fs::read_to_string(root.join("docs/metrics.md")).unwrap();
+    let mut seen = 0;
+    for text in [rules, dashboard["panels"].to_string()] {
+        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+            if word.starts_with("transom_") {
+                seen += 1;
+                assert!(documented.contains(word), "docs/metrics.md does not know {word}");
+            }
+        }
+    }
+    assert!(seen > 10, "only {seen} metrics were found");
+}

@@ -1,0 +1,376 @@
+//! The chart on a real API server: what it makes of a matrix of values is accepted, and Helm installs it, upgrades it
+//! and takes it away again.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use transom::render::yaml_documents;
+
+use super::control_plane::ControlPlane;
+use super::engine::{Engine, engine};
+use super::generated::is_up_to_date;
+use super::read;
+
+/// The kinds of other projects that the chart can make objects of, with no schema: the API server checks only that
+/// they are objects.
+const FOREIGN: [(&str, &str, &str, &str); 4] = [
+    ("cert-manager.io", "v1", "Certificate", "certificates"),
+    ("cert-manager.io", "v1", "Issuer", "issuers"),
+    ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+    ("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+];
+
+fn start() -> Option<(&'static Engine, ControlPlane)> {
+    let engine = engine()?;
+    let cluster = ControlPlane::start_or_skip("the chart on an API server")?;
+    Some((engine, cluster))
+}
+
+fn apply(cluster: &ControlPlane, objects: &str) {
+    cluster
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], objects)
+        .succeeded();
+}
+
+/// The kinds that the chart needs of others, and its own.
+fn define(cluster: &ControlPlane) {
+    for (group, version, kind, plural) in FOREIGN {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }}}],
+            },
+        });
+        apply(cluster, &definition.to_string());
+    }
+    for file in ["windowspodpolicies", "windowsnodepolicies"] {
+        apply(cluster, &read(&format!("crds/{file}.yaml")));
+    }
+    let all = [
+        "wait",
+        "--for=condition=Established",
+        "crd",
+        "--all",
+        "--timeout=60s",
+    ];
+    cluster.kubectl(&all).succeeded();
+    for namespace in ["transom-system", "other"] {
+        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+    }
+    let restricted = "pod-security.kubernetes.io/enforce=restricted";
+    cluster
+        .kubectl(&["create", "namespace", "restricted"])
+        .succeeded();
+    cluster
+        .kubectl(&["label", "namespace", "restricted", restricted])
+        .succeeded();
+}
+
+/// Every switch of the chart, in the combinations in which it changes what is made.
+fn matrix() -> Vec<Value> {
+    let all_monitoring = json!({"serviceMonitor": {"enabled": true, "labels": {"release": "prometheus"}},
+                                "prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}});
+    vec![
+        json!({}),
+        json!({"replicas": 1, "pdb": {"enabled": false}, "hooks": "none", "crds": {"upgrade": false}}),
+        json!({"replicas": 5, "pdb": {"maxUnavailable": "40%"}, "resources": {}}),
+        json!({"hooks": "argocd", "cleanup": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
+        json!({"certificates": {"mode": "cert-manager"}}),
+        json!({"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}}),
+        json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
+        json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": "root.pem", "certKey": "a.pem", "privateKeyKey": "b.pem"}}}),
+        json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}}),
+        json!({"validation": "Audit", "placement": "DryRun", "repair": "Inert", "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
+        json!({"policy": {"name": "main", "spec": {
+            "priority": 10, "reverseGuard": "Apply", "namespaceOverrides": "Any",
+            "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]},
+            "rules": {"run-as-user": "Warn", "TSM301": false},
+            "evidence": {"namespaceDefaultOs": "Linux", "poolLabels": [{"key": "pool", "value": "win*"}]},
+            "pools": [{"name": "w", "build": "10.0.20348", "taints": [{"key": "os", "value": "windows"}]}],
+            "runtimeClasses": {"ltsc2022": "windows-2022"},
+            "exemptions": [{"rules": ["fs-group"], "expires": "2027-03-31", "owner": "a", "reason": "b"}],
+        }}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true, "isolations": ["Process", "HyperV"]}}}}),
+        json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "exclusions": {"namespaces": []}}),
+        json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
+        json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
+        json!({"networkPolicy": {"enabled": true}, "service": {"ipFamilyPolicy": "SingleStack", "annotations": {"a": "b"}}}),
+        json!({"image": {"digest": format!("sha256:{}", "a".repeat(64)), "registry": "", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "pull"}], "global": {"imageRegistry": "mirror.example.com:5000"}}),
+        json!({"priorityClassName": "system-cluster-critical", "tolerations": [{"key": "infra", "operator": "Exists"}], "nodeSelector": {"kubernetes.io/os": "linux", "pool": "infra"},
+               "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "transom"}}}]}},
+               "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}),
+        json!({"commonLabels": {"team": "platform"}, "commonAnnotations": {"note": "all"}, "podLabels": {"x": "y"}, "podAnnotations": {"p": "q"}, "nameOverride": "guard"}),
+        json!({"fullnameOverride": "windows-guard", "serviceAccount": {"name": "someone", "annotations": {"eks.amazonaws.com/role-arn": "x"}}}),
+        json!({"serviceAccount": {"create": false, "name": "existing"}, "rbac": {"create": false}}),
+        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "featureGates": ["A", "B"],
+               "extraArgs": ["--tls-poll=1s"], "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "v", "emptyDir": {}}], "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}]}),
+        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "limits": {"maxConcurrent": 8, "maxBytesInFlight": "7MiB"}}),
+    ]
+}
+
+/// The pod templates among the objects.
+fn templates(objects: &[Value]) -> impl Iterator<Item = (&str, &Value)> {
+    let with_one = objects
+        .iter()
+        .filter(|it| it["kind"] == "Deployment" || it["kind"] == "Job");
+    with_one.map(|it| (it["kind"].as_str().unwrap(), &it["spec"]["template"]))
+}
+
+#[test]
+fn every_value_makes_objects_that_the_api_server_takes_to_the_last_field() {
+    let Some((engine, cluster)) = start() else { return };
+    define(&cluster);
+    let mut kinds = BTreeSet::new();
+    for values in matrix() {
+        engine.ask("validate", json!({"values": values})).unwrap();
+        let rendered = engine.render(&values).unwrap();
+        kinds.extend(
+            rendered
+                .objects
+                .iter()
+                .map(|it| it["kind"].as_str().unwrap().to_owned()),
+        );
+        let dry_run = [
+            "apply",
+            "--server-side",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+            "-",
+        ];
+        let printed = cluster.kubectl_with(&dry_run, &rendered.list());
+        assert!(printed.ok, "{values}\n{}", printed.err);
+        assert_eq!(printed.err, "", "{values}");
+        assert_eq!(
+            printed.out.lines().count(),
+            rendered.objects.len(),
+            "{values}\n{}",
+            printed.out
+        );
+        for object in &rendered.objects {
+            let labels = &object["metadata"]["labels"];
+            assert_eq!(labels["app.kubernetes.io/name"], "transom", "{object:#}");
+            assert_eq!(labels["app.kubernetes.io/instance"], "transom", "{object:#}");
+            assert!(!object.to_string().contains("caBundle"), "{object:#}");
+        }
+        // Restricted is what the host network is not, and what a privileged class in another namespace does not change.
+        let on_the_host = values["hostNetwork"] == true;
+        for (kind, template) in templates(&rendered.objects) {
+            let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["spec"]});
+            // The ServiceAccount and the Secrets are not there.
+            pod["spec"].as_object_mut().unwrap().remove("priorityClassName");
+            pod["spec"]["containers"][0]["volumeMounts"] = json!([]);
+            pod["spec"]["volumes"] = json!([]);
+            let create = ["create", "-n", "restricted", "--dry-run=server", "-f", "-"];
+            let printed = cluster.kubectl_with(&create, &pod.to_string());
+            assert_eq!(printed.ok, !on_the_host, "{kind} of {values}\n{}", printed.err);
+        }
+    }
+    let expected = [
+        "Certificate",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "FlowSchema",
+        "Issuer",
+        "Job",
+        "MutatingWebhookConfiguration",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "PrometheusRule",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+        "ServiceMonitor",
+        "ValidatingWebhookConfiguration",
+        "WindowsNodePolicy",
+        "WindowsPodPolicy",
+    ];
+    assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_release_has_its_own_names_wherever_it_is_installed() {
+    let Some(engine) = engine() else { return };
+    let rendered = engine.render_as("win", "other", &json!({})).unwrap();
+    assert_eq!(rendered.names("Deployment"), ["win-transom"]);
+    assert_eq!(rendered.names("MutatingWebhookConfiguration"), ["zz-win-transom"]);
+    let webhooks = rendered.object("ValidatingWebhookConfiguration", "zz-win-transom");
+    let service = &webhooks["webhooks"][0]["clientConfig"]["service"];
+    assert_eq!(
+        (&service["name"], &service["namespace"]),
+        (&json!("win-transom"), &json!("other"))
+    );
+    let excluded = &webhooks["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+    assert!(
+        excluded.as_array().unwrap().contains(&json!("other")),
+        "{excluded}"
+    );
+    // In `default` the Role for events is the release's own; the other one is that of the cleanup.
+    assert_eq!(
+        engine
+            .render_as("win", "default", &json!({}))
+            .unwrap()
+            .names("Role")
+            .len(),
+        2
+    );
+}
+
+/// The manifest for those who do not use Helm: the objects of the chart, and the namespace that they are in.
+fn install_manifest(engine: &Engine) -> String {
+    let rendered = engine.render(&json!({"hooks": "none"})).unwrap();
+    let restricted = "pod-security.kubernetes.io/enforce";
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+                           "metadata": {"name": "transom-system", "labels": {restricted: "restricted"}}});
+    let mut objects = vec![namespace];
+    objects.extend(rendered.objects);
+    // In the order in which they are needed; what registers the webhooks comes last but the policies.
+    let last = [
+        "Deployment",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+        "WindowsPodPolicy",
+        "WindowsNodePolicy",
+    ];
+    objects.sort_by_key(|object| {
+        last.iter()
+            .position(|kind| object["kind"] == *kind)
+            .map_or(0, |at| at + 1)
+    });
+    for object in &mut objects {
+        if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+            labels.remove("helm.sh/chart");
+            labels.remove("app.kubernetes.io/managed-by");
+        }
+    }
+    format!(
+        "# Transom without Helm, made from the chart's default values by tests/chart.rs:\n\
+         #   kubectl apply --server-side -f manifests/crds.yaml\n\
+         #   kubectl wait --for=condition=Established crd/windowspodpolicies.transom.dev crd/windowsnodepolicies.transom.dev\n\
+         #   kubectl apply --server-side -f manifests/install.yaml\n\
+         # To be rid of it: transom cleanup, then kubectl delete -f manifests/install.yaml\n{}",
+        yaml_documents(&objects)
+    )
+}
+
+#[test]
+fn the_manifests_install_what_the_chart_installs() {
+    let Some(engine) = engine() else { return };
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    is_up_to_date(&root.join("manifests/install.yaml"), &install_manifest(engine));
+    let Some(cluster) = ControlPlane::start_or_skip("the manifests") else {
+        return;
+    };
+    let file = |name: &str| root.join("manifests").join(name).display().to_string();
+    let apply = |name: &str| {
+        let printed = cluster.kubectl(&["apply", "--server-side", "--validate=strict", "-f", &file(name)]);
+        assert_eq!(printed.err, "", "{name}");
+        printed.succeeded().out.lines().count()
+    };
+    assert_eq!(apply("crds.yaml"), 2);
+    let definitions = [
+        "wait",
+        "--for=condition=Established",
+        "crd",
+        "--all",
+        "--timeout=60s",
+    ];
+    cluster.kubectl(&definitions).succeeded();
+    assert!(apply("install.yaml") > 10);
+    let platforms = ["aks", "bare-metal", "eks", "gke", "openshift", "rancher"];
+    let mut found: Vec<String> = std::fs::read_dir(root.join("manifests/examples/platforms"))
+        .unwrap()
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    found.sort();
+    assert_eq!(found, platforms);
+    for platform in platforms {
+        assert_eq!(apply(&format!("examples/platforms/{platform}.yaml")), 2);
+        // Both are valid beyond their schema: the program compiles the policy for pods as it does in a cluster.
+        let stored = cluster
+            .kubectl(&["get", "wpp", platform, "-o", "json"])
+            .succeeded()
+            .object();
+        let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
+                            "metadata": {"name": platform}, "spec": stored["spec"]});
+        let read = transom::api::read_policies(policy.to_string().into_bytes());
+        assert!(read.is_ok(), "{platform}: {read:?}");
+    }
+}
+
+#[test]
+fn what_is_in_the_way_in_a_cluster_is_named() {
+    let Some((engine, cluster)) = start() else { return };
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let ask = |what: &str, values: Value| {
+        let request = json!({"cluster": kubeconfig, "name": "transom", "namespace": "transom-system", "values": values});
+        engine.ask(what, request)
+    };
+    // A configuration of that name, of somebody else.
+    let foreign = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+                         "metadata": {"name": "zz-transom"}, "webhooks": []});
+    apply(&cluster, &foreign.to_string());
+    let error = ask("install", json!({})).unwrap_err();
+    let named = "MutatingWebhookConfiguration \"zz-transom\" in namespace \"\" exists and cannot be imported";
+    assert!(error.contains(named), "{error}");
+    cluster
+        .kubectl(&["delete", "mutatingwebhookconfiguration", "zz-transom"])
+        .succeeded();
+
+    let without_jobs = json!({"hooks": "none"});
+    ask("install", without_jobs.clone()).unwrap();
+    // Definitions of an older version: they do not know a field that the values have.
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/repair";
+    let older = json!([{"op": "remove", "path": field}]).to_string();
+    let patch = [
+        "patch",
+        "crd",
+        "windowspodpolicies.transom.dev",
+        "--type=json",
+        "-p",
+        &older,
+    ];
+    cluster.kubectl(&patch).succeeded();
+    let error = ask("upgrade", without_jobs.clone()).unwrap_err();
+    let cure = "transom generate crds | kubectl apply --server-side --force-conflicts -f -";
+    assert!(
+        error.contains("policy.spec.repair: the CustomResourceDefinition") && error.contains(cure),
+        "{error}"
+    );
+    // The cure cures, and so does the program.
+    let upgraded = std::process::Command::new(super::TRANSOM)
+        .args(["upgrade-crds", "--kubeconfig", &kubeconfig])
+        .output()
+        .unwrap();
+    assert!(upgraded.status.success(), "{upgraded:?}");
+    ask("upgrade", without_jobs.clone()).unwrap();
+    // What the API server alone can see (a rule in CEL) comes back with the field.
+    let bad =
+        json!({"hooks": "none", "nodePolicy": {"spec": {"runtimeClasses": {"namePattern": "windows"}}}});
+    let error = ask("upgrade", bad).unwrap_err();
+    assert!(error.contains("it must contain {release}"), "{error}");
+    // The definitions stay at an uninstall, and Helm installs over those that the program applied.
+    ask_uninstall(engine, &kubeconfig);
+    ask("install", without_jobs).unwrap();
+}
+
+fn ask_uninstall(engine: &Engine, kubeconfig: &str) {
+    let request = json!({"cluster": kubeconfig, "name": "transom", "namespace": "transom-system"});
+    engine.ask("uninstall", request).unwrap();
+}

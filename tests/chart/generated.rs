@@ -1,0 +1,255 @@
+//! The files of the chart that come out of the code: registration, rule names, schema of the policies, README.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Map, Value, json};
+use transom::api;
+use transom::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use transom::model::policy::{Policy, PoolLabel};
+use transom::registration::{Endpoint, FailurePolicy, Options, mutating, validating};
+use transom::rules;
+
+/// A label of a pool that nobody has: where it stands in a condition, the chart puts the labels of an installation.
+const KEY: &str = "POOL_KEY";
+const VALUE: &str = "pool_value";
+
+pub fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/transom")
+}
+
+/// Compares a file with what it is made from, or writes it where `TRANSOM_BLESS=1` asks for that.
+pub fn is_up_to_date(file: &Path, generated: &str) {
+    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, generated).unwrap();
+        return;
+    }
+    let shown = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(file);
+    assert!(
+        fs::read_to_string(file).unwrap_or_default() == generated,
+        "{} is not what the code says; TRANSOM_BLESS=1 cargo test --test chart writes it again",
+        shown.display()
+    );
+}
+
+/// Both webhook configurations with every entry, and what stands in them once for each pool label.
+pub fn webhooks() -> Value {
+    let is_value = format!("v.lowerAscii() == '{VALUE}'");
+    let (without, with) = (configurations(&[]), configurations(&[KEY]));
+    let mut parts = BTreeSet::new();
+    for (without, with) in expressions(&without).iter().zip(expressions(&with)) {
+        parts.extend(inserted(without, &with));
+    }
+    for part in &parts {
+        assert!(part.contains(KEY), "{part}");
+        assert_eq!(part.contains(VALUE), part.contains(&is_value), "{part}");
+    }
+    let well_known: Vec<Value> = Policy::well_known_pool_labels()
+        .iter()
+        .map(|label| json!({"key": label.key, "value": label.value}))
+        .collect();
+    let [mutating, validating] = with;
+    json!({
+        "mutating": mutating,
+        "validating": validating,
+        "pools": {
+            "wellKnown": well_known,
+            // What the engine knows by itself of these labels counts, whatever a policy says.
+            "known": [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL],
+            "key": KEY,
+            "value": is_value,
+            "parts": parts,
+        },
+    })
+}
+
+/// Both configurations with every entry, for pools with these labels.
+fn configurations(keys: &[&str]) -> [Value; 2] {
+    let pool = |key: &&str| PoolLabel {
+        key: (*key).to_owned(),
+        value: VALUE.to_owned(),
+    };
+    let options = Options {
+        endpoint: Endpoint::Service {
+            name: "NAME".to_owned(),
+            namespace: "NAMESPACE".to_owned(),
+        },
+        // The entries that may fail closed are those that do here.
+        validate_failure_policy: FailurePolicy::Fail,
+        excluded_namespaces: Vec::new(),
+        pool_labels: keys.iter().map(pool).collect(),
+        reverse_guard: Some(LabelSelector::default()),
+        default_os: Some(LabelSelector::default()),
+        ..Options::default()
+    };
+    [json!(mutating(&options)), json!(validating(&options))]
+}
+
+fn expressions(configurations: &[Value; 2]) -> Vec<String> {
+    let webhooks = configurations
+        .iter()
+        .flat_map(|it| it["webhooks"].as_array().unwrap());
+    let conditions = webhooks.flat_map(|it| it["matchConditions"].as_array().unwrap());
+    conditions
+        .map(|it| it["expression"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// What a text has more than another, part by part; each part has one key.
+fn inserted(without: &str, with: &str) -> Vec<String> {
+    let (mut old, mut new, mut parts) = (without, with, Vec::new());
+    loop {
+        let same = old.bytes().zip(new.bytes()).take_while(|(a, b)| a == b).count();
+        (old, new) = (&old[same..], &new[same..]);
+        if new.is_empty() {
+            assert_eq!(old, "");
+            return parts;
+        }
+        let next = &old[..old.len().min(60)];
+        let key = new
+            .find(KEY)
+            .unwrap_or_else(|| panic!("no pool label makes {new}"));
+        let end = key + new[key..].find(next).unwrap_or_else(|| panic!("{next} is gone"));
+        parts.push(new[..end].to_owned());
+        new = &new[end..];
+    }
+}
+
+/// The names and ids of the rules, one in each line.
+pub fn rule_names() -> String {
+    let mut names: Vec<&str> = rules::catalogue().flat_map(|rule| [rule.id, rule.name]).collect();
+    names.sort_unstable();
+    names.join("\n") + "\n"
+}
+
+/// `values.schema.json`, with the schemas of the policies as the CustomResourceDefinitions have them.
+pub fn schema(written: &Value) -> String {
+    let mut schema = written.clone();
+    for (name, definition) in [
+        ("podPolicySpec", api::pod_policy_definition()),
+        ("nodePolicySpec", api::node_policy_definition()),
+    ] {
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let mut spec = for_values(spec);
+        if name == "podPolicySpec" {
+            let fields = spec["properties"].as_object_mut().unwrap();
+            for above in ["validation", "placement", "repair"] {
+                schema["properties"][above] = fields.remove(above).unwrap();
+            }
+        }
+        schema["definitions"][name] = spec;
+    }
+    format!("{schema:#}\n")
+}
+
+/// A schema of a CustomResourceDefinition in the words that Helm knows: nothing unknown, and an unquoted Off is false.
+fn for_values(schema: &Value) -> Value {
+    let Value::Object(schema) = schema else {
+        return schema.clone();
+    };
+    let mut out = Map::new();
+    for (key, value) in schema {
+        match key.as_str() {
+            "default" | "format" => {}
+            "properties" => {
+                let each = value.as_object().unwrap().iter();
+                let each = each.map(|(name, schema)| (name.clone(), for_values(schema)));
+                out.insert(key.clone(), Value::Object(each.collect()));
+                out.insert("additionalProperties".to_owned(), json!(false));
+            }
+            "enum" => {
+                let mut values = value.as_array().unwrap().clone();
+                if values.contains(&json!("Off")) {
+                    values.push(json!(false));
+                    out.remove("type");
+                }
+                out.insert(key.clone(), json!(values));
+            }
+            "type"
+                if schema
+                    .get("enum")
+                    .is_some_and(|it| it.to_string().contains("\"Off\"")) => {}
+            key if key.starts_with("x-kubernetes") => {}
+            "items" | "additionalProperties" => {
+                out.insert(key.clone(), for_values(value));
+            }
+            _ => {
+                out.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    Value::Object(out)
+}
+
+/// A value of the chart as its comment in values.yaml documents it.
+struct Documented {
+    path: String,
+    default: String,
+    text: String,
+}
+
+/// The documented values, in their order. A comment that begins with `# --` documents the key below it.
+fn documented(values: &str) -> Vec<Documented> {
+    let (mut all, mut path, mut text) = (Vec::new(), Vec::<(usize, String)>::new(), None::<String>);
+    let mut lines = values.lines().peekable();
+    while let Some(line) = lines.next() {
+        let (trimmed, indent) = (line.trim_start(), line.len() - line.trim_start().len());
+        if let Some(begin) = trimmed.strip_prefix("# -- ") {
+            text = Some(begin.to_owned());
+        } else if let (Some(more), Some(text)) = (trimmed.strip_prefix("# "), &mut text) {
+            text.push(' ');
+            text.push_str(more);
+        } else if let Some((key, default)) = trimmed.split_once(':')
+            && !trimmed.starts_with(['#', '-'])
+        {
+            path.retain(|(at, _)| *at < indent);
+            path.push((indent, key.to_owned()));
+            let Some(text) = text.take() else { continue };
+            let names: Vec<&str> = path.iter().map(|(_, name)| name.as_str()).collect();
+            let mut default = default.trim().to_owned();
+            while default.is_empty() || default.starts_with('\n') {
+                match lines.peek() {
+                    Some(next) if next.len() - next.trim_start().len() > indent => {
+                        default.push('\n');
+                        default.push_str(lines.next().unwrap());
+                    }
+                    _ => break,
+                }
+            }
+            let default = default.split_whitespace().collect::<Vec<_>>().join(" ");
+            all.push(Documented {
+                path: names.join("."),
+                default,
+                text,
+            });
+        }
+    }
+    all
+}
+
+/// The chart's README: what is written by hand, then a table of the values.
+pub fn readme(written: &str, values: &str) -> String {
+    const MARK: &str = "<!-- made from values.yaml by tests/chart.rs -->\n";
+    let (before, _) = written
+        .split_once(MARK)
+        .expect("the README has a mark for its table");
+    let mut text = format!("{before}{MARK}\n| value | default | meaning |\n|---|---|---|\n");
+    for Documented {
+        path,
+        default,
+        text: meaning,
+    } in documented(values)
+    {
+        let escape = |text: &str| text.replace('|', "\\|");
+        let default = match default.as_str() {
+            "" | "\"\"" => "empty".to_owned(),
+            other => format!("`{}`", escape(other)),
+        };
+        let _ = writeln!(text, "| `{path}` | {default} | {} |", escape(&meaning));
+    }
+    text
+}

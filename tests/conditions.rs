@@ -1,0 +1,238 @@
+//! The webhook configurations on a real API server: who is called, and who is left alone. A webhook that only remembers
+//! stands behind every entry, and every entry fails closed here, so that a condition that cannot be worked out is seen.
+//! Without the programs of envtest these tests say so and prove nothing.
+#![cfg(unix)]
+
+#[allow(dead_code)] // other tests use more of it
+#[path = "support/control_plane.rs"]
+mod control_plane;
+#[path = "conditions/engine.rs"]
+mod engine;
+#[path = "conditions/limits.rs"]
+mod limits;
+#[path = "conditions/pods.rs"]
+mod pods;
+#[path = "support/recorder.rs"]
+mod recorder;
+#[path = "conditions/updates.rs"]
+mod updates;
+#[path = "conditions/world.rs"]
+mod world;
+
+use pods::{linux_pods, windows_pods};
+use serde_json::{Value, json};
+use transom::model::workload::Kind;
+use transom::registration::{FailurePolicy, Options, mutating, names, validating};
+use world::{KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, entries, image, spec, term, world, wrap};
+
+#[test]
+fn linux_pods_cause_no_call_in_any_kind() {
+    let Some(world) = world() else { return };
+    let sent: Vec<Sent> = linux_pods()
+        .iter()
+        .enumerate()
+        .flat_map(|(n, over)| KINDS.map(|kind| wrap(kind, PLAIN, &format!("linux-{n}"), &spec(over))))
+        .collect();
+    let answers = RUNTIME.block_on(world.create_all(&sent));
+    for (sent, (answer, calls)) in sent.iter().zip(&answers) {
+        assert_eq!(*answer, Ok(()), "{}", sent.object);
+        assert_eq!(entries(calls), [""; 0], "{}", sent.object);
+    }
+    println!("{} objects of Linux pods, no call", sent.len());
+}
+
+#[test]
+fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
+    let Some(world) = world() else { return };
+    let cases: Vec<(bool, Sent)> = windows_pods()
+        .iter()
+        .enumerate()
+        .flat_map(|(n, (strong, over))| {
+            KINDS.map(|kind| (*strong, wrap(kind, PLAIN, &format!("windows-{n}"), &spec(over))))
+        })
+        .collect();
+    let sent: Vec<Sent> = cases.iter().map(|(_, sent)| sent.clone()).collect();
+    let answers = RUNTIME.block_on(world.create_all(&sent));
+    for ((strong, sent), (answer, calls)) in cases.iter().zip(&answers) {
+        assert_eq!(*answer, Ok(()), "{}", sent.object);
+        let expected = if *strong {
+            [names::STRONG_MUTATE, names::STRONG_VALIDATE]
+        } else {
+            [names::MAYBE_MUTATE, names::MAYBE_VALIDATE]
+        };
+        assert_eq!(entries(calls), expected, "{}", sent.object);
+    }
+    println!("{} objects of Windows pods, one call in each phase", sent.len());
+}
+
+/// What a sign says once its RuntimeClass is known: pods get what the class selects before webhooks are called, templates
+/// only carry its name.
+#[test]
+fn a_runtime_class_is_asked_about_in_templates_and_seen_in_pods() {
+    let Some(world) = world() else { return };
+    let class = |name: &str, selector: Value| {
+        let mut class = json!({"metadata": {"name": name}, "handler": "h"});
+        if !selector.is_null() {
+            class["scheduling"] = json!({"nodeSelector": selector});
+        }
+        class
+    };
+    let linux = json!({"os": {"name": "linux"}});
+    RUNTIME.block_on(async {
+        for class in [
+            class("for-windows", json!({OS: "windows"})),
+            class("for-linux", json!({OS: "linux"})),
+            class("for-anything", Value::Null),
+        ] {
+            let url = "/apis/node.k8s.io/v1/runtimeclasses";
+            world.post(url, &class, false).await.unwrap();
+        }
+        let mut sent = Vec::new();
+        for name in ["for-windows", "for-linux", "for-anything"] {
+            let mut over = json!({"runtimeClassName": name});
+            sent.extend(KINDS.map(|kind| wrap(kind, PLAIN, &format!("class-{name}"), &spec(&over))));
+            json_patch::merge(&mut over, &linux);
+            sent.extend(KINDS.map(|kind| wrap(kind, PLAIN, &format!("linux-class-{name}"), &spec(&over))));
+        }
+        for (sent, (answer, calls)) in sent.iter().zip(world.create_all(&sent).await) {
+            assert_eq!(answer, Ok(()), "{}", sent.object);
+            let expected: &[&str] = match (sent.kind, sent.name().ends_with("for-windows")) {
+                (Kind::Pod, true) => &[names::STRONG_MUTATE, names::STRONG_VALIDATE],
+                (Kind::Pod, false) => &[],
+                // Whether it fits what else the template says, only Transom knows.
+                _ => &[names::MAYBE_MUTATE, names::MAYBE_VALIDATE],
+            };
+            assert_eq!(entries(&calls), expected, "{}", sent.object);
+        }
+    });
+}
+
+#[test]
+fn namespaces_and_objects_that_are_left_out_cause_no_call() {
+    let Some(world) = world() else { return };
+    let windows = spec(&json!({"os": {"name": "windows"}}));
+    let mut sent = Vec::new();
+    for namespace in [
+        "ignored",
+        "disabled",
+        "cloud",
+        "managed",
+        "transom-system",
+        "calico-system",
+        "kube-system",
+    ] {
+        sent.extend(KINDS.map(|kind| wrap(kind, namespace, "left-out", &windows)));
+    }
+    let mut ours = wrap(Kind::Deployment, PLAIN, "ours", &windows);
+    ours.object["metadata"]["labels"] = json!({"app.kubernetes.io/name": "transom"});
+    sent.push(ours);
+    for (sent, (answer, calls)) in sent.iter().zip(RUNTIME.block_on(world.create_all(&sent))) {
+        assert_eq!(answer, Ok(()), "{}", sent.object);
+        assert_eq!(entries(&calls), [""; 0], "{} in {}", sent.object, sent.namespace);
+    }
+}
+
+#[test]
+fn the_entries_to_opt_into_take_what_the_others_leave() {
+    let Some(world) = world() else { return };
+    let both = ["default-os", "guard"];
+    let table = [
+        (json!({}), &both[..], &both[..1]),
+        (
+            json!({"tolerations": [{"operator": "Exists"}]}),
+            &both,
+            &both[..1],
+        ),
+        (json!({"os": {"name": "linux"}}), &both[1..], &[]),
+        (json!({"nodeSelector": {OS: "linux"}}), &[], &[]),
+        (affinity(&[term(OS, "In", &["linux"])]), &[], &[]),
+        // It may run on either, and says so.
+        (
+            affinity(&[term(OS, "In", &["linux", "windows"])]),
+            &both[..1],
+            &both[..1],
+        ),
+        (json!({"nodeName": "w1"}), &both[..1], &both[..1]),
+        (json!({"nodeSelector": {OS: "windows"}}), &["strong"], &["strong"]),
+        (image("x:ltsc2022"), &["maybe"], &["maybe"]),
+    ];
+    let mut cases = Vec::new();
+    for (n, (over, of_pods, of_templates)) in table.iter().enumerate() {
+        for kind in KINDS {
+            let expected = if kind == Kind::Pod { of_pods } else { of_templates };
+            cases.push((*expected, wrap(kind, OPTED, &format!("opted-{n}"), &spec(over))));
+        }
+    }
+    let sent: Vec<Sent> = cases.iter().map(|(_, sent)| sent.clone()).collect();
+    let answers = RUNTIME.block_on(world.create_all(&sent));
+    for ((expected, sent), (answer, calls)) in cases.iter().zip(answers) {
+        assert_eq!(answer, Ok(()), "{}", sent.object);
+        for phase in ["mutate", "validate"] {
+            let called: Vec<&str> = entries(&calls)
+                .into_iter()
+                .filter_map(|entry| entry.strip_suffix(&format!(".{phase}.transom.dev")))
+                .collect();
+            assert_eq!(called, *expected, "{phase}: {}", sent.object);
+        }
+    }
+}
+
+/// What a person would apply is what these tests have tried; no cluster is needed to see it.
+#[test]
+fn what_is_printed_is_what_the_library_makes() {
+    let generate = |args: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_transom"))
+            .args(["generate", "webhooks"])
+            .args(args)
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let options = Options {
+        validate_failure_policy: FailurePolicy::Fail,
+        ..Options::default()
+    };
+    let expected = [
+        serde_json::to_value(mutating(&options)).unwrap(),
+        serde_json::to_value(validating(&options)).unwrap(),
+    ];
+    let args = [
+        "--service",
+        "transom.transom-system",
+        "--validate-failure-policy",
+        "Fail",
+    ];
+    let (code, yaml, said) = generate(&args);
+    assert_eq!(code, Some(0), "{said}");
+    let parsed = transom::manifest::parse(yaml.into_bytes());
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    let printed = parsed
+        .documents
+        .iter()
+        .map(|d| serde_json::from_str(d.json()).unwrap());
+    assert_eq!(printed.collect::<Vec<Value>>(), expected);
+    let (_, list, _) = generate(&[&args[..], &["--output", "json"]].concat());
+    assert_eq!(
+        serde_json::from_str::<Value>(&list).unwrap()["items"],
+        json!(expected)
+    );
+
+    for (args, why) in [
+        (&[][..], "--service"),
+        (&["--url", "http://h"], "https://"),
+        (&["--url", "https://h", "--service", "a.b"], "cannot be used with"),
+        (&["--url", "https://h", "--timeout", "3"], "1..=2"),
+        (&["--url", "https://h", "--ca-bundle", "Cargo.toml"], "no PEM"),
+        (
+            &["--url", "https://h", "--default-os-selector", "a in (b)"],
+            "write labels as in",
+        ),
+    ] {
+        let (code, _, said) = generate(args);
+        assert!(code == Some(2) && said.contains(why), "{args:?}: {code:?} {said}");
+    }
+}

@@ -1,0 +1,319 @@
+//! The API server with the webhook configurations as they are generated, and objects on their way to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use transom::model::policy::{Policy, PoolLabel};
+use transom::model::workload::Kind;
+use transom::registration::{Endpoint, Options, mutating, names, validating};
+
+use crate::control_plane::{ControlPlane, programs_or_skip};
+use crate::recorder::{Call, Recorder};
+
+pub const KINDS: [Kind; 9] = [
+    Kind::Pod,
+    Kind::Deployment,
+    Kind::ReplicaSet,
+    Kind::StatefulSet,
+    Kind::DaemonSet,
+    Kind::Job,
+    Kind::CronJob,
+    Kind::ReplicationController,
+    Kind::PodTemplate,
+];
+
+/// The namespace where nothing is opted into.
+pub const PLAIN: &str = "plain";
+/// The namespace with both entries that are opted into.
+pub const OPTED: &str = "opted";
+
+/// How many requests are under way at once.
+pub const AT_ONCE: usize = 8;
+
+pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+pub struct World {
+    /// Runs as long as the tests do.
+    _cluster: ControlPlane,
+    pub client: kube::Client,
+    pub recorder: Recorder,
+}
+
+/// The cluster that the tests of this file share; `None` where there are no programs to start one.
+pub fn world() -> Option<&'static World> {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    let programs = programs_or_skip("the tests of tests/conditions.rs")?;
+    Some(WORLD.get_or_init(|| {
+        let cluster = ControlPlane::start(programs).unwrap_or_else(|error| panic!("{error}"));
+        RUNTIME.block_on(World::prepare(cluster))
+    }))
+}
+
+/// An object on its way to the API server.
+#[derive(Clone)]
+pub struct Sent {
+    pub kind: Kind,
+    pub namespace: &'static str,
+    pub object: Value,
+}
+
+impl Sent {
+    pub fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().unwrap()
+    }
+}
+
+/// What the API server said: nothing where it took the object, else code and message.
+pub type Answer = Result<(), (u16, String)>;
+
+/// Whether a request failed because a condition did. The last test proves that this is how it looks.
+pub fn is_condition_error(answer: &Answer) -> bool {
+    answer.as_ref().is_err_and(|(code, message)| {
+        *code >= 500 || message.contains("resulted in error") || message.contains("cost")
+    })
+}
+
+pub fn plural(kind: Kind) -> String {
+    format!("{}s", kind.as_str().to_lowercase())
+}
+
+pub fn api_version(kind: Kind) -> String {
+    match kind.group() {
+        "" => "v1".to_owned(),
+        group => format!("{group}/v1"),
+    }
+}
+
+pub fn url_of(kind: Kind, namespace: &str) -> String {
+    let root = if kind.group().is_empty() { "/api" } else { "/apis" };
+    format!(
+        "{root}/{}/namespaces/{namespace}/{}",
+        api_version(kind),
+        plural(kind)
+    )
+}
+
+impl World {
+    pub async fn prepare(cluster: ControlPlane) -> World {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig = Kubeconfig::read_from(cluster.path("admin.kubeconfig")).unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        config.read_timeout = Some(Duration::from_secs(120));
+        let world = World {
+            _cluster: cluster,
+            client: kube::Client::try_from(config).unwrap(),
+            recorder: Recorder::start().await,
+        };
+        for (name, label) in [
+            (PLAIN, ("nothing", "here")),
+            (OPTED, ("opted", "in")),
+            ("ignored", ("transom.dev/ignore", "true")),
+            ("disabled", ("windows.k8s.io/disabled", "true")),
+            ("cloud", ("control-plane", "true")),
+            ("managed", ("kubernetes.azure.com/managedby", "aks")),
+            ("transom-system", ("nothing", "here")),
+            ("calico-system", ("nothing", "here")),
+            ("broken", ("broken", "yes")),
+        ] {
+            let (key, value) = label;
+            let namespace = json!({"metadata": {"name": name, "labels": {key: value}}});
+            world.post("/api/v1/namespaces", &namespace, false).await.unwrap();
+        }
+        let options = Options {
+            endpoint: Endpoint::Url(world.recorder.url.clone()),
+            ca_bundle: Some(world.recorder.ca.clone()),
+            excluded_namespaces: vec!["calico-system".to_owned(), "transom-system".to_owned()],
+            pool_labels: pool_labels(),
+            reverse_guard: Some(only("opted", "in")),
+            default_os: Some(only("opted", "in")),
+            ..Options::default()
+        };
+        let configurations = [
+            ("mutating", serde_json::to_value(mutating(&options)).unwrap()),
+            ("validating", serde_json::to_value(validating(&options)).unwrap()),
+        ];
+        for (phase, mut configuration) in configurations {
+            for entry in configuration["webhooks"].as_array_mut().unwrap() {
+                // The test's own: which entry it was, and no error unseen.
+                let url = format!("{}/{}", world.recorder.url, entry["name"].as_str().unwrap());
+                entry["clientConfig"]["url"] = url.into();
+                entry["failurePolicy"] = "Fail".into();
+                entry["timeoutSeconds"] = 30.into();
+            }
+            let url = format!("/apis/admissionregistration.k8s.io/v1/{phase}webhookconfigurations");
+            world.post(&url, &configuration, false).await.unwrap();
+        }
+        world.wait_for_entries().await;
+        world
+    }
+
+    /// Waits until the API server calls every entry.
+    pub async fn wait_for_entries(&self) {
+        let windows = json!({"os": {"name": "windows"}});
+        let image = json!({"containers": [{"name": "a", "image": "x:ltsc2022"}]});
+        for attempt in 0..300 {
+            let probes = [
+                wrap(Kind::Pod, PLAIN, &format!("probe-a{attempt}"), &spec(&windows)),
+                wrap(Kind::Pod, PLAIN, &format!("probe-b{attempt}"), &spec(&image)),
+                wrap(Kind::Pod, OPTED, &format!("probe-c{attempt}"), &spec(&json!({}))),
+            ];
+            for probe in &probes {
+                // The first ones may meet a webhook whose certificate the API server does not know yet.
+                let _ = self.create(probe).await;
+            }
+            let called: BTreeSet<String> = self.recorder.calls().into_iter().map(|c| c.entry).collect();
+            if names::ALL.iter().all(|name| called.contains(*name)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("not every entry is called: {:?}", self.recorder.calls());
+    }
+
+    pub async fn post(&self, url: &str, object: &Value, dry_run: bool) -> Answer {
+        let params = PostParams {
+            dry_run,
+            field_manager: None,
+        };
+        let request = kube::core::Request::new(url)
+            .create(&params, serde_json::to_vec(object).unwrap())
+            .unwrap();
+        answer(self.client.request_text(request).await.map(drop))
+    }
+
+    /// Creates it in a dry run.
+    pub async fn create(&self, sent: &Sent) -> Answer {
+        self.post(&url_of(sent.kind, sent.namespace), &sent.object, true)
+            .await
+    }
+
+    /// Creates each of them in a dry run; answers and calls of each.
+    pub async fn create_all(&self, sent: &[Sent]) -> Vec<(Answer, Vec<Call>)> {
+        let requests = sent.iter().map(|sent| self.create(sent));
+        let answers: Vec<Answer> = futures::stream::iter(requests).buffered(AT_ONCE).collect().await;
+        let mut calls = BTreeMap::<(String, String, String), Vec<Call>>::new();
+        for call in self.recorder.calls() {
+            let key = (call.namespace.clone(), call.kind.clone(), call.name.clone());
+            calls.entry(key).or_default().push(call);
+        }
+        let with_calls = sent.iter().zip(answers).map(|(sent, answer)| {
+            let key = (
+                sent.namespace.to_owned(),
+                sent.kind.as_str().to_owned(),
+                sent.name().to_owned(),
+            );
+            (answer, calls.remove(&key).unwrap_or_default())
+        });
+        with_calls.collect()
+    }
+}
+
+pub fn answer(result: Result<(), kube::Error>) -> Answer {
+    result.map_err(|error| match error {
+        kube::Error::Api(status) => (status.code, status.message.clone()),
+        other => (599, other.to_string()),
+    })
+}
+
+pub fn only(key: &str, value: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some([(key.to_owned(), value.to_owned())].into()),
+        match_expressions: None,
+    }
+}
+
+/// The well-known labels, and one of a policy's own with many values.
+pub fn pool_labels() -> Vec<PoolLabel> {
+    let own = ["win*", "it's", "w2", "w3*", "w4"].map(|value| PoolLabel {
+        key: "pool".to_owned(),
+        value: value.to_owned(),
+    });
+    Policy::well_known_pool_labels().into_iter().chain(own).collect()
+}
+
+/// The least pod spec, with this laid over it.
+pub fn spec(over: &Value) -> Value {
+    let mut spec = json!({"containers": [{"name": "app", "image": "registry.example.com/app:1.0"}]});
+    json_patch::merge(&mut spec, over);
+    spec
+}
+
+/// An object of a kind around a pod spec, such as the API server takes.
+pub fn wrap(kind: Kind, namespace: &'static str, name: &str, spec: &Value) -> Sent {
+    let mut spec = spec.clone();
+    if matches!(kind, Kind::Job | Kind::CronJob) {
+        spec["restartPolicy"] = "Never".into();
+    }
+    let labels = json!({"app": "a"});
+    let template = json!({"metadata": {"labels": labels}, "spec": spec});
+    let selector = json!({"matchLabels": labels});
+    let mut object = match kind {
+        Kind::Pod => json!({"spec": spec}),
+        Kind::PodTemplate => json!({"template": template}),
+        Kind::Job => json!({"spec": {"template": template}}),
+        Kind::CronJob => {
+            json!({"spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": template}}}})
+        }
+        Kind::ReplicationController => json!({"spec": {"selector": labels, "template": template}}),
+        Kind::StatefulSet => {
+            json!({"spec": {"serviceName": "a", "selector": selector, "template": template}})
+        }
+        _ => json!({"spec": {"selector": selector, "template": template}}),
+    };
+    object["apiVersion"] = api_version(kind).into();
+    object["kind"] = kind.as_str().into();
+    object["metadata"] = json!({"name": name});
+    Sent {
+        kind,
+        namespace,
+        object,
+    }
+}
+
+/// The entries that were called, sorted.
+pub fn entries(calls: &[Call]) -> Vec<&str> {
+    let mut entries: Vec<&str> = calls.iter().map(|call| call.entry.as_str()).collect();
+    entries.sort_unstable();
+    entries
+}
+
+/// An expression of required node affinity, in a term of its own.
+pub fn term(key: &str, operator: &str, values: &[&str]) -> Value {
+    let mut expression = json!({"key": key, "operator": operator});
+    if !values.is_empty() {
+        expression["values"] = json!(values);
+    }
+    json!({"matchExpressions": [expression]})
+}
+
+pub fn affinity(terms: &[Value]) -> Value {
+    json!({"affinity": {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+    }}})
+}
+
+pub const OS: &str = "kubernetes.io/os";
+pub const BETA: &str = "beta.kubernetes.io/os";
+pub const BUILD: &str = "node.kubernetes.io/windows-build";
+
+pub fn image(image: &str) -> Value {
+    json!({"containers": [{"name": "app", "image": image}]})
+}
+
+/// The pod spec of an object.
+pub fn spec_of(kind: Kind, object: &mut Value) -> Option<&mut Value> {
+    let mut here = object;
+    for field in kind.template()? {
+        here = here.get_mut(field)?;
+    }
+    here.get_mut("spec").filter(|spec| spec.is_object())
+}

@@ -1,0 +1,652 @@
+//! The custom resources on a real API server, as people meet them: through kubectl. And the generated files, which are
+//! to be what the code says. Without the programs of envtest the tests of the API server say so and prove nothing.
+#![cfg(unix)]
+
+#[path = "support/control_plane.rs"]
+#[allow(dead_code)] // other tests need more of it
+mod control_plane;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use std::{env, fs};
+
+use control_plane::{ControlPlane, Printed, programs, programs_or_skip, wait};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::events::Recorder;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use transom::api;
+use transom::controller::lease::Leadership;
+use transom::controller::policies::{self, Policies};
+use transom::controller::view::{ClusterView, NamespaceView};
+use transom::model::policy::Action;
+use transom::render::{yaml, yaml_documents};
+
+const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Compares a generated text with its file, or writes it where `TRANSOM_BLESS=1` asks for that.
+fn is_up_to_date(path: &str, generated: &str) {
+    let file = root().join(path);
+    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, generated).unwrap();
+        return;
+    }
+    assert!(
+        fs::read_to_string(file).unwrap_or_default() == generated,
+        "{path} is not what the types say; TRANSOM_BLESS=1 cargo test --test crds writes it again"
+    );
+}
+
+#[test]
+fn the_definitions_of_chart_and_manifests_are_what_the_types_say() {
+    let generated = yaml_documents(&api::definitions());
+    is_up_to_date("manifests/crds.yaml", &generated);
+    for (file, definition) in [
+        ("windowspodpolicies", api::pod_policy_definition()),
+        ("windowsnodepolicies", api::node_policy_definition()),
+    ] {
+        is_up_to_date(&format!("charts/transom/crds/{file}.yaml"), &yaml(&definition));
+    }
+    let printed = Command::new(TRANSOM).args(["generate", "crds"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), generated);
+}
+
+/// The cluster that the tests of this file share, with both definitions; `None` where there are no programs.
+fn cluster() -> Option<&'static ControlPlane> {
+    static CLUSTER: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    let programs = programs_or_skip("the API server's part of tests/crds.rs")?;
+    let started = CLUSTER.get_or_init(|| {
+        let cluster = ControlPlane::start(programs)?;
+        let definitions = yaml_documents(&api::definitions());
+        let created = cluster.kubectl_with(&["create", "-f", "-"], &definitions);
+        if !created.ok || created.err.contains("Warning") {
+            return Err(format!("the definitions are refused or warned of: {created:?}"));
+        }
+        let established = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd",
+            "--all",
+        ];
+        let printed = cluster.kubectl(&established);
+        let listed = || cluster.kubectl(&["get", "wpp,wnp"]).ok;
+        if printed.ok && wait(Duration::from_secs(30), listed) {
+            Ok(cluster)
+        } else {
+            Err(printed.err)
+        }
+    });
+    Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn policy(kind: &str, name: &str, spec: &Value) -> String {
+    let object =
+        json!({"apiVersion": "transom.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    object.to_string()
+}
+
+fn create(cluster: &ControlPlane, object: &str) -> Printed {
+    cluster.kubectl_with(&["create", "-o", "json", "-f", "-"], object)
+}
+
+/// Whether everything of `part` stands in `whole` just so.
+fn holds(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part
+            .iter()
+            .all(|(k, v)| whole.get(k).is_some_and(|w| holds(w, v))),
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| holds(w, p))
+        }
+        _ => whole == part,
+    }
+}
+
+#[test]
+fn the_definitions_are_established_without_complaints_about_their_schemas() {
+    let Some(cluster) = cluster() else { return };
+    let definitions = cluster
+        .kubectl(&["get", "crd", "-o", "json"])
+        .succeeded()
+        .objects();
+    assert_eq!(definitions.len(), 2);
+    for definition in definitions {
+        let conditions = definition["status"]["conditions"].as_array().unwrap();
+        let is = |name: &str| {
+            conditions
+                .iter()
+                .find(|c| c["type"] == name)
+                .map(|c| c["status"].clone())
+        };
+        assert_eq!(is("Established"), Some(json!("True")), "{conditions:?}");
+        assert_eq!(is("NamesAccepted"), Some(json!("True")), "{conditions:?}");
+        assert_eq!(is("NonStructuralSchema"), None, "{conditions:?}");
+        assert_eq!(definition["spec"]["scope"], "Cluster");
+        assert_eq!(definition["spec"]["names"]["categories"], json!(["transom"]));
+        assert_eq!(
+            definition["spec"]["versions"][0]["subresources"],
+            json!({"status": {}})
+        );
+    }
+}
+
+#[test]
+fn a_policy_without_a_spec_is_stored_with_every_default() {
+    let Some(cluster) = cluster() else { return };
+    let bare =
+        r#"{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "bare"}}"#;
+    let stored = create(cluster, bare).succeeded().object();
+    let expected = json!(api::WindowsPodPolicySpec::default());
+    assert!(holds(&stored["spec"], &expected), "{stored:#}");
+    assert_eq!(stored["spec"]["validation"], "Deny");
+    assert_eq!(stored["spec"]["placementParts"]["osField"], true);
+    assert_eq!(
+        stored["spec"]["tolerations"],
+        json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}])
+    );
+    assert!(stored.get("status").is_none(), "{stored:#}");
+    // What the cluster filled in says the same to us as nothing at all.
+    let (of_cluster, of_file) = (
+        api::decode_policy(&stored).unwrap(),
+        api::read_policies(bare.into()).unwrap(),
+    );
+    assert_eq!([of_cluster.policy], of_file[..]);
+    assert!(of_cluster.unknown_fields.is_empty() && of_cluster.unknown_rules.is_empty());
+
+    let bare = bare.replace("WindowsPodPolicy", "WindowsNodePolicy");
+    let stored = create(cluster, &bare).succeeded().object();
+    let spec: api::WindowsNodePolicySpec = serde_json::from_value(stored["spec"].clone()).unwrap();
+    assert_eq!(spec, api::WindowsNodePolicySpec::default());
+    assert_eq!(stored["spec"]["taints"]["mode"], "Report");
+    assert_eq!(
+        stored["spec"]["runtimeClasses"]["handlers"]["process"],
+        "runhcs-wcow-process"
+    );
+}
+
+#[test]
+fn the_examples_are_stored_as_they_are_written() {
+    let Some(cluster) = cluster() else { return };
+    let mut seen = 0;
+    for entry in fs::read_dir(root().join("manifests/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_policy = name.starts_with("policy") || name.starts_with("node-policy");
+        if !is_policy {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let stored = create(cluster, &text).succeeded().object();
+        let parsed = transom::manifest::parse(text.clone().into_bytes());
+        let written: Value = serde_json::from_str(parsed.documents[0].json()).unwrap();
+        assert!(
+            holds(&stored["spec"], &written["spec"]),
+            "{name}:\n{stored:#}\n{written:#}"
+        );
+        if name.starts_with("policy") {
+            let of_cluster = api::decode_policy(&stored).unwrap();
+            assert_eq!(
+                [of_cluster.policy],
+                api::read_policies(text.into()).unwrap()[..],
+                "{name}"
+            );
+        }
+        seen += 1;
+    }
+    assert!(seen >= 3, "there are {seen} examples of policies");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_the_field_and_the_cure() {
+    let Some(cluster) = cluster() else { return };
+    let parsed = transom::manifest::parse(include_bytes!("crds/refused.yaml").to_vec());
+    let table: Value = serde_json::from_str(parsed.documents[0].json()).unwrap();
+    let (mut wrong, mut seen) = (String::new(), 0);
+    for (family, kind) in [("pod", "WindowsPodPolicy"), ("node", "WindowsNodePolicy")] {
+        for (i, case) in table[family].as_array().unwrap().iter().enumerate() {
+            let (spec, answer) = (&case["spec"], case["answer"].as_str().unwrap());
+            let printed = create(cluster, &policy(kind, &format!("bad-{i}"), spec));
+            if printed.ok || !printed.err.contains(answer) {
+                let _ = writeln!(wrong, "{spec}\n  is answered {}\n  not {answer}", printed.err);
+            }
+            seen += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(seen > 30, "the table has {seen} cases");
+}
+
+#[test]
+fn no_execute_is_accepted_where_it_is_asked_for_in_so_many_words() {
+    let Some(cluster) = cluster() else { return };
+    let spec = json!({"taints": {"allowNoExecute": true, "taints": [{"key": "os", "effect": "NoExecute"}]}});
+    create(cluster, &policy("WindowsNodePolicy", "evict", &spec)).succeeded();
+}
+
+#[test]
+fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_gives() {
+    let Some(cluster) = cluster() else { return };
+    let label = |i: usize| format!("{i:03}.example.com/{}", "k".repeat(60));
+    let expressions: Vec<Value> = (0..64)
+        .map(|i| json!({"key": label(i), "operator": "In", "values": (0..256).map(|v| format!("value-{v}")).collect::<Vec<_>>()}))
+        .collect();
+    let pools: Vec<Value> = (0..128)
+        .map(|i| json!({"name": format!("pool-{i}"), "build": "10.0.20348"}))
+        .collect();
+    let spec = json!({"namespaceSelector": {"matchExpressions": expressions}, "pools": pools});
+    create(cluster, &policy("WindowsPodPolicy", "great", &spec)).succeeded();
+    let taints: Vec<Value> = (0..16)
+        .map(|i| json!({"key": label(i), "effect": "NoSchedule"}))
+        .collect();
+    let spec = json!({"nodeSelector": {"matchExpressions": expressions}, "taints": {"taints": taints}});
+    create(cluster, &policy("WindowsNodePolicy", "great", &spec)).succeeded();
+}
+
+#[test]
+fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
+    let Some(cluster) = cluster() else { return };
+    let spec = json!({"validation": "Warn", "placement": "Off", "priority": 7});
+    create(cluster, &policy("WindowsPodPolicy", "columns", &spec)).succeeded();
+    let status = json!({"status": {
+        "observedGeneration": 1,
+        "matchedNamespaces": {"count": 12, "effective": 3, "names": ["web"]},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "InForce", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }});
+    let patch = |kind: &str, status: &Value| {
+        let args = [
+            "patch",
+            kind,
+            "columns",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &status.to_string(),
+        ];
+        cluster.kubectl(&args).succeeded();
+    };
+    patch("wpp", &status);
+    let printed = cluster.kubectl(&["get", "wpp", "columns"]).succeeded().out;
+    let rows: Vec<Vec<&str>> = printed
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let header = [
+        "NAME",
+        "VALIDATION",
+        "PLACEMENT",
+        "PRIORITY",
+        "NAMESPACES",
+        "READY",
+        "AGE",
+    ];
+    assert_eq!(rows[0], header);
+    assert_eq!(rows[1][..6], ["columns", "Warn", "Off", "7", "3", "True"]);
+
+    create(cluster, &policy("WindowsNodePolicy", "columns", &json!({}))).succeeded();
+    let builds = [
+        ("10.0.17763", Some("ltsc2019"), 2),
+        ("10.0.20348", Some("ltsc2022"), 5),
+    ]
+    .map(|(build, release, nodes)| api::BuildCount {
+        build: build.to_owned(),
+        release: release.map(str::to_owned),
+        nodes,
+    });
+    let status = api::WindowsNodePolicyStatus {
+        observed_generation: Some(1),
+        nodes: 7,
+        build_summary: api::BuildCount::summary(&builds),
+        builds: builds.into(),
+        drift: api::Drift {
+            count: 1,
+            nodes: vec![api::NodeDrift {
+                name: "n".into(),
+                what: "w".into(),
+            }],
+        },
+        ..api::WindowsNodePolicyStatus::default()
+    };
+    patch("wnp", &json!({"status": status}));
+    let printed = cluster.kubectl(&["get", "wnp", "columns"]).succeeded().out;
+    assert!(
+        printed.starts_with("NAME      TAINTS   NODES   BUILDS"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("columns   Report   7       ltsc2019 2, ltsc2022 5   1 "),
+        "{printed}"
+    );
+
+    let all = cluster.kubectl(&["get", "transom", "-o", "name"]).succeeded().out;
+    assert!(
+        all.contains("windowspodpolicy.transom.dev/columns") && all.contains("windowsnodepolicy"),
+        "{all}"
+    );
+
+    let mut explained = String::new();
+    let explains = || {
+        explained = cluster.kubectl(&["explain", "wpp.spec.validation"]).out;
+        explained.contains("FIELD: validation")
+    };
+    assert!(wait(Duration::from_secs(30), explains), "{explained}");
+    assert!(
+        explained.contains("What findings do at most: Deny, Warn"),
+        "{explained}"
+    );
+    let fields = cluster
+        .kubectl(&["explain", "wnp.spec", "--recursive"])
+        .succeeded()
+        .out;
+    assert!(
+        fields.contains("allowNoExecute") && fields.contains("namePattern"),
+        "{fields}"
+    );
+}
+
+#[test]
+fn every_field_is_described() {
+    fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            if property["description"].as_str().is_none_or(str::is_empty) {
+                found.push(path.clone());
+            }
+            undescribed(property, &path, found);
+            undescribed(&property["items"], &format!("{path}[]"), found);
+        }
+    }
+    for definition in api::definitions() {
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        assert!(schema["description"].is_string());
+        let mut found = Vec::new();
+        undescribed(&schema["properties"]["spec"], "spec", &mut found);
+        undescribed(&schema["properties"]["status"], "status", &mut found);
+        assert!(found.is_empty(), "without a description: {found:?}");
+        let text = definition.to_string();
+        assert!(!text.contains("[`"), "links of the source in a description");
+    }
+}
+
+/// What the API server has, as the watches would show it.
+fn look(cluster: &ControlPlane) -> ClusterView {
+    let by_name = |kind: &str| -> BTreeMap<String, Value> {
+        let listed = cluster
+            .kubectl(&["get", kind, "-o", "json"])
+            .succeeded()
+            .objects();
+        listed
+            .into_iter()
+            .map(|object| (object["metadata"]["name"].as_str().unwrap().to_owned(), object))
+            .collect()
+    };
+    let labels =
+        |object: &Value| serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
+    ClusterView {
+        namespaces: (by_name("namespaces").into_iter())
+            .map(|(name, object)| {
+                let seen = NamespaceView {
+                    labels: labels(&object),
+                    ..NamespaceView::default()
+                };
+                (name, Arc::new(seen))
+            })
+            .collect(),
+        pod_policies: by_name("wpp")
+            .into_iter()
+            .map(|(name, object)| (name, Arc::new(object)))
+            .collect(),
+        ..ClusterView::default()
+    }
+}
+
+/// The Events about a policy, as `type reason`, with repetitions.
+fn events_of(cluster: &ControlPlane, policy: &str) -> Vec<String> {
+    let listed = cluster.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"]);
+    let of_policy = |event: &&Value| event["regarding"]["name"] == policy;
+    let told = |event: &Value| {
+        let again = event["series"]["count"]
+            .as_i64()
+            .map_or_else(String::new, |count| format!(" x{count}"));
+        format!(
+            "{} {}{again}",
+            event["type"].as_str().unwrap(),
+            event["reason"].as_str().unwrap()
+        )
+    };
+    let mut told: Vec<String> = listed
+        .succeeded()
+        .objects()
+        .iter()
+        .filter(of_policy)
+        .map(told)
+        .collect();
+    told.sort();
+    told
+}
+
+/// A cluster whose definitions are of a newer version: a rollback leaves them, and what was stored by them.
+fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
+    let cluster = ControlPlane::start(programs).unwrap();
+    let mut definition = api::pod_policy_definition();
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let properties = definition.pointer_mut(spec).unwrap();
+    properties["validation"]["enum"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!("Enforce"));
+    properties["tomorrow"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &definition.to_string())
+        .succeeded();
+    assert!(wait(Duration::from_secs(30), || cluster
+        .kubectl(&["get", "wpp"])
+        .ok));
+    cluster
+}
+
+/// The task that writes statuses, on a cluster of its own.
+struct Writer {
+    cluster: ControlPlane,
+    show: watch::Sender<Arc<ClusterView>>,
+    lease: watch::Sender<Option<tokio::time::Instant>>,
+    policies: Arc<Mutex<Policies>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Writer {
+    async fn start(cluster: ControlPlane) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let file = Kubeconfig::read_from(cluster.path("admin.kubeconfig")).unwrap();
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(file, &options)
+            .await
+            .unwrap();
+        let client = kube::Client::try_from(config).unwrap();
+        let (show, seen) = watch::channel(Arc::new(look(&cluster)));
+        let (lease, until) = watch::channel(None);
+        let policies = Arc::new(Mutex::new(Policies::default()));
+        let recorder = Recorder::new(client.clone(), "transom".into());
+        let task = tokio::spawn(policies::run(
+            client,
+            seen,
+            Arc::clone(&policies),
+            Leadership::new(until),
+            recorder,
+        ));
+        Writer {
+            cluster,
+            show,
+            lease,
+            policies,
+            task,
+        }
+    }
+
+    fn apply(&self, name: &str, spec: &Value) {
+        let object = policy("WindowsPodPolicy", name, spec);
+        self.cluster
+            .kubectl_with(&["apply", "-f", "-"], &object)
+            .succeeded();
+    }
+
+    fn get(&self, policy: &str, path: &str) -> String {
+        let path = format!("-o=jsonpath={{{path}}}");
+        self.cluster.kubectl(&["get", "wpp", policy, &path]).out
+    }
+
+    /// The condition of a policy as `status reason`.
+    fn condition(&self, policy: &str, kind: &str) -> String {
+        self.get(
+            policy,
+            &format!(".status.conditions[?(@.type=='{kind}')]['status','reason']"),
+        )
+    }
+
+    /// Shows the cluster as it is until something has come about.
+    #[track_caller]
+    fn until(&self, what: &str, done: impl Fn() -> bool) {
+        let came = wait(Duration::from_secs(30), || {
+            self.show.send_replace(Arc::new(look(&self.cluster)));
+            done()
+        });
+        let stored = || self.cluster.kubectl(&["get", "wpp", "-o", "yaml"]).out;
+        assert!(came, "{what}: that did not come about\n{}", stored());
+    }
+
+    #[track_caller]
+    fn until_condition(&self, policy: &str, kind: &str, expected: &str) {
+        self.until(expected, || self.condition(policy, kind) == expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
+    let Ok(programs) = programs() else {
+        assert!(cluster().is_none());
+        return;
+    };
+    let cluster = newer_cluster(programs);
+    let writer = Writer::start(cluster).await;
+    only_the_leader_writes(&writer);
+    the_last_good_version_goes_on(&writer);
+    a_status_is_written_once(&writer);
+    an_old_view_does_not_write_over_others(&writer);
+    let Writer {
+        show,
+        task,
+        cluster: _cluster,
+        ..
+    } = writer;
+    drop(show);
+    let ended = tokio::time::timeout(Duration::from_secs(10), task).await;
+    ended.expect("it ends with the views").unwrap();
+}
+
+fn only_the_leader_writes(writer: &Writer) {
+    writer.apply("base", &json!({"validation": "Warn"}));
+    writer.apply(
+        "same",
+        &json!({"rules": {"rule-of-tomorrow": "Deny"}, "tomorrow": {"a": 1}}),
+    );
+    writer.until("policies are learnt", || {
+        writer.policies.lock().unwrap().outcomes().len() == 2
+    });
+    assert_eq!(writer.condition("base", "Ready"), "");
+
+    let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
+    writer.lease.send_replace(Some(hour));
+    writer.until_condition("base", "Ready", "True InForce");
+    writer.until_condition("same", "Ready", "True InForce");
+    assert_eq!(writer.condition("same", "RulesKnown"), "False UnknownRules");
+    assert_eq!(writer.condition("same", "FieldsKnown"), "False UnknownFields");
+    writer.until_condition("same", "Overlapping", "True SamePriority");
+    writer.until_condition("base", "Overlapping", "True SamePriority");
+    writer.until("four namespaces are matched", || {
+        let row = writer
+            .cluster
+            .kubectl(&["get", "wpp", "base", "--no-headers"])
+            .out;
+        row.split_whitespace().collect::<Vec<_>>()[..6] == ["base", "Warn", "Apply", "0", "4", "True"]
+    });
+    let told = [
+        "Warning SamePriority",
+        "Warning UnknownFields",
+        "Warning UnknownRules",
+    ];
+    writer.until("Events are told", || events_of(&writer.cluster, "same") == told);
+}
+
+fn the_last_good_version_goes_on(writer: &Writer) {
+    writer.apply("base", &json!({"validation": "Enforce"}));
+    writer.until_condition("base", "Ready", "False KeptLastGood");
+    let set = writer.policies.lock().unwrap().update(&look(&writer.cluster));
+    assert_eq!(set.stored()[0].policy.validation, Action::Warn);
+    let problem = writer.get("base", ".status.lastProblem");
+    assert!(
+        problem.starts_with("spec.validation: there is no value \"Enforce\";"),
+        "{problem}"
+    );
+
+    // Corrected: nothing of the old problem is left.
+    writer.apply("base", &json!({"validation": "Deny", "priority": 1}));
+    writer.until_condition("base", "Ready", "True InForce");
+    writer.until_condition("same", "Overlapping", "False Unambiguous");
+    assert_eq!(writer.get("base", ".status.lastProblem"), "");
+    let told = [
+        "Normal InForce",
+        "Normal Unambiguous",
+        "Warning KeptLastGood",
+        "Warning SamePriority",
+    ];
+    writer.until("Events are told", || events_of(&writer.cluster, "base") == told);
+}
+
+fn a_status_is_written_once(writer: &Writer) {
+    let versions = || ["base", "same"].map(|name| writer.get(name, ".metadata.resourceVersion"));
+    let before = versions();
+    for _ in 0..30 {
+        writer.show.send_replace(Arc::new(look(&writer.cluster)));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(versions(), before, "statuses are written without a change");
+}
+
+fn an_old_view_does_not_write_over_others(writer: &Writer) {
+    let mut old = look(&writer.cluster);
+    old.namespaces.insert("more".into(), Arc::default());
+    let foreign = json!({"status": {"conditions": [{"type": "Reviewed", "status": "True", "reason": "ByTeam",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let patch = foreign.to_string();
+    let args = [
+        "patch",
+        "wpp",
+        "same",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    writer.cluster.kubectl(&args).succeeded();
+    writer.show.send_replace(Arc::new(old));
+    // "base" was not touched, so that its write says when the old view has been worked off.
+    let worked_off = wait(Duration::from_secs(30), || {
+        writer.get("base", ".status.matchedNamespaces.count") == "5"
+    });
+    assert!(worked_off);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(writer.condition("same", "Reviewed"), "True ByTeam");
+    assert_eq!(writer.condition("same", "Ready"), "");
+    writer.until_condition("same", "Ready", "True InForce");
+    assert_eq!(writer.condition("same", "Reviewed"), "True ByTeam");
+}

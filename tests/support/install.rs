@@ -1,0 +1,144 @@
+//! Transom beside a real control plane, as a team installs it: resources, policies, webhooks, and the program itself.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::control_plane::{ControlPlane, free_ports, wait};
+
+const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+
+/// The policies that the chart installs: errors deny, placement is applied, taints are reported only.
+pub const POLICIES: &str = "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {name: default}
+spec: {validation: Deny, placement: Apply}
+---
+apiVersion: transom.dev/v1alpha1
+kind: WindowsNodePolicy
+metadata: {name: default}
+spec: {}
+";
+
+/// What the program prints for these arguments.
+pub fn transom(args: &[&str]) -> String {
+    let output = Command::new(TRANSOM).args(args).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One running replica.
+pub struct Replica {
+    pub name: String,
+    pub address: String,
+    pub port: u16,
+    pub health: u16,
+}
+
+impl Replica {
+    /// Starts a replica beside the cluster; `more` are more arguments of `serve`.
+    pub fn start(cluster: &ControlPlane, name: &str, more: &[&str]) -> Replica {
+        let [port, health] = free_ports();
+        Self::start_at(cluster, name, port, health, more)
+    }
+
+    /// The same, at ports that are known.
+    pub fn start_at(cluster: &ControlPlane, name: &str, port: u16, health: u16, more: &[&str]) -> Replica {
+        let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+        let mut args: Vec<String> = [
+            "serve",
+            "--kubeconfig",
+            &kubeconfig,
+            "--namespace",
+            "transom-system",
+            "--identity",
+            name,
+            "--webhook-url",
+            &format!("https://127.0.0.1:{port}"),
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--health-listen",
+            &format!("127.0.0.1:{health}"),
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.extend(more.iter().map(ToString::to_string));
+        cluster.run_program(name, Path::new(TRANSOM), &args);
+        Replica {
+            name: name.to_owned(),
+            address: "127.0.0.1".to_owned(),
+            port,
+            health,
+        }
+    }
+
+    /// What `/readyz` or `/metrics` says; `None` while nobody answers.
+    pub fn get(&self, path: &str) -> Option<(bool, String)> {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect((self.address.as_str(), self.health)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: transom\r\nConnection: close\r\n\r\n"
+        )
+        .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.starts_with("HTTP/1.1 200"), body.to_owned()))
+    }
+
+    /// Waits until the replica is ready.
+    #[track_caller]
+    pub fn is_ready(&self, cluster: &ControlPlane) {
+        let ready = || self.get("/readyz").is_some_and(|(ok, _)| ok);
+        assert!(
+            wait(Duration::from_secs(60), ready),
+            "{} is not ready: {:?}\n{}",
+            self.name,
+            self.get("/readyz"),
+            cluster.end_of_log(&self.name)
+        );
+    }
+}
+
+/// Installs the resources and the policies, and makes Transom's namespace.
+pub fn prepare(cluster: &ControlPlane, policies: &str) {
+    cluster
+        .kubectl(&["create", "namespace", "transom-system"])
+        .succeeded();
+    cluster
+        .kubectl_with(
+            &["apply", "--server-side", "-f", "-"],
+            &transom(&["generate", "crds"]),
+        )
+        .succeeded();
+    cluster
+        .kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "crd/windowspodpolicies.transom.dev",
+            "crd/windowsnodepolicies.transom.dev",
+        ])
+        .succeeded();
+    // The API server learns of the new kinds a moment after they are established.
+    let applied = || cluster.kubectl_with(&["apply", "-f", "-"], policies).ok;
+    assert!(wait(Duration::from_secs(20), applied), "{policies}");
+}
+
+/// Registers the webhooks of the replica at a port; `more` are more arguments of `generate webhooks`.
+pub fn register(cluster: &ControlPlane, port: u16, more: &[&str]) {
+    let url = format!("https://127.0.0.1:{port}");
+    let args: Vec<&str> = ["generate", "webhooks", "--url", &url]
+        .into_iter()
+        .chain(more.iter().copied())
+        .collect();
+    cluster
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], &transom(&args))
+        .succeeded();
+}

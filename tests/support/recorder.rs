@@ -1,0 +1,137 @@
+//! A webhook that allows everything and remembers what it was asked, by the last word of the path it was asked at. It
+//! may change what it is asked about, as one that injects does.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// One call.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Call {
+    /// The last word of the path.
+    pub entry: String,
+    pub namespace: String,
+    pub kind: String,
+    pub name: String,
+    pub operation: String,
+    pub subresource: String,
+    /// The bytes of the review.
+    pub size: usize,
+}
+
+/// The server; it lives as long as the runtime that it was started on.
+pub struct Recorder {
+    /// `https://127.0.0.1:port`
+    pub url: String,
+    /// Its own certificate, which is its CA.
+    pub ca: Vec<u8>,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+/// What a webhook makes of the last word of its path and a request: a JSON patch, or nothing.
+pub type Patch = fn(&str, &Value) -> Option<Value>;
+
+impl Recorder {
+    pub async fn start() -> Self {
+        Self::start_with(|_, _| None).await
+    }
+
+    /// One that changes what it is asked about.
+    #[allow(dead_code, reason = "not every file of tests does")]
+    pub async fn start_with(patch: Patch) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        let ca = certificate.pem().into_bytes();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            )
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(accept(listener, acceptor, Arc::clone(&calls), patch));
+        Recorder { url, ca, calls }
+    }
+
+    /// What it was asked so far.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<Mutex<Vec<Call>>>, patch: Patch) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (acceptor, calls) = (acceptor.clone(), Arc::clone(&calls));
+        tokio::spawn(async move {
+            // The API server may go away in the middle of anything.
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let service = service_fn(|request| answer(request, &calls, patch));
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    calls: &Mutex<Vec<Call>>,
+    patch: Patch,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let entry = request
+        .uri()
+        .path()
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    let asked = &review["request"];
+    let text = |field: &str| asked[field].as_str().unwrap_or_default().to_owned();
+    let patch = patch(&entry, asked);
+    calls.lock().unwrap().push(Call {
+        entry,
+        namespace: text("namespace"),
+        kind: asked["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
+        name: text("name"),
+        operation: text("operation"),
+        subresource: text("subResource"),
+        size: body.len(),
+    });
+    let mut answer = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": asked["uid"], "allowed": true},
+    });
+    if let Some(patch) = patch {
+        use base64::Engine as _;
+        answer["response"]["patchType"] = "JSONPatch".into();
+        answer["response"]["patch"] = base64::prelude::BASE64_STANDARD.encode(patch.to_string()).into();
+    }
+    let response = Response::builder().header("content-type", "application/json");
+    Ok(response.body(Full::from(answer.to_string())).unwrap())
+}

@@ -1,0 +1,462 @@
+//! A cluster of its own for each test of the controllers: a real API server, a view made of real watches, and the
+//! controller in this process.
+
+#![allow(clippy::needless_pass_by_value)] // so that objects can be written with json!
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher;
+use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use transom::api::WindowsNodePolicy;
+use transom::controller::lease::Leadership;
+use transom::controller::nodes::read::view_of;
+use transom::controller::nodes::{Context, Settings, run};
+use transom::controller::view::{ClusterView, NodeView};
+
+use crate::control_plane::{ControlPlane, programs_or_skip};
+
+/// How long anything may take to come about.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running API server with the custom resources.
+pub struct World {
+    plane: Arc<ControlPlane>,
+    pub client: Client,
+}
+
+/// A running controller; it ends when this is dropped.
+pub struct Running {
+    tasks: Vec<JoinHandle<()>>,
+    lease: watch::Sender<Option<tokio::time::Instant>>,
+}
+
+impl Running {
+    /// Makes it the leader.
+    pub fn lead(&self) {
+        self.lease.send(Some(far_away())).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+fn far_away() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(3600)
+}
+
+/// Settings under which a test need not wait long.
+pub fn quick() -> Settings {
+    Settings {
+        back_off: Duration::from_millis(200),
+        guard_every: Duration::from_secs(2),
+        status_every: Duration::from_millis(300),
+        settle: Duration::from_millis(50),
+        ..Settings::default()
+    }
+}
+
+/// A Windows node, as its kubelet would register it.
+pub fn node(name: &str, kernel: &str, labels: &[(&str, &str)]) -> Value {
+    let mut all = BTreeMap::from([
+        ("kubernetes.io/os", "windows"),
+        ("kubernetes.io/arch", "amd64"),
+        ("kubernetes.io/hostname", name),
+    ]);
+    all.extend(labels.iter().copied());
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": all}, "spec": {},
+        "status": {"nodeInfo": {
+            "operatingSystem": "windows", "architecture": "amd64", "kernelVersion": kernel, "bootID": "", "machineID": "",
+            "systemUUID": "", "osImage": "Windows Server", "containerRuntimeVersion": "containerd://1.7.20",
+            "kubeletVersion": "v1.36.2", "kubeProxyVersion": "",
+        }},
+    })
+}
+
+/// A node policy.
+pub fn policy(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": name}, "spec": spec})
+}
+
+/// A Deployment in the namespace `default`.
+pub fn deployment(name: &str, mut spec: Value) -> Value {
+    spec["containers"] = json!([{"name": "c", "image": "registry.example/app:1"}]);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
+    })
+}
+
+/// The message of a condition.
+pub fn message(status: &Value, kind: &str) -> String {
+    condition(status, kind)["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn condition(status: &Value, kind: &str) -> Value {
+    let all = status["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
+}
+
+impl World {
+    /// Starts one; `None`, said aloud, where the programs are missing.
+    pub async fn start() -> Option<World> {
+        let programs = programs_or_skip("the tests of the controllers")?;
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let plane = tokio::task::spawn_blocking(|| ControlPlane::start(programs))
+            .await
+            .unwrap();
+        let plane = Arc::new(plane.unwrap_or_else(|error| panic!("{error}")));
+        let kubeconfig = kube::config::Kubeconfig::read_from(plane.path("admin.kubeconfig")).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
+                .await
+                .unwrap();
+        let world = World {
+            plane,
+            client: Client::try_from(config).unwrap(),
+        };
+        let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+        definitions
+            .create(&PostParams::default(), &WindowsNodePolicy::crd())
+            .await
+            .unwrap();
+        let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
+        let served = || async { policies.list(&ListParams::default()).await.is_ok() };
+        world.wait_for(served, "the custom resource is served").await;
+        Some(world)
+    }
+
+    /// A lease that is held, or not, and what the controllers know of it.
+    pub fn leadership(held: bool) -> (watch::Sender<Option<tokio::time::Instant>>, Leadership) {
+        let (sender, receiver) = watch::channel(held.then(far_away));
+        (sender, Leadership::new(receiver))
+    }
+
+    /// Runs the controller as the leader. Placement applies nowhere.
+    pub fn run(&self, settings: Settings) -> Running {
+        self.run_with(settings, true)
+    }
+
+    /// Runs the controller.
+    pub fn run_with(&self, settings: Settings, leads: bool) -> Running {
+        let (lease, leadership) = World::leadership(leads);
+        let (sender, view) = watch::channel(Arc::new(ClusterView::default()));
+        let reporter = Reporter {
+            controller: "transom".into(),
+            instance: Some("transom-test".into()),
+        };
+        let context = Context {
+            client: self.client.clone(),
+            leadership,
+            recorder: Recorder::new(self.client.clone(), reporter),
+            placement: Arc::new(|_: &str| false),
+            settings,
+        };
+        let watches = tokio::spawn(follow_all(self.client.clone(), sender));
+        let controller = tokio::spawn(async move {
+            let ended = run(context, view).await;
+            eprintln!("the controller has ended: {ended:?}");
+        });
+        Running {
+            tasks: vec![controller, watches],
+            lease,
+        }
+    }
+
+    /// Makes an object.
+    pub async fn create(&self, object: &Value) {
+        create(&self.client, object).await;
+    }
+
+    /// Makes many objects.
+    pub async fn create_many(&self, objects: impl Iterator<Item = Value>) {
+        let client = &self.client;
+        let all = objects.map(|object| async move { create(client, &object).await });
+        futures::stream::iter(all)
+            .buffer_unordered(16)
+            .collect::<Vec<()>>()
+            .await;
+    }
+
+    /// What kubectl prints, where it must succeed.
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.plane.kubectl(args).succeeded().out
+    }
+
+    /// A node as it is stored.
+    pub async fn node(&self, name: &str) -> Value {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        serde_json::to_value(nodes.get(name).await.unwrap()).unwrap()
+    }
+
+    /// Several of them.
+    pub async fn nodes(&self, names: &[&str]) -> Vec<Value> {
+        let mut all = Vec::new();
+        for name in names {
+            all.push(self.node(name).await);
+        }
+        all
+    }
+
+    /// A node, when it is so.
+    pub async fn node_until(&self, name: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let node = self.node(name).await;
+            if so(&node) {
+                return node;
+            }
+            if start.elapsed() >= PATIENCE {
+                let policies: Api<WindowsNodePolicy> = Api::all(self.client.clone());
+                let all = policies.list(&ListParams::default()).await.unwrap();
+                panic!("node {name} stays as it is: {node:#}\n{:#}", json!(all.items));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The status of a policy, when one of its conditions is so.
+    pub async fn status_until(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
+        let so = |now: &Value| {
+            let condition = condition(now, kind);
+            condition["status"] == status && condition["reason"] == reason
+        };
+        self.status_where(name, so).await
+    }
+
+    /// The status of a policy, when it is so.
+    pub async fn status_where(&self, name: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let policies: Api<WindowsNodePolicy> = Api::all(self.client.clone());
+        let start = Instant::now();
+        loop {
+            let status = json!(policies.get(name).await.unwrap().status);
+            if so(&status) {
+                return status;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "the status of {name} stays as it is: {status:#}"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits for an Event on a node whose note ends so.
+    pub async fn event_until(&self, name: &str, note: &str) {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let params = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let told = || async {
+            let list = events.list(&params).await.unwrap();
+            list.iter()
+                .any(|event| event.message.as_deref().is_some_and(|text| text.ends_with(note)))
+        };
+        self.wait_for(told, note).await;
+    }
+
+    /// Waits until something is so.
+    pub async fn wait_for<F: Future<Output = bool>>(&self, so: impl Fn() -> F, what: &str) {
+        let start = Instant::now();
+        while !so().await {
+            assert!(start.elapsed() < PATIENCE, "it does not come about: {what}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Changes a policy.
+    pub async fn patch_policy(&self, name: &str, patch: Value) {
+        let policies: Api<WindowsNodePolicy> = Api::all(self.client.clone());
+        policies
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+
+    /// How many requests the API server has counted.
+    pub async fn requests(&self, resource: &str, verb: &str) -> f64 {
+        let request = kube::core::Request::new("/metrics")
+            .list(&ListParams::default())
+            .unwrap();
+        let text = self.client.request_text(request).await.unwrap();
+        let (resource, verb) = (format!("resource=\"{resource}\""), format!("verb=\"{verb}\""));
+        text.lines()
+            .filter(|line| line.starts_with("apiserver_request_total{"))
+            .filter(|line| {
+                line.contains(&resource) && line.contains(&verb) && line.contains("subresource=\"\"")
+            })
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// From now on the API server refuses to change a node, whoever asks.
+    pub async fn refuse_writes_to_node(&self, name: &str) {
+        let kind = |kind: &str, spec: Value| {
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+                "metadata": {"name": format!("refuse-{name}")}, "spec": spec})
+        };
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]});
+        let spec = json!({
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": format!("object.metadata.name != '{name}'"), "message": "not this one"}],
+        });
+        self.create(&kind("ValidatingAdmissionPolicy", spec)).await;
+        let binding = json!({"policyName": format!("refuse-{name}"), "validationActions": ["Deny"]});
+        self.create(&kind("ValidatingAdmissionPolicyBinding", binding))
+            .await;
+        self.wait_for(
+            || async { !self.can_write_node(name).await },
+            "writes are refused",
+        )
+        .await;
+    }
+
+    /// Whether the API server lets a node be changed.
+    pub async fn can_write_node(&self, name: &str) -> bool {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let params = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let patch = json!({"metadata": {"labels": {"probe": "x"}}});
+        nodes.patch(name, &params, &Patch::Merge(&patch)).await.is_ok()
+    }
+}
+
+async fn create(client: &Client, object: &Value) {
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let types = object.types.clone().unwrap();
+    let group = types
+        .api_version
+        .rsplit_once('/')
+        .map_or("", |(group, _)| group)
+        .to_owned();
+    let version = types.api_version.rsplit('/').next().unwrap().to_owned();
+    let gvk = kube::core::GroupVersionKind {
+        group,
+        version,
+        kind: types.kind,
+    };
+    let mut resource = kube::core::ApiResource::from_gvk(&gvk);
+    if gvk.kind == "WindowsNodePolicy" {
+        "windowsnodepolicies".clone_into(&mut resource.plural);
+    }
+    let api: Api<DynamicObject> = match object.namespace() {
+        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    if let Err(error) = api.create(&PostParams::default(), &object).await {
+        panic!("cannot create {} {}: {error}", gvk.kind, object.name_any());
+    }
+}
+
+/// The objects of one kind, by name, as a watch has them; `None` until they were listed.
+type Seen<V> = Arc<Mutex<Option<BTreeMap<String, V>>>>;
+
+/// Watches everything that the controller of nodes looks at, and sends whole views only.
+async fn follow_all(client: Client, sender: watch::Sender<Arc<ClusterView>>) {
+    let (changed, mut news) = watch::channel(());
+    let changed = Arc::new(changed);
+    let nodes: Seen<Arc<NodeView>> = Seen::default();
+    let classes: Seen<Arc<RuntimeClass>> = Seen::default();
+    let policies: Seen<Arc<WindowsNodePolicy>> = Seen::default();
+    let all = async {
+        futures::join!(
+            follow(
+                Api::<Node>::all(client.clone()),
+                |node| Arc::new(view_of(&node)),
+                &nodes,
+                &changed
+            ),
+            follow(
+                Api::<RuntimeClass>::all(client.clone()),
+                Arc::new,
+                &classes,
+                &changed
+            ),
+            follow(
+                Api::<WindowsNodePolicy>::all(client.clone()),
+                Arc::new,
+                &policies,
+                &changed
+            ),
+        )
+    };
+    let send = async {
+        while news.changed().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            news.borrow_and_update();
+            let (nodes, classes, policies) = (
+                nodes.lock().unwrap().clone(),
+                classes.lock().unwrap().clone(),
+                policies.lock().unwrap().clone(),
+            );
+            let (Some(mut nodes), Some(runtime_classes), Some(node_policies)) = (nodes, classes, policies)
+            else {
+                continue;
+            };
+            nodes.retain(|_, node| {
+                node.operating_system == "windows"
+                    || node.is_marked()
+                    || node
+                        .labels
+                        .get("kubernetes.io/os")
+                        .is_some_and(|os| os == "windows")
+            });
+            let _ = sender.send(Arc::new(ClusterView {
+                kubernetes: 36,
+                nodes,
+                runtime_classes,
+                node_policies,
+                ..ClusterView::default()
+            }));
+        }
+    };
+    futures::join!(all, send);
+}
+
+async fn follow<K, V>(api: Api<K>, trim: impl Fn(K) -> V, seen: &Seen<V>, changed: &watch::Sender<()>)
+where
+    K: Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
+{
+    let mut listed = BTreeMap::new();
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => _ = listed.insert(object.name_any(), trim(object)),
+            Ok(watcher::Event::InitDone) => *seen.lock().unwrap() = Some(std::mem::take(&mut listed)),
+            Ok(watcher::Event::Apply(object)) => {
+                if let Some(seen) = seen.lock().unwrap().as_mut() {
+                    seen.insert(object.name_any(), trim(object));
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                if let Some(seen) = seen.lock().unwrap().as_mut() {
+                    seen.remove(&object.name_any());
+                }
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+        let _ = changed.send(());
+    }
+}
