@@ -1,0 +1,50 @@
+# syntax=docker/dockerfile:1
+# The image of Transom: one static binary, nothing else. docs/release.md says how it is built, signed and checked.
+#
+#   docker buildx build --platform linux/amd64,linux/arm64 --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) \
+#     --build-arg REVISION=$(git rev-parse HEAD) --build-arg VERSION=0.1.0 --output type=image,rewrite-timestamp=true -t … .
+
+# The builder runs on the machine's own platform and compiles for the other: emulating a compiler takes an hour.
+FROM --platform=$BUILDPLATFORM rust:1.89-alpine AS build
+ARG TARGETARCH
+ARG REVISION=unknown
+ARG SOURCE_DATE_EPOCH=0
+# ring compiles C and assembly: clang does so for every target, and lld links what it made.
+RUN apk add --no-cache clang lld llvm musl-dev
+RUN case "$TARGETARCH" in \
+      amd64) echo x86_64-unknown-linux-musl ;; \
+      arm64) echo aarch64-unknown-linux-musl ;; \
+      *) echo "there is no build for $TARGETARCH" >&2; exit 1 ;; \
+    esac > /target \
+ && rustup target add "$(cat /target)"
+WORKDIR /src
+COPY . .
+# --locked: these dependencies and no others. The path of the sources is taken out, so that two machines get one binary.
+# rust-lld brings its own start files for musl, so no C library of the target is needed.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    target=$(cat /target) \
+ && export PATH="$(rustc --print target-libdir)/../bin:$PATH" \
+ && export SOURCE_DATE_EPOCH TRANSOM_REVISION="$REVISION" \
+      CC="clang --target=$target" AR=llvm-ar \
+      CFLAGS="-ffile-prefix-map=/src=. -ffile-prefix-map=$CARGO_HOME=cargo" \
+      CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+      CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+      RUSTFLAGS="-C target-feature=+crt-static -C link-self-contained=yes --remap-path-prefix=/src=. --remap-path-prefix=$CARGO_HOME=cargo" \
+ && cargo build --release --locked --target "$target" --bin transom \
+ && install -D -m 0755 "target/$target/release/transom" /out/transom \
+ && touch -d "@$SOURCE_DATE_EPOCH" /out/transom
+
+FROM scratch
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Transom" \
+      org.opencontainers.image.description="Admission webhook and policy controller for Windows pods on Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+COPY --from=build /out/transom /transom
+# A number, so that runAsNonRoot can be checked; OpenShift runs it as another one.
+USER 65532:65532
+EXPOSE 10250 8080
+ENTRYPOINT ["/transom"]
+CMD ["serve"]

@@ -1,0 +1,132 @@
+{{/* Names, labels, and what several templates say alike. */}}
+
+{{- define "transom.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Both webhook configurations; mutating ones are called in the order of their names, and Transom wants to be late. */}}
+{{- define "transom.webhookName" -}}
+zz-{{ include "transom.fullname" . }}
+{{- end -}}
+
+{{- define "transom.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "transom.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "transom.certificateSecret" -}}
+{{- default (printf "%s-certificates" (include "transom.fullname" .)) .Values.certificates.secretName -}}
+{{- end -}}
+
+{{/* The Secret that the leader makes. The cleanup deletes no other: not one of yours, and not cert-manager's. */}}
+{{- define "transom.selfManagedSecret" -}}
+{{- if eq .Values.certificates.mode "self-managed" -}}
+{{- include "transom.certificateSecret" . -}}
+{{- else -}}
+{{- include "transom.fullname" . }}-self-managed-certificates
+{{- end -}}
+{{- end -}}
+
+{{/* The name label is never another one: by it the webhook leaves Transom's own pods alone. */}}
+{{- define "transom.selectorLabels" -}}
+app.kubernetes.io/name: transom
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "transom.labels" -}}
+{{ include "transom.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: transom
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* metadata of an object in the namespace: (dict "root" $ "name" … "component" … "annotations" …) */}}
+{{- define "transom.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ default .root.Release.Namespace .namespace }}
+{{- end }}
+labels:
+  {{- include "transom.labels" .root | nindent 2 }}
+  {{- with .component }}
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $annotations := merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "transom.image" -}}
+{{- $image := .Values.image -}}
+{{- $registry := default $image.registry .Values.global.imageRegistry -}}
+{{- with $registry }}{{ . }}/{{ end -}}
+{{- $image.repository -}}
+{{- if $image.digest -}}
+@{{ $image.digest }}
+{{- else -}}
+:{{ default .Chart.AppVersion $image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "transom.proxyEnv" -}}
+{{- with .Values.proxy }}
+{{- with .https }}
+- name: HTTPS_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- with .http }}
+- name: HTTP_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- if or .https .http }}
+- name: NO_PROXY
+  value: {{ prepend (without (splitList "," .noProxy) "") "$(KUBERNETES_SERVICE_HOST),kubernetes.default.svc" | join "," | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* YAML reads an unquoted Off as false: (dict "value" … ) gives it back its name. */}}
+{{- define "transom.orOff" -}}
+{{- if eq (kindOf .) "bool" -}}
+{{- if . }}{{ fail "true (or an unquoted On) is no value here; write a name in quotes, such as \"Off\"" }}{{ end -}}
+Off
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The spec of the default WindowsPodPolicy, as YAML. */}}
+{{- define "transom.podPolicySpec" -}}
+{{- $spec := deepCopy .Values.policy.spec -}}
+{{- range $name := list "validation" "placement" "repair" -}}
+{{- $_ := set $spec $name (include "transom.orOff" (get $.Values $name)) -}}
+{{- end -}}
+{{- if hasKey $spec "reverseGuard" -}}
+{{- $_ := set $spec "reverseGuard" (include "transom.orOff" $spec.reverseGuard) -}}
+{{- end -}}
+{{- range $rule, $action := $spec.rules -}}
+{{- $_ := set $spec.rules $rule (include "transom.orOff" $action) -}}
+{{- end -}}
+{{- toYaml $spec -}}
+{{- end -}}
