@@ -597,11 +597,21 @@ fn a_term_for_a_build_that_cannot_run_the_image_is_named_beside_a_term_without_a
         build: Some(Build::new(20348)),
         ..Host::default()
     });
-    let placed = mutate(&pod, &facts, &Policy::standalone()).2;
+    // A pool without the build label is let in by terms; a nodeSelector would close the unfit term too.
+    let policy = Policy {
+        pools: vec![Host {
+            name: "pool".to_owned(),
+            build: Some(Build::new(17763)),
+            template: [("disk".to_owned(), "ssd".to_owned())].into(),
+            ..Host::default()
+        }],
+        ..Policy::standalone()
+    };
+    let placed = mutate(&pod, &facts, &policy).2;
     for (pod, when) in [(&pod, "as written"), (&placed, "as placed")] {
-        let inspection = inspected(pod, &facts, &Policy::standalone());
-        let open = identities(inspection.open());
-        assert!(open.contains(&("TSM702", "spec.affinity".to_owned())), "{when}: {open:?}");
+        let open = identities(inspected(pod, &facts, &policy).open());
+        let unfit = ("TSM702", "spec.affinity".to_owned());
+        assert!(open.contains(&unfit), "{when}: {open:?}");
     }
 }
 
