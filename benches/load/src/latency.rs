@@ -2,8 +2,9 @@
 //!
 //! Five namespaces: nothing is called in the first, a ValidatingAdmissionPolicy with the same field checks looks at the
 //! second, two bare TLS handlers at the third, the same at the fourth but that the first of them answers with Transom's
-//! patch, and Transom's two webhooks at the fifth. Every request goes to the next namespace of a shuffled order, so that
-//! what the machine does beside it meets all alike.
+//! patch, and Transom's two webhooks at the fifth. Each sees two pods: one that Transom places, and the same as Transom
+//! placed it, which it judges and leaves alone. Every request is the next of a shuffled order of both, so that what the
+//! machine does beside it meets all alike.
 //!
 //! A patch costs the API server much by itself: it applies it, decodes the pod anew and runs its own plugins again. The
 //! API server speaks HTTP/2 to a loopback address and HTTP/1.1 to everything else, as to a Service: so the webhooks listen
@@ -27,8 +28,12 @@ const BARE: usize = 2;
 const PATCHING: usize = 3;
 const TRANSOM: usize = 4;
 
-/// What one round shows: latencies in microseconds, sorted, by way.
-type Round = [Vec<f64>; 5];
+/// The pods, in the order of the table: Transom patches the first.
+const PODS: [&str; 2] = ["to place", "placed"];
+
+/// What one round shows of one pod: latencies in microseconds, sorted, by way.
+type Part = [Vec<f64>; 5];
+type Round = [Part; 2];
 
 pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Result<()> {
     let cluster = programs()
@@ -76,41 +81,45 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     register(&cluster, "transom", target.address(), paths, &server.ca_pem()?);
 
     let mut client = Client::connect(&cluster).await?;
-    prove(&cluster, &mut client, &pod).await?;
-    println!("{requests} requests of each way in every round, one at a time; µs");
+    let placed = prove(&cluster, &mut client, &pod).await?;
+    let pods = [pod, placed];
+    println!("{requests} requests of each way and pod in every round, one at a time; p50/p99 in µs");
     println!(
-        "{:<6} {:>18} {:>18} {:>18} {:>18} {:>18} {:>9} {:>9}",
-        "round", "nothing p50/p99", "policy", "bare", "patching", "transom", "to bare", "to patching"
+        "{:<6} {:<9} {:>18} {:>18} {:>18} {:>18} {:>18} {:>9} {:>12}",
+        "round", "pod", "nothing", "policy", "bare", "patching", "transom", "to bare", "to patching"
     );
-    let mut ratios = [Vec::new(), Vec::new()];
-    let mut all: Round = Round::default();
+    let mut ratios: [(usize, usize, Vec<f64>); 3] = [
+        (0, BARE, Vec::new()),
+        (0, PATCHING, Vec::new()),
+        (1, BARE, Vec::new()),
+    ];
+    let mut all = Round::default();
     for round in 0..=rounds {
-        let measured = measure(&mut client, &pod, requests).await?;
+        let measured = measure(&mut client, &pods, requests).await?;
         if round == 0 {
             // To warm up.
             continue;
         }
-        for (all, part) in all.iter_mut().zip(&measured) {
+        for (all, part) in all.iter_mut().flatten().zip(measured.iter().flatten()) {
             all.extend(part.iter().copied());
         }
-        for (ratios, base) in ratios.iter_mut().zip([BARE, PATCHING]) {
-            ratios.push(ratio(&measured, base));
+        for (pod, base, ratios) in &mut ratios {
+            ratios.push(ratio(&measured[*pod], *base));
         }
-        line(&round.to_string(), &measured);
+        lines(&round.to_string(), &measured);
     }
-    for part in &mut all {
-        part.sort_by(f64::total_cmp);
+    for latencies in all.iter_mut().flatten() {
+        latencies.sort_by(f64::total_cmp);
     }
-    line("all", &all);
-    for (ratios, base) in ratios
-        .iter_mut()
-        .zip(["two bare handlers", "two bare handlers of which one patches"])
-    {
+    lines("all", &all);
+    for (pod, base, ratios) in &mut ratios {
         ratios.sort_by(f64::total_cmp);
         let (low, high) = interval(ratios);
         println!(
-            "what Transom adds to the median, in parts of what {base} add: {:.3} (95 % interval of {} rounds: {low:.3} to \
-             {high:.3})",
+            "pod {}: what Transom adds to the median, in parts of what `{}` adds: {:.3} (95 % interval of {} rounds: \
+             {low:.3} to {high:.3})",
+            PODS[*pod],
+            WAYS[*base],
             at(ratios, 0.5),
             ratios.len()
         );
@@ -118,12 +127,17 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     Ok(())
 }
 
-fn line(name: &str, round: &Round) {
-    let columns: Vec<String> = (round.iter())
-        .map(|part| format!("{:>11.0}/{:>6.0}", at(part, 0.5), at(part, 0.99)))
-        .collect();
-    let (bare, patching) = (ratio(round, BARE), ratio(round, PATCHING));
-    println!("{name:<6} {} {bare:>9.3} {patching:>9.3}", columns.join(" "));
+fn lines(round: &str, measured: &Round) {
+    for (name, part) in PODS.into_iter().zip(measured) {
+        let columns: Vec<String> = (part.iter())
+            .map(|latencies| format!("{:>11.0}/{:>6.0}", at(latencies, 0.5), at(latencies, 0.99)))
+            .collect();
+        let (bare, patching) = (ratio(part, BARE), ratio(part, PATCHING));
+        println!(
+            "{round:<6} {name:<9} {} {bare:>9.3} {patching:>12.3}",
+            columns.join(" ")
+        );
+    }
 }
 
 /// An address of this machine that is not a loopback one, where it has one. Nothing is sent.
@@ -148,19 +162,7 @@ async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result<Str
 fn pod_of(review: &str) -> anyhow::Result<Value> {
     let review: Value = serde_json::from_str(review).context("the review is no JSON")?;
     let mut pod = review["request"]["object"].clone();
-    let metadata = pod["metadata"]
-        .as_object_mut()
-        .context("the review has no object")?;
-    for server in [
-        "managedFields",
-        "uid",
-        "creationTimestamp",
-        "resourceVersion",
-        "namespace",
-        "ownerReferences",
-    ] {
-        metadata.remove(server);
-    }
+    unserved(&mut pod)?;
     // Nobody made RuntimeClasses here, nor ServiceAccounts.
     let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
     for other in [
@@ -174,6 +176,22 @@ fn pod_of(review: &str) -> anyhow::Result<Value> {
         spec.remove(other);
     }
     Ok(pod)
+}
+
+/// Takes out what an API server adds.
+fn unserved(pod: &mut Value) -> anyhow::Result<()> {
+    let metadata = pod["metadata"].as_object_mut().context("there is no pod")?;
+    for server in [
+        "managedFields",
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "namespace",
+        "ownerReferences",
+    ] {
+        metadata.remove(server);
+    }
+    Ok(())
 }
 
 /// The fields that the API server forbids on Windows pods, as a ValidatingAdmissionPolicy.
@@ -263,8 +281,9 @@ fn register(cluster: &ControlPlane, way: &str, address: SocketAddr, paths: [&str
         .succeeded();
 }
 
-/// Makes sure that each way does what its name says, so that not the wrong thing is measured.
-async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyhow::Result<()> {
+/// Makes sure that each way does what its name says, so that not the wrong thing is measured; returns the pod as Transom
+/// places it.
+async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyhow::Result<Value> {
     let mut bad = pod.clone();
     bad["spec"]["hostPID"] = json!(true);
     bad["spec"]["os"] = Value::Null;
@@ -286,35 +305,47 @@ async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyh
             bail!("in {way} the pod comes back as {answer}");
         }
     }
-    Ok(())
+    let (_, mut placed) = client.create(WAYS[TRANSOM], pod).await?;
+    unserved(&mut placed)?;
+    for way in [0, TRANSOM] {
+        let (_, answer) = client.create(WAYS[way], &placed).await?;
+        if answer["spec"] != placed["spec"] {
+            bail!("in {} the placed pod comes back as {answer}", WAYS[way]);
+        }
+    }
+    Ok(placed)
 }
 
-async fn measure(client: &mut Client, pod: &Value, requests: usize) -> anyhow::Result<Round> {
-    let mut round: Round = Default::default();
+async fn measure(client: &mut Client, pods: &[Value; 2], requests: usize) -> anyhow::Result<Round> {
+    let mut round = Round::default();
     // A fixed generator, so that two runs send the same order.
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..requests {
-        let mut order = [0, 1, 2, 3, 4];
+        let mut order: Vec<(usize, usize)> = (0..PODS.len())
+            .flat_map(|pod| (0..WAYS.len()).map(move |way| (pod, way)))
+            // Patched once more, a placed pod is another one.
+            .filter(|case| *case != (1, PATCHING))
+            .collect();
         for last in (1..order.len()).rev() {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
             order.swap(last, usize::try_from(random % (last as u64 + 1)).unwrap_or(0));
         }
-        for way in order {
-            let (took, _): (Duration, Value) = client.create(WAYS[way], pod).await?;
-            round[way].push(took.as_secs_f64() * 1e6);
+        for (pod, way) in order {
+            let (took, _): (Duration, Value) = client.create(WAYS[way], &pods[pod]).await?;
+            round[pod][way].push(took.as_secs_f64() * 1e6);
         }
     }
-    for part in &mut round {
-        part.sort_by(f64::total_cmp);
+    for latencies in round.iter_mut().flatten() {
+        latencies.sort_by(f64::total_cmp);
     }
     Ok(round)
 }
 
 /// What Transom adds to the median, in parts of what another way adds.
-fn ratio(round: &Round, base: usize) -> f64 {
-    let median = |way: usize| round.get(way).map_or(f64::NAN, |part| at(part, 0.5));
+fn ratio(part: &Part, base: usize) -> f64 {
+    let median = |way: usize| part.get(way).map_or(f64::NAN, |latencies| at(latencies, 0.5));
     (median(TRANSOM) - median(0)) / (median(base) - median(0))
 }
 
