@@ -22,6 +22,7 @@ mod tls;
 mod tests;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::StatusCode;
@@ -40,9 +41,20 @@ pub use self::tls::{CertificateError, CertificateSource, Identity, IdentityError
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
 pub trait Review: Send + Sync + 'static {
-    /// Judges one AdmissionReview as the API server sent it.
+    /// Judges one AdmissionReview as the API server sent it, by what is known now.
     fn review(&self, phase: Phase, body: &[u8]) -> Reply;
+
+    /// The same, but that it may ask for patience instead: for news of what the review cannot do without.
+    ///
+    /// # Errors
+    /// The news to wait for, a moment at most; then [`review`](Self::review) is asked.
+    fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+        Ok(self.review(phase, body))
+    }
 }
+
+/// Ends when something is known.
+pub type News = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer to one review and what metrics say of it.
 #[derive(Clone, Debug)]
@@ -103,5 +115,9 @@ fn reason(source: &std::io::Error, flag: &str) -> String {
 impl<R: Review + ?Sized> Review for Arc<R> {
     fn review(&self, phase: Phase, body: &[u8]) -> Reply {
         R::review(self, phase, body)
+    }
+
+    fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+        R::review_or_wait(self, phase, body)
     }
 }

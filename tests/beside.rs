@@ -399,18 +399,14 @@ fn tolerations_that_a_namespace_does_not_allow_are_not_added() {
             .map(|(key, value)| (*key, value.as_str()))
             .collect();
         place.make_namespace_with(namespace, &[], &annotation);
-        // Transom learns of the namespace by its watch, a moment later than the API server.
-        let mut stored = Value::Null;
-        let as_expected = || {
-            let printed = place.create(namespace, &pod("web"), &["--dry-run=server"]);
-            stored = printed.objects().pop().unwrap_or_else(|| json!(printed.err));
+        let printed = place.create(namespace, &pod("web"), &["--dry-run=server"]);
+        let stored = printed.objects().pop().unwrap_or_else(|| json!(printed.err));
+        assert_eq!(
             (
                 tolerates(&stored, "os"),
-                tolerates(&stored, "node.kubernetes.io/os"),
-            ) == expected
-        };
-        assert!(
-            wait(Duration::from_secs(20), as_expected),
+                tolerates(&stored, "node.kubernetes.io/os")
+            ),
+            expected,
             "{namespace}: {stored}"
         );
         // Those of the namespace count for the pods of controllers too.
@@ -434,6 +430,56 @@ fn tolerations_that_a_namespace_does_not_allow_are_not_added() {
             "{namespace}: {made}"
         );
         assert_eq!(place.refused_pods(namespace), "", "{namespace}");
+    }
+}
+
+#[test]
+fn a_namespace_that_is_a_moment_old_is_known_to_the_review_of_its_first_pod() {
+    let Some(place) = place() else { return };
+    let lenient = json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "lenient"},
+        "spec": {"priority": 1, "namespaceSelector": {"matchLabels": {"team": "lenient"}}, "validation": "Audit"},
+    });
+    place.create("default", &lenient, &[]).succeeded();
+    let selected = || {
+        let policy = place
+            .kubectl(&["get", "wpp", "lenient", "-o", "json"])
+            .objects()
+            .remove(0);
+        policy["status"]["observedGeneration"].is_i64()
+    };
+    assert!(wait(PATIENCE, selected), "the policy is never observed");
+    let only_what_is_set_by_default = json!(
+        ["not-ready", "unreachable"]
+            .map(|what| json!({"key": format!("node.kubernetes.io/{what}"), "operator": "Exists", "effect": "NoExecute"}))
+    );
+    // One apply makes the namespace and, a few milliseconds later, what is in it.
+    for round in 0..8 {
+        let name = format!("young-{round}");
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+            "name": name, "labels": {"team": "lenient"},
+            "annotations": {WHITELIST: only_what_is_set_by_default.to_string()},
+        }});
+        let mut bad = pod("web")["spec"].clone();
+        bad["hostPID"] = json!(true);
+        let mut items = [namespace, pod("web"), workload("Deployment", "bad", &bad)];
+        for item in &mut items[1..] {
+            item["metadata"]["namespace"] = json!(name);
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let printed = place
+            .cluster
+            .kubectl_with(&["apply", "-f", "-"], &list.to_string());
+        assert!(printed.ok, "round {round}: {printed:?}");
+        let stored = place
+            .kubectl(&["get", "pod", "web", "-n", &name, "-o", "json"])
+            .objects()
+            .remove(0);
+        assert_eq!(
+            stored["spec"]["nodeSelector"]["kubernetes.io/os"], "windows",
+            "{stored}"
+        );
+        assert_eq!(tolerates(&stored, "os"), 0, "{stored}");
     }
 }
 

@@ -96,6 +96,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             let reviewer = Arc::new(Reviewer {
                 state: Arc::clone(&state),
                 format,
+                watched: None,
             });
             tokio::select! {
                 ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),

@@ -16,7 +16,7 @@ use super::body::{Unread, collect, declared, discard};
 use super::health::response;
 use super::limits::{Gate, Limits, MAX_BODY, Permit, Shed};
 use super::metrics::Metrics;
-use super::{Phase, Reply, Review};
+use super::{News, Phase, Reply, Review};
 
 /// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
 /// connection it serves wait.
@@ -24,8 +24,10 @@ const INLINE_MAX: usize = 256 << 10;
 /// How many of them are judged at the same time. What is built to judge one is several times its size; the others wait
 /// as bytes, which are bounded.
 const LARGE_AT_ONCE: usize = 2;
-/// How long one may wait for its turn: shorter than the two seconds after which the API server gives up.
-const LARGE_WAIT: Duration = Duration::from_secs(1);
+/// How long one may wait for its turn: shorter than the second after which the most impatient API server gives up.
+const LARGE_WAIT: Duration = Duration::from_millis(400);
+/// How long a review may wait for what is not known yet. A watch brings it within a tenth of that.
+const NEWS_WAIT: Duration = Duration::from_millis(500);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -112,27 +114,45 @@ impl<R: Review + ?Sized> Router<R> {
     }
 
     async fn judge(&self, phase: Phase, permit: Permit, bytes: Bytes) -> Response<Full<Bytes>> {
+        match self.judge_once(phase, permit, bytes, false).await {
+            Judged::Answer(answer) => answer,
+            Judged::Later(permit, bytes, news) => {
+                // Whether the news came or not: the API server has waited enough.
+                let _ = timeout(NEWS_WAIT, news).await;
+                match self.judge_once(phase, permit, bytes, true).await {
+                    Judged::Answer(answer) => answer,
+                    Judged::Later(..) => response(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        TEXT,
+                        "what the review needs is not known yet\n",
+                    ),
+                }
+            }
+        }
+    }
+
+    async fn judge_once(&self, phase: Phase, permit: Permit, bytes: Bytes, is_last: bool) -> Judged {
         if bytes.len() <= INLINE_MAX {
-            return self.0.judge(phase, permit, &bytes);
+            return self.0.judge(phase, permit, bytes, is_last);
         }
         let inner = Arc::clone(&self.0);
         let Ok(Ok(turn)) = timeout(LARGE_WAIT, Arc::clone(&self.0.large).acquire_owned()).await else {
             self.0.metrics.shed(Shed::Bytes);
-            return response(
+            return Judged::Answer(response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 TEXT,
                 "overloaded, too many large reviews in flight\n",
-            );
+            ));
         };
         // Permit and turn go along: when the client gives up, the thread still works and its bytes are still there.
         let judged = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            inner.judge(phase, permit, &bytes)
+            inner.judge(phase, permit, bytes, is_last)
         });
         // A panic was caught inside; what is left is a runtime that shuts down.
-        judged
-            .await
-            .unwrap_or_else(|_| response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "shutting down\n"))
+        judged.await.unwrap_or_else(|_| {
+            Judged::Answer(response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "shutting down\n"))
+        })
     }
 }
 
@@ -176,13 +196,19 @@ impl<R: ?Sized> Inner<R> {
 }
 
 impl<R: Review + ?Sized> Inner<R> {
-    fn judge(&self, phase: Phase, permit: Permit, body: &[u8]) -> Response<Full<Bytes>> {
+    fn judge(&self, phase: Phase, permit: Permit, bytes: Bytes, is_last: bool) -> Judged {
         let started = Instant::now();
         // A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
-        let judged = catch_unwind(AssertUnwindSafe(|| self.reviewer.review(phase, body)));
-        drop(permit);
-        match judged {
-            Ok(reply) => {
+        let judged = catch_unwind(AssertUnwindSafe(|| {
+            if is_last {
+                Ok(self.reviewer.review(phase, &bytes))
+            } else {
+                self.reviewer.review_or_wait(phase, &bytes)
+            }
+        }));
+        let answer = match judged {
+            Ok(Err(news)) => return Judged::Later(permit, bytes, news),
+            Ok(Ok(reply)) => {
                 self.metrics.reviewed(&reply, started.elapsed());
                 let Reply {
                     status,
@@ -195,7 +221,7 @@ impl<R: Review + ?Sized> Inner<R> {
             }
             Err(panic) => {
                 self.metrics.panicked();
-                let (phase, bytes) = (format!("{phase:?}"), body.len());
+                let (phase, bytes) = (format!("{phase:?}"), bytes.len());
                 tracing::error!(
                     phase,
                     bytes,
@@ -208,8 +234,16 @@ impl<R: Review + ?Sized> Inner<R> {
                     "the review panicked; see Transom's log\n",
                 )
             }
-        }
+        };
+        Judged::Answer(answer)
     }
+}
+
+/// What came of one attempt to judge a review.
+enum Judged {
+    Answer(Response<Full<Bytes>>),
+    /// There is something to wait for.
+    Later(Permit, Bytes, News),
 }
 
 /// What a panic said.

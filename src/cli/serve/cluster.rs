@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::certificates::CertificateArgs;
-use super::reviewer::{Reviewer, State};
+use super::reviewer::{Reviewer, State, Watched};
 use crate::certs;
 use crate::cli::cluster::{ClusterArgs, today};
 use crate::cli::connect::{ConnectArgs, NamesArgs};
@@ -76,6 +76,7 @@ pub async fn run(
     let state = Arc::new(ArcSwap::from_pointee(nothing_yet));
 
     let (publish, views) = watch::channel(None);
+    let (learn, learned) = watch::channel(());
     let (lead, until) = watch::channel(None);
     let (end, ended) = watch::channel(false);
     let election = {
@@ -100,6 +101,7 @@ pub async fn run(
         namespace: namespace.clone(),
         base,
         state: Arc::clone(&state),
+        learn,
         leadership: leadership.clone(),
         readiness: config.readiness.clone(),
         gauges: Gauges::new(&config.metrics),
@@ -130,7 +132,11 @@ pub async fn run(
     tasks.spawn(async move { format!("certificates: {}", keeper.run().await) });
 
     let server = Server::bind(config).await?;
-    let reviewer = Arc::new(Reviewer { state, format });
+    let reviewer = Arc::new(Reviewer {
+        state,
+        format,
+        watched: Some(Watched::new(learned)),
+    });
     let outcome = tokio::select! {
         end = server.serve(reviewer, shutdown) => end.map_err(anyhow::Error::from),
         Some(task) = tasks.join_next() => match task {
@@ -167,6 +173,7 @@ struct Controllers {
     namespace: String,
     base: Facts,
     state: Arc<ArcSwap<State>>,
+    learn: watch::Sender<()>,
     leadership: Leadership,
     readiness: Readiness,
     gauges: Gauges,
@@ -190,6 +197,7 @@ impl Controllers {
             namespace,
             base,
             state,
+            learn,
             leadership,
             readiness,
             gauges,
@@ -209,6 +217,7 @@ impl Controllers {
             base,
             policies: Arc::clone(&policies),
             state: Arc::clone(&state),
+            learn,
             readiness,
             gauges: gauges.clone(),
         };
@@ -293,6 +302,8 @@ struct Judge {
     base: Facts,
     policies: Arc<Mutex<Policies>>,
     state: Arc<ArcSwap<State>>,
+    /// Tells reviews that wait that there is a new state.
+    learn: watch::Sender<()>,
     readiness: Readiness,
     gauges: Gauges,
 }
@@ -323,5 +334,6 @@ impl Judge {
         let set = policies.update(view);
         self.gauges.show(view, &policies);
         self.state.store(Arc::new(State { facts, policies: set }));
+        self.learn.send_replace(());
     }
 }

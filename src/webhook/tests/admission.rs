@@ -281,3 +281,58 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
     }
     assert_eq!(crowded.most.load(Ordering::SeqCst), 2);
 }
+
+/// A reviewer that misses something until the bell has rung, and answers 200 if it waited for that, else 400.
+struct Missing(tokio::sync::watch::Receiver<bool>);
+
+impl Review for Missing {
+    fn review(&self, _: Phase, _: &[u8]) -> Reply {
+        Reply {
+            status: if *self.0.borrow() {
+                StatusCode::OK
+            } else {
+                StatusCode::BAD_REQUEST
+            },
+            body: Vec::new(),
+            labels: None,
+            rules: Vec::new(),
+        }
+    }
+
+    fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+        let mut bell = self.0.clone();
+        if *bell.borrow() {
+            return Ok(self.review(phase, body));
+        }
+        Err(Box::pin(async move {
+            let _ = bell.wait_for(|rung| *rung).await;
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
+    for size in [10, 300 << 10] {
+        let (bell, heard) = tokio::sync::watch::channel(false);
+        let router = router(
+            Arc::new(Missing(heard)),
+            Limits::default(),
+            Metrics::new("0.0.0", None),
+        );
+        let ask = || router.answer(post("/validate", full(vec![b' '; size])));
+        assert_eq!(
+            ask().await.status(),
+            400,
+            "{size} bytes: judged by what there is in the end"
+        );
+        let (answer, ()) = tokio::join!(ask(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            bell.send_replace(true);
+        });
+        assert_eq!(
+            answer.status(),
+            200,
+            "{size} bytes: judged when the news is there"
+        );
+    }
+}
