@@ -8,7 +8,9 @@ use k8s_openapi::ByteString;
 use proptest::prelude::*;
 
 use super::decide::{Action, Bundles, Configuration, Entry, Situation, decide, takes_over};
-use super::store::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState, changes};
+use super::store::{
+    CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState, changes, changes_or_start_over,
+};
 use super::x509::{Authority, Leaf};
 use super::{Lifetimes, issue};
 
@@ -61,6 +63,8 @@ enum Damage {
     SecretReplaced,
     /// A CA of somebody else in the Secret, with its key; the certificate stays.
     CaReplaced,
+    /// The same, with a CA that verifiers read and our issuer does not.
+    CaUnreadable,
     BundleReplaced(usize),
     BundleEmptied(usize),
     ConfigurationDeleted(usize),
@@ -200,7 +204,8 @@ impl World {
                 }
             }
         }
-        let changes = changes(action, state, &self.names, &LIFETIMES, self.now).unwrap();
+        let (_, changes, _) =
+            changes_or_start_over(action.clone(), state, &self.names, &LIFETIMES, self.now).unwrap();
         for (key, value) in changes {
             let data = self.secret.get_or_insert_default();
             match value {
@@ -229,6 +234,12 @@ impl World {
                         self.put(&key, std::str::from_utf8(&value.0).unwrap());
                     }
                 }
+            }
+            Damage::CaUnreadable => {
+                let foreign = self.foreign();
+                let authority = &Authority::all(&foreign[CA_CERTIFICATES].0)[0];
+                self.put(CA_CERTIFICATES, &Authority::bundle(&[unreadable(authority)]));
+                self.put(CA_KEY, std::str::from_utf8(&foreign[CA_KEY].0).unwrap());
             }
             Damage::BundleReplaced(which) => {
                 let foreign = self.foreign()[CA_CERTIFICATES].0.clone();
@@ -300,6 +311,22 @@ impl World {
     }
 }
 
+/// A CA with a name of another kind of string, as the tools of companies make them.
+fn unreadable(authority: &Authority) -> Authority {
+    /// The attribute commonName, before the tag of its value.
+    const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+    const VISIBLE_STRING: u8 = 0x1a;
+    let mut der = authority.der().to_vec();
+    let found: Vec<usize> = (0..der.len() - COMMON_NAME.len())
+        .filter(|at| der[*at..].starts_with(&COMMON_NAME))
+        .collect();
+    assert_eq!(found.len(), 2, "an issuer and a subject");
+    for at in found {
+        der[at + COMMON_NAME.len()] = VISIBLE_STRING;
+    }
+    Authority::from_der(der.into()).unwrap()
+}
+
 /// Runs until all is well, which must be soon.
 fn heals(world: &mut World, within: u32) -> Result<(), String> {
     for _ in 0..within {
@@ -340,6 +367,7 @@ fn of_the_secret() -> impl Strategy<Value = Damage> {
         (0..5_usize).prop_map(Damage::Mismatched),
         Just(Damage::SecretReplaced),
         Just(Damage::CaReplaced),
+        Just(Damage::CaUnreadable),
         Just(Damage::NextLeader),
         // Within what a certificate is valid before and after: nobody can serve outside that.
         (-20..=8 * 24_i64).prop_map(Damage::Jump),
@@ -441,4 +469,22 @@ fn a_ca_that_signs_nothing_acceptable_is_noticed_before_anybody_serves_it() {
         error.to_string().contains("clients would not accept it"),
         "{error}"
     );
+}
+
+#[test]
+fn a_ca_of_somebody_else_that_nothing_can_be_issued_with_is_given_up_and_stays_trusted() {
+    let now = SystemTime::now();
+    let made = issue::authority(&LIFETIMES, now).unwrap();
+    let key = rcgen::KeyPair::from_pem(&made.key).unwrap();
+    let secret = SecretState {
+        trusted: vec![unreadable(&made.authority)],
+        signs: Some(key.into()),
+        ..SecretState::default()
+    };
+    let names = ["transom.transom-system.svc".to_owned()];
+    assert!(changes(&Action::RenewLeaf, &secret, &names, &LIFETIMES, now).is_err());
+    let (action, _, why) =
+        changes_or_start_over(Action::RenewLeaf, &secret, &names, &LIFETIMES, now).unwrap();
+    let keep = secret.trusted;
+    assert_eq!((action, why.is_some()), (Action::StartOver { keep }, true));
 }

@@ -186,6 +186,33 @@ impl SecretPlace {
     }
 }
 
+/// What is done, and what it changes in the Secret: the action, or a start over where what stands in the Secret cannot be
+/// used for it. Whatever somebody puts there, even a CA that no library here can read, it must not end this process, and
+/// the next one too. With it, why.
+///
+/// # Errors
+/// When even a certificate of a new CA cannot be issued.
+pub(super) fn changes_or_start_over(
+    action: Action,
+    secret: &SecretState,
+    names: &[String],
+    lifetimes: &Lifetimes,
+    now: SystemTime,
+) -> Result<(Action, Changes, Option<Error>), Error> {
+    let error = match changes(&action, secret, names, lifetimes, now) {
+        Ok(changes) => return Ok((action, changes, None)),
+        Err(error) => error,
+    };
+    if matches!(action, Action::CreateSecret { .. } | Action::StartOver { .. }) {
+        return Err(error);
+    }
+    let over = Action::StartOver {
+        keep: secret.trusted.clone(),
+    };
+    let changes = changes(&over, secret, names, lifetimes, now)?;
+    Ok((over, changes, Some(error)))
+}
+
 /// What an action changes in the Secret; nothing for an action that is not about the Secret.
 ///
 /// # Errors

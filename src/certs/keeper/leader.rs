@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::super::Error;
 use super::super::decide::{Action, decide};
 use super::super::publish::Published;
-use super::super::store::{SecretState, changes};
+use super::super::store::{SecretState, changes_or_start_over};
 use super::super::x509::Authority;
 use super::{Keeping, LOOK_AGAIN, POLL, RETRY};
 
@@ -32,7 +32,7 @@ impl Keeping {
     /// One step of what is decided, on the leader.
     pub(super) async fn issue(&mut self) -> Result<Step, Error> {
         let situation = self.situation();
-        let mut action = decide(&situation);
+        let action = decide(&situation);
         if let Action::Nothing { look_again } = action {
             return Ok(self.release().await.unwrap_or(Step::Rest(look_again)));
         }
@@ -50,21 +50,13 @@ impl Keeping {
         let nothing = SecretState::default();
         let state = secret.map_or(&nothing, |stored| &stored.state);
         let (names, lifetimes, now) = (situation.names, situation.lifetimes, situation.now);
-        let changes = match changes(&action, state, names, lifetimes, now) {
-            Err(Error::Useless(_))
-                if !matches!(action, Action::CreateSecret { .. } | Action::StartOver { .. }) =>
-            {
-                tracing::warn!(
-                    secret = self.secrets.title(),
-                    "its CA signs nothing of use; a new one is made"
-                );
-                action = Action::StartOver {
-                    keep: state.trusted.clone(),
-                };
-                changes(&action, state, names, lifetimes, now)?
-            }
-            other => other?,
-        };
+        let (action, changes, unusable) = changes_or_start_over(action, state, names, lifetimes, now)?;
+        if let Some(error) = unusable {
+            tracing::warn!(
+                secret = self.secrets.title(),
+                "its CA cannot be used, and a new one is made: {error}"
+            );
+        }
         if let Some(after) = self.pace() {
             return Ok(Step::Rest(after));
         }
