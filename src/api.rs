@@ -8,7 +8,10 @@ mod node_policy;
 #[allow(clippy::duplicated_attributes)]
 mod pod_policy;
 mod policy_file;
+mod problem;
+mod read;
 mod schema;
+mod selector;
 mod stored;
 
 pub use crd::{definitions, node_policy_definition, pod_policy_definition};
@@ -22,7 +25,9 @@ pub use pod_policy::{
     WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_file::{PolicyFileError, read_policies};
+pub use problem::{cut, in_one_line};
 pub use schema::OrOff;
+pub use selector::wrong_node_selector;
 pub use stored::{DecodedPolicy, PolicyError, decode_policy};
 
 /// The API version of the custom resources.

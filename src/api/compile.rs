@@ -5,142 +5,213 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::civil::Date;
 
 use super::pod_policy::{ExemptionSpec, Pool, PoolTaint, WindowsPodPolicySpec};
+use super::problem::{Place, Problem, place, spell};
 use super::schema::OrOff;
+use super::selector;
 use crate::engine::effective::{DatedExemption, StoredPolicy};
-use crate::manifest::Step;
-use crate::model::build::Build;
+use crate::model::build::{Build, RELEASES, Release};
 use crate::model::facts::{Host, Taint};
 use crate::model::policy::{Action, Exemption, PlacementParts, Policy, PoolLabel};
 use crate::rules;
 
-/// What is done about rules that this version does not know.
+/// Names that this version does not know.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut {
+    /// Of rules.
+    pub rules: BTreeSet<String>,
+    /// Of releases of Windows.
+    pub releases: BTreeSet<String>,
+}
+
+/// What is done about names that this version does not know.
 pub enum Unknown<'u> {
     /// They are a problem: somebody has just written them.
     Refused,
     /// They are left out and noted here: the object is stored, perhaps by a newer version.
-    LeftOut(&'u mut BTreeSet<String>),
-}
-
-/// A step to a place in the object.
-pub enum Place {
-    Key(String),
-    Index(usize),
-}
-
-impl Place {
-    /// The same for [`Document::locate`](crate::manifest::Document::locate).
-    pub fn step(&self) -> Step<'_> {
-        match self {
-            Place::Key(key) => Step::Key(key),
-            Place::Index(index) => Step::Index(*index),
-        }
-    }
-}
-
-/// Why an object cannot be used.
-pub struct Problem {
-    /// Where.
-    pub path: Vec<Place>,
-    /// What is wrong, where, and what to write instead.
-    pub message: String,
-}
-
-fn problem(path: &[&str], message: String) -> Problem {
-    let place = |part: &&str| {
-        part.parse()
-            .map_or_else(|_| Place::Key((*part).to_owned()), Place::Index)
-    };
-    Problem {
-        path: path.iter().map(place).collect(),
-        message,
-    }
+    LeftOut(&'u mut LeftOut),
 }
 
 /// What the engine reads, from what is written.
 ///
 /// # Errors
-/// The first thing that cannot be used.
+/// Everything that cannot be used.
 pub fn compile(
     name: String,
     spec: WindowsPodPolicySpec,
-    mut unknown: Unknown<'_>,
-) -> Result<StoredPolicy, Problem> {
-    let mut pool_labels = Policy::well_known_pool_labels();
-    pool_labels.extend(spec.evidence.pool_labels.into_iter().map(|l| PoolLabel {
-        key: l.key,
-        value: l.value,
-    }));
-    let pools = spec.pools.into_iter().enumerate();
-    let policy = Policy {
-        name,
-        validation: spec.validation.0,
-        placement: spec.placement.0,
-        parts: PlacementParts {
-            os: spec.placement_parts.os,
-            os_field: spec.placement_parts.os_field,
-            tolerations: spec.placement_parts.tolerations,
-            build: spec.placement_parts.build,
-            runtime_class: spec.placement_parts.runtime_class,
-        },
-        repair: spec.repair.0,
-        reverse_guard: spec.reverse_guard.0,
-        actions: actions(spec.rules, &mut unknown)?,
-        pool_labels,
-        image_evidence: spec.evidence.images,
-        namespace_default_os: spec.evidence.namespace_default_os,
-        taints: spec.tolerations.into_iter().map(taint).collect(),
-        pools: pools.map(|(i, pool)| host(i, pool)).collect::<Result<_, _>>()?,
-        trusted_build_label: spec.build.trusted,
-        runtime_classes: spec.runtime_classes,
-        exemptions: Vec::new(),
+    unknown: Unknown<'_>,
+) -> Result<StoredPolicy, Vec<Problem>> {
+    let mut compiler = Compiler {
+        unknown,
+        problems: Vec::new(),
     };
-    let mut exemptions = Vec::new();
-    for (i, written) in spec.exemptions.into_iter().enumerate() {
-        exemptions.extend(exemption(i, written, &mut unknown)?);
+    let policy = compiler.policy(name, spec);
+    if compiler.problems.is_empty() {
+        Ok(policy)
+    } else {
+        Err(compiler.problems)
     }
-    Ok(StoredPolicy {
-        policy,
-        priority: spec.priority,
-        namespace_selector: spec.namespace_selector,
-        overrides: spec.namespace_overrides,
-        exemptions,
-    })
 }
 
-fn actions(
-    written: BTreeMap<String, OrOff<Action>>,
-    unknown: &mut Unknown<'_>,
-) -> Result<BTreeMap<&'static str, Action>, Problem> {
-    let mut actions = BTreeMap::new();
-    for (name, action) in written {
-        if let Some(id) = rule(&name, &["spec", "rules", &name], unknown)? {
-            actions.insert(id, action.0);
+/// Takes what can be used, and notes what cannot.
+struct Compiler<'u> {
+    unknown: Unknown<'u>,
+    problems: Vec<Problem>,
+}
+
+impl Compiler<'_> {
+    fn policy(&mut self, name: String, spec: WindowsPodPolicySpec) -> StoredPolicy {
+        let mut pool_labels = Policy::well_known_pool_labels();
+        pool_labels.extend(spec.evidence.pool_labels.into_iter().map(|l| PoolLabel {
+            key: l.key,
+            value: l.value,
+        }));
+        let pools = spec.pools.into_iter().enumerate();
+        let exemptions = spec.exemptions.into_iter().enumerate();
+        let policy = Policy {
+            name,
+            validation: spec.validation.0,
+            placement: spec.placement.0,
+            parts: PlacementParts {
+                os: spec.placement_parts.os,
+                os_field: spec.placement_parts.os_field,
+                tolerations: spec.placement_parts.tolerations,
+                build: spec.placement_parts.build,
+                runtime_class: spec.placement_parts.runtime_class,
+            },
+            repair: spec.repair.0,
+            reverse_guard: spec.reverse_guard.0,
+            actions: self.actions(spec.rules),
+            pool_labels,
+            image_evidence: spec.evidence.images,
+            namespace_default_os: spec.evidence.namespace_default_os,
+            taints: spec.tolerations.into_iter().map(taint).collect(),
+            pools: pools.map(|(i, pool)| self.host(i, pool)).collect(),
+            trusted_build_label: spec.build.trusted,
+            runtime_classes: self.runtime_classes(spec.runtime_classes),
+            exemptions: Vec::new(),
+        };
+        let exemptions = exemptions.filter_map(|(i, written)| self.exemption(i, written));
+        let exemptions = exemptions.collect();
+        self.problems.extend(selector::problems(
+            place(&["spec", "namespaceSelector"]),
+            &spec.namespace_selector,
+        ));
+        StoredPolicy {
+            policy,
+            priority: spec.priority,
+            namespace_selector: spec.namespace_selector,
+            overrides: spec.namespace_overrides,
+            exemptions,
         }
     }
-    Ok(actions)
-}
 
-/// The id of the rule; `None` where it is unknown and left out.
-fn rule(name: &str, path: &[&str], unknown: &mut Unknown<'_>) -> Result<Option<&'static str>, Problem> {
-    if let Some(rule) = rules::find(name) {
-        return Ok(Some(rule.id));
+    fn actions(&mut self, written: BTreeMap<String, OrOff<Action>>) -> BTreeMap<&'static str, Action> {
+        let mut actions = BTreeMap::new();
+        for (name, action) in written {
+            let mut path = place(&["spec", "rules"]);
+            path.push(Place::Key(name.clone()));
+            if let Some(id) = self.rule(&name, path) {
+                actions.insert(id, action.0);
+            }
+        }
+        actions
     }
-    if let Unknown::LeftOut(names) = unknown {
-        names.insert(name.to_owned());
-        return Ok(None);
+
+    /// The id of the rule; `None` where it is unknown.
+    fn rule(&mut self, name: &str, path: Vec<Place>) -> Option<&'static str> {
+        if let Some(rule) = rules::find(name) {
+            return Some(rule.id);
+        }
+        if let Unknown::LeftOut(names) = &mut self.unknown {
+            names.rules.insert(name.to_owned());
+            return None;
+        }
+        let hint = match rules::nearest(name) {
+            Some(nearest) => format!("did you mean {nearest}?"),
+            None => "see transom rules".to_owned(),
+        };
+        let list = spell(path.split_last().map_or(&[][..], |(_, list)| list));
+        let message = format!("{list}: there is no rule \"{name}\"; {hint}");
+        self.problems.push(Problem { path, message });
+        None
     }
-    let hint = match rules::nearest(name) {
-        Some(nearest) => format!("did you mean {nearest}?"),
-        None => "see transom rules".to_owned(),
-    };
-    let place = path
-        .get(..path.len().saturating_sub(1))
-        .unwrap_or_default()
-        .join(".");
-    Err(problem(
-        path,
-        format!("{place}: there is no rule \"{name}\"; {hint}"),
-    ))
+
+    /// The classes of releases that are known. After a rollback the others must not take the policy out of force: as
+    /// with rules, what is said of them is left out.
+    fn runtime_classes(&mut self, written: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut classes = BTreeMap::new();
+        for (release, class) in written {
+            if RELEASES.iter().any(|known| known.name == release) {
+                classes.insert(release, class);
+            } else if let Unknown::LeftOut(names) = &mut self.unknown {
+                names.releases.insert(release);
+            } else {
+                let mut path = place(&["spec", "runtimeClasses"]);
+                let message = format!(
+                    "{}: there is no release {}",
+                    spell(&path),
+                    known_releases(&release)
+                );
+                path.push(Place::Key(release));
+                self.problems.push(Problem { path, message });
+            }
+        }
+        classes
+    }
+
+    fn host(&mut self, index: usize, pool: Pool) -> Host {
+        let build = pool.build.as_deref().and_then(|text| {
+            let build = Build::parse_label(text);
+            if build.is_none() {
+                self.problems.push(Problem::at(
+                    place(&["spec", "pools", &index.to_string(), "build"]),
+                    &format!("\"{text}\" is no build; write it as in 10.0.20348"),
+                ));
+            }
+            build
+        });
+        Host {
+            name: pool.name,
+            build,
+            taints: pool.taints.into_iter().map(taint).collect(),
+            containerd: None,
+            template: pool.labels,
+        }
+    }
+
+    /// The exemption; `None` where it is for unknown rules only: without them it would be for every rule.
+    fn exemption(&mut self, index: usize, written: ExemptionSpec) -> Option<DatedExemption> {
+        let at = index.to_string();
+        let expires: Option<Date> = written.expires.parse().ok();
+        if expires.is_none() {
+            let text = &written.expires;
+            self.problems.push(Problem::at(
+                place(&["spec", "exemptions", &at, "expires"]),
+                &format!("\"{text}\" is no date; write it as in 2027-03-31"),
+            ));
+        }
+        let mut rules = Vec::new();
+        for (i, name) in written.rules.iter().enumerate() {
+            let path = place(&["spec", "exemptions", &at, "rules", &i.to_string()]);
+            rules.extend(self.rule(name, path));
+        }
+        let expires = expires?;
+        if rules.is_empty() && !written.rules.is_empty() {
+            return None;
+        }
+        let note = format!("{} until {expires}: {}", written.owner, written.reason);
+        Some(DatedExemption {
+            exemption: Exemption {
+                rules,
+                images: written.images,
+                note,
+            },
+            users: written.users,
+            groups: written.groups,
+            namespaces: written.namespaces,
+            expires,
+        })
+    }
 }
 
 fn taint(written: PoolTaint) -> Taint {
@@ -151,58 +222,14 @@ fn taint(written: PoolTaint) -> Taint {
     }
 }
 
-fn host(index: usize, pool: Pool) -> Result<Host, Problem> {
-    let build = match &pool.build {
-        None => None,
-        Some(text) => Some(Build::parse_label(text).ok_or_else(|| {
-            let message =
-                format!("spec.pools[{index}].build: \"{text}\" is no build; write it as in 10.0.20348");
-            problem(&["spec", "pools", &index.to_string(), "build"], message)
-        })?),
-    };
-    Ok(Host {
-        name: pool.name,
-        build,
-        taints: pool.taints.into_iter().map(taint).collect(),
-        containerd: None,
-        template: pool.labels,
-    })
-}
-
-/// The exemption; `None` where it is for unknown rules only: without them it would be for every rule.
-fn exemption(
-    index: usize,
-    written: ExemptionSpec,
-    unknown: &mut Unknown<'_>,
-) -> Result<Option<DatedExemption>, Problem> {
-    let at = index.to_string();
-    let expires: Date = written.expires.parse().map_err(|_| {
-        let text = &written.expires;
-        let message =
-            format!("spec.exemptions[{index}].expires: \"{text}\" is no date; write it as in 2027-03-31");
-        problem(&["spec", "exemptions", &at, "expires"], message)
-    })?;
-    let mut rules = Vec::new();
-    for (i, name) in written.rules.iter().enumerate() {
-        rules.extend(rule(
-            name,
-            &["spec", "exemptions", &at, "rules", &i.to_string()],
-            unknown,
-        )?);
-    }
-    if rules.is_empty() && !written.rules.is_empty() {
-        return Ok(None);
-    }
-    let note = format!("{} until {expires}: {}", written.owner, written.reason);
-    Ok(Some(DatedExemption {
-        exemption: Exemption {
-            rules,
-            images: written.images,
-            note,
-        },
-        users: written.users,
-        groups: written.groups,
-        namespaces: written.namespaces,
-        expires,
-    }))
+/// The name in quotes, what might be meant by it, and the releases that there are.
+fn known_releases(name: &str) -> String {
+    let all: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+    let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
+    let nearest =
+        (all.iter().copied().min_by_key(distance)).filter(|known| distance(known) <= name.len() / 3);
+    // 1809 and ltsc2019 are one release.
+    let meant = Release::from_tag(name).map(|release| release.name).or(nearest);
+    let hint = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+    format!("\"{name}\"; {hint}there are {}", all.join(", "))
 }

@@ -1,12 +1,15 @@
 //! Reading `WindowsPodPolicy` objects from a file, with errors that name line and cure.
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::compile::{Place, Unknown, compile};
+use super::compile::{Unknown, compile};
 use super::pod_policy::WindowsPodPolicySpec;
+use super::problem::{MOST_PROBLEMS, Place, Problem};
+use super::read::{read, stands_below};
 use super::{API_VERSION, POD_POLICY};
 use crate::engine::effective::StoredPolicy;
-use crate::manifest::{self, Document, Step};
+use crate::manifest::{self, Document, Position, Step};
 
 /// A `WindowsPodPolicy` as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
@@ -41,7 +44,7 @@ pub struct PolicyFileError {
 /// Reads every `WindowsPodPolicy` of a YAML or JSON file.
 ///
 /// # Errors
-/// Everything that is wrong with the file: one bad policy makes the whole file unusable, so that nobody gets half of
+/// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable, so that nobody gets half of
 /// what was written.
 pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFileError>> {
     let parsed = manifest::parse(bytes);
@@ -55,7 +58,7 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFile
     for document in &parsed.documents {
         match read_policy(document) {
             Ok(policy) => policies.push(policy),
-            Err(error) => errors.push(error),
+            Err(problems) => errors.extend(problems),
         }
     }
     if policies.is_empty() && errors.is_empty() {
@@ -71,17 +74,13 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFile
     }
 }
 
-fn read_policy(document: &Document) -> Result<StoredPolicy, PolicyFileError> {
+fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileError>> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct Header {
         api_version: String,
         kind: String,
     }
-    let at = |steps: &[Step<'_>], message: String| PolicyFileError {
-        line: document.locate(steps).line,
-        message,
-    };
     let header: Header = serde_json::from_str(document.json()).unwrap_or_default();
     if header.api_version != API_VERSION || header.kind != POD_POLICY {
         let what = format!("{} {}", header.api_version, header.kind);
@@ -89,57 +88,62 @@ fn read_policy(document: &Document) -> Result<StoredPolicy, PolicyFileError> {
             "this is not a policy but \"{}\"; a policy has apiVersion: {API_VERSION} and kind: {POD_POLICY}",
             what.trim()
         );
-        return Err(at(&[], message));
+        let line = document.start().line;
+        return Err(vec![PolicyFileError { line, message }]);
     }
-    let mut deserializer = serde_json::Deserializer::from_str(document.json());
-    let written: Written = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let steps = steps_of(error.path());
-        at(&steps, explain(&path, &error.inner().to_string()))
-    })?;
-    compile(written.metadata.name, written.spec, Unknown::Refused).map_err(|problem| {
+    compiled(document).map_err(|problems| in_order(document, problems))
+}
+
+fn compiled(document: &Document) -> Result<StoredPolicy, Vec<Problem>> {
+    let value: Value = serde_json::from_str(document.json())
+        .map_err(|error| vec![Problem::at(Vec::new(), &error.to_string())])?;
+    if value.get("spec").is_some_and(Value::is_array) {
+        // serde would take a list for the fields in their order.
+        let spec = vec![Place::Key("spec".to_owned())];
+        return Err(vec![Problem::at(
+            spec,
+            "a list stands here, and it has to be a map of fields",
+        )]);
+    }
+    let reading = read::<Written>(value, None);
+    let mut problems = reading.problems;
+    let compiled = (reading.read)
+        .map(|written| compile(written.metadata.name, written.spec, Unknown::Refused))
+        .transpose();
+    match compiled {
+        Ok(Some(policy)) if problems.is_empty() => return Ok(policy),
+        Ok(_) => {}
+        // What was put in the place of something wrong is not worth a word.
+        Err(more) => problems.extend(
+            more.into_iter()
+                .filter(|problem| !stands_below(&problem.path, reading.corrected.iter())),
+        ),
+    }
+    Err(problems)
+}
+
+/// The problems with their lines, in the order of the file; of many the first.
+fn in_order(document: &Document, problems: Vec<Problem>) -> Vec<PolicyFileError> {
+    let place = |problem: &Problem| {
         let steps: Vec<Step<'_>> = problem.path.iter().map(Place::step).collect();
-        at(&steps, problem.message)
-    })
-}
-
-fn steps_of(path: &serde_path_to_error::Path) -> Vec<Step<'_>> {
-    use serde_path_to_error::Segment;
-    path.iter()
-        .filter_map(|segment| match segment {
-            Segment::Map { key } => Some(Step::Key(key)),
-            Segment::Seq { index } => Some(Step::Index(*index)),
-            Segment::Enum { .. } | Segment::Unknown => None,
+        document.locate(&steps)
+    };
+    let mut placed: Vec<(Position, Problem)> = problems
+        .into_iter()
+        .map(|problem| (place(&problem), problem))
+        .collect();
+    placed.sort_by_key(|(position, _)| (position.line, position.column));
+    let count = placed.len();
+    let mut errors: Vec<PolicyFileError> = (placed.into_iter().take(MOST_PROBLEMS + 1))
+        .map(|(position, problem)| PolicyFileError {
+            line: position.line,
+            message: problem.message,
         })
-        .collect()
-}
-
-/// Turns serde's words into ours, with the nearest valid name: "unknown field `validaton`, expected one of …".
-pub fn explain(path: &str, error: &str) -> String {
-    let error = error.rsplit_once(" at line ").map_or(error, |(text, _)| text);
-    let mut quoted = error.split('`').skip(1).step_by(2);
-    let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
-    let (Some(written), true) = (quoted.next(), unknown) else {
-        return format!("{path}: {error}");
-    };
-    let known: Vec<&str> = quoted.collect();
-    let what = if error.starts_with("unknown field") {
-        "field"
-    } else {
-        "value"
-    };
-    let nearest = known
-        .iter()
-        .min_by_key(|name| strsim::damerau_levenshtein(name, written));
-    let hint = match nearest.filter(|name| strsim::damerau_levenshtein(name, written) <= written.len() / 2) {
-        Some(name) => format!("did you mean {name}?"),
-        None => format!("there are {}", known.join(", ")),
-    };
-    let path = path
-        .strip_suffix(written)
-        .map_or(path, |parent| parent.trim_end_matches('.'));
-    let path = if path.is_empty() { "the policy" } else { path };
-    format!("{path}: there is no {what} \"{written}\"; {hint}")
+        .collect();
+    if let Some(first_left_out) = errors.get_mut(MOST_PROBLEMS) {
+        first_left_out.message = format!("and {} more problems from here on", count - MOST_PROBLEMS);
+    }
+    errors
 }
 
 #[cfg(test)]
@@ -204,6 +208,48 @@ mod tests {
             errors("  pools:\n  - name: win\n    build: ltsc2022\n"),
             "8: spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348"
         );
+    }
+
+    #[test]
+    fn every_problem_is_told_in_the_order_of_the_file() {
+        let spec = "  priority: high\n  validation: deny\n  rules: {run-as-usr: Warn}\n  runtimeClasses:\n    \
+                    \"1809\": windows-2019\n    ltsc2022: windows-2022\n  namespaceSelector:\n    matchLabels:\n      \
+                    not a key!: x\n    matchExpressions:\n    - {key: team, operator: In}\n  exemptions:\n  \
+                    - {expires: soon, owner: 7}\n";
+        let found = errors(spec);
+        let releases: Vec<&str> = crate::model::build::RELEASES.iter().map(|r| r.name).collect();
+        let expected = [
+            "6: spec.priority: the text \"high\" stands here, and it has to be a whole number".to_owned(),
+            "7: spec.validation: there is no value \"deny\"; did you mean Deny?".to_owned(),
+            "8: spec.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
+            format!(
+                "10: spec.runtimeClasses: there is no release \"1809\"; did you mean ltsc2019? there are {}",
+                releases.join(", ")
+            ),
+            "14: spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label: its name takes letters, \
+             digits, - _ and . with a letter or digit at both ends; write it as in team or example.com/team"
+                .to_owned(),
+            "16: spec.namespaceSelector.matchExpressions[0].values: In needs at least one value; to ask only whether \
+             the label is there, write Exists or DoesNotExist"
+                .to_owned(),
+            "18: spec.exemptions[0]: the field \"reason\" is missing; it has no default".to_owned(),
+            "18: spec.exemptions[0].expires: \"soon\" is no date; write it as in 2027-03-31".to_owned(),
+            "18: spec.exemptions[0].owner: 7 stands here, and it has to be text; write it in quotes: \"7\"".to_owned(),
+        ];
+        assert_eq!(found.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn of_many_problems_the_first_are_told_and_how_many_more_there_are() {
+        use std::fmt::Write as _;
+        let mut spec = "  rules:\n".to_owned();
+        for i in 0..25 {
+            let _ = writeln!(spec, "    no-rule-{i}: Warn");
+        }
+        let found = errors(&spec);
+        let lines: Vec<&str> = found.lines().collect();
+        assert_eq!(lines.len(), 11, "{found}");
+        assert_eq!(lines[10], "17: and 15 more problems from here on");
     }
 
     #[test]

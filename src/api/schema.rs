@@ -13,13 +13,13 @@ use crate::model::policy::{Action, Repair, ReverseGuard, Switch};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct OrOff<T>(pub T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
+impl<'de, T: Deserialize<'de> + Names> Deserialize<'de> for OrOff<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Name<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Name<T> {
+        impl<'de, T: Deserialize<'de> + Names> Visitor<'de> for Name<T> {
             type Value = OrOff<T>;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a name such as Off")
+                write!(f, "one of {}", T::NAMES.join(", "))
             }
             fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Self::Value, E> {
                 if on {

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::compile::{Unknown, compile};
+use super::compile::{LeftOut, Unknown, compile};
 use super::pod_policy::WindowsPodPolicySpec;
-use super::policy_file::explain;
+use super::problem::{Place, Problem, in_one_line};
+use super::read::{Reading, read, stands_below};
 use crate::engine::effective::StoredPolicy;
-
-/// So many unknown fields are left out of one object before it is given up.
-const MOST_UNKNOWN_FIELDS: usize = 200;
 
 /// A stored policy, and what of it this version does not know.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,80 +18,82 @@ pub struct DecodedPolicy {
     pub policy: StoredPolicy,
     /// Names of rules that this version does not have; left out.
     pub unknown_rules: BTreeSet<String>,
+    /// Names of releases of Windows that this version does not have; left out.
+    pub unknown_releases: BTreeSet<String>,
     /// Paths of fields that this version does not have; left out.
     pub unknown_fields: BTreeSet<String>,
 }
 
 /// A stored policy that cannot be used: what is wrong, where, and what to write instead.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("{0}")]
-pub struct PolicyError(String);
+#[error("{}", in_one_line(.problems, 4096))]
+pub struct PolicyError {
+    /// Every problem, in the order in which the API server prints the fields.
+    pub problems: Vec<String>,
+}
 
-/// Reads a stored policy. Rules and fields that this version does not know are left out and named: a newer version may
-/// have stored them, and the rest of the policy must go on.
+impl PolicyError {
+    fn of(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by(|one, other| one.path.cmp(&other.path));
+        let problems = problems.into_iter().map(|problem| problem.message);
+        PolicyError {
+            problems: problems.collect(),
+        }
+    }
+}
+
+/// What is read of a stored policy.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    spec: Option<WindowsPodPolicySpec>,
+}
+
+/// Reads a stored policy. Rules, releases and fields that this version does not know are left out and named: a newer
+/// version may have stored them, and the rest of the policy must go on.
 ///
 /// # Errors
-/// The first thing that cannot be used, such as a value that this version does not know.
+/// Everything that cannot be used, such as values that this version does not know.
 pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
     let name = object
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let mut unknown_fields = BTreeSet::new();
-    let spec = decode_spec(object.get("spec"), &mut unknown_fields)?;
-    let mut unknown_rules = BTreeSet::new();
-    let policy = compile(name.to_owned(), spec, Unknown::LeftOut(&mut unknown_rules))
-        .map_err(|problem| PolicyError(problem.message))?;
-    Ok(DecodedPolicy {
-        policy,
-        unknown_rules,
-        unknown_fields,
-    })
-}
-
-fn decode_spec(
-    written: Option<&Value>,
-    unknown: &mut BTreeSet<String>,
-) -> Result<WindowsPodPolicySpec, PolicyError> {
-    let mut spec = match written {
-        None | Some(Value::Null) => return Ok(WindowsPodPolicySpec::default()),
-        Some(spec @ Value::Object(_)) => spec.clone(),
+    let spec = object.get("spec").cloned().unwrap_or_default();
+    if !spec.is_object() && !spec.is_null() {
         // serde would take a list for the fields in their order.
-        Some(_) => return Err(PolicyError("spec: it has to be a map of fields".to_owned())),
-    };
-    loop {
-        let error = match serde_path_to_error::deserialize::<_, WindowsPodPolicySpec>(&spec) {
-            Ok(read) => return Ok(read),
-            Err(error) => error,
-        };
-        let path = format!("spec.{}", error.path());
-        let message = error.inner().to_string();
-        let is_unknown = message.starts_with("unknown field") && unknown.len() < MOST_UNKNOWN_FIELDS;
-        if !is_unknown || !remove(&mut spec, error.path()) {
-            return Err(PolicyError(explain(&path, &message)));
+        let path = vec![Place::Key("spec".to_owned())];
+        return Err(PolicyError::of(vec![Problem::at(
+            path,
+            "it has to be a map of fields",
+        )]));
+    }
+    let mut unknown_fields = BTreeSet::new();
+    let Reading {
+        read,
+        mut problems,
+        corrected,
+    } = read::<Stored>(json!({"spec": spec}), Some(&mut unknown_fields));
+    let mut left_out = LeftOut::default();
+    let compiled = read.map(|stored| {
+        let spec = stored.spec.unwrap_or_default();
+        compile(name.to_owned(), spec, Unknown::LeftOut(&mut left_out))
+    });
+    match compiled {
+        Some(Ok(policy)) if problems.is_empty() => Ok(DecodedPolicy {
+            policy,
+            unknown_rules: left_out.rules,
+            unknown_releases: left_out.releases,
+            unknown_fields,
+        }),
+        Some(Err(more)) => {
+            // What was put in the place of something wrong is not worth a word.
+            let more = more.into_iter();
+            problems.extend(more.filter(|problem| !stands_below(&problem.path, corrected.iter())));
+            Err(PolicyError::of(problems))
         }
-        unknown.insert(path);
+        Some(Ok(_)) | None => Err(PolicyError::of(problems)),
     }
-}
-
-/// Removes the field at a path; says whether it was there.
-fn remove(from: &mut Value, path: &serde_path_to_error::Path) -> bool {
-    use serde_path_to_error::Segment;
-    let mut at = from;
-    let mut segments = path.iter().peekable();
-    while let Some(segment) = segments.next() {
-        let next = match segment {
-            Segment::Map { key } if segments.peek().is_none() => {
-                return at.as_object_mut().is_some_and(|map| map.remove(key).is_some());
-            }
-            Segment::Map { key } => at.get_mut(key),
-            Segment::Seq { index } => at.get_mut(index),
-            Segment::Enum { .. } | Segment::Unknown => None,
-        };
-        let Some(next) = next else { return false };
-        at = next;
-    }
-    false
 }
 
 #[cfg(test)]
@@ -131,6 +132,41 @@ mod tests {
     }
 
     #[test]
+    fn releases_of_a_newer_version_are_left_out_and_named() {
+        let decoded =
+            decode(&json!({"runtimeClasses": {"ltsc2022": "windows-2022", "ltsc2040": "windows-2040"}}))
+                .unwrap();
+        let classes = &decoded.policy.policy.runtime_classes;
+        assert_eq!(classes.keys().collect::<Vec<_>>(), ["ltsc2022"]);
+        assert_eq!(decoded.unknown_releases, ["ltsc2040".to_owned()].into());
+    }
+
+    #[test]
+    fn every_problem_is_told_in_the_order_in_which_the_api_server_prints_the_fields() {
+        let error = decode(&json!({
+            "validation": "Enforce",
+            "rules": {"rule-of-tomorrow": "Deny"},
+            "pools": [{"name": "w", "build": "ltsc2022"}],
+            "namespaceSelector": {"matchLabels": {"team": "a b"}},
+        }))
+        .unwrap_err();
+        let starts = [
+            "spec.namespaceSelector.matchLabels.team: no label has the value \"a b\":",
+            "spec.pools[0].build: \"ltsc2022\" is no build;",
+            "spec.validation: there is no value \"Enforce\";",
+        ];
+        assert_eq!(error.problems.len(), starts.len(), "{error}");
+        for (problem, start) in error.problems.iter().zip(starts) {
+            assert!(problem.starts_with(start), "{error}");
+        }
+        assert!(
+            error
+                .to_string()
+                .starts_with("3 problems: (1) spec.namespaceSelector")
+        );
+    }
+
+    #[test]
     fn fields_of_a_newer_version_are_left_out_and_named() {
         let decoded = decode(&json!({
             "validation": "Warn",
@@ -163,7 +199,7 @@ mod tests {
             ),
             (
                 json!({"exemptions": [{"expires": "2027-01-01", "owner": "a"}]}),
-                "spec.exemptions[0]: missing field `reason`",
+                "spec.exemptions[0]: the field \"reason\" is missing; it has no default",
             ),
         ] {
             assert_eq!(decode(&spec).unwrap_err().to_string(), error);

@@ -21,7 +21,7 @@ pub use self::report::{Note, Report};
 
 use super::lease::Leadership;
 use super::view::ClusterView;
-use crate::api::{DecodedPolicy, WindowsPodPolicy, decode_policy};
+use crate::api::{DecodedPolicy, PolicyError, WindowsPodPolicy, decode_policy};
 use crate::engine::effective::PolicySet;
 use crate::model::policy::Policy;
 
@@ -44,12 +44,12 @@ pub enum Outcome {
         /// The generation of that version.
         generation: i64,
         /// Why the one that is stored cannot be used.
-        problem: String,
+        error: PolicyError,
     },
     /// It cannot be used and no good version of it has been seen since the start, so it does not count.
     Skipped {
         /// Why it cannot be used.
-        problem: String,
+        error: PolicyError,
     },
 }
 
@@ -136,11 +136,9 @@ impl Policies {
                 Some(good) => Outcome::LastGood {
                     good: good.decoded.clone(),
                     generation: good.generation,
-                    problem: error.to_string(),
+                    error,
                 },
-                None => Outcome::Skipped {
-                    problem: error.to_string(),
-                },
+                None => Outcome::Skipped { error },
             },
         }
     }

@@ -7,9 +7,12 @@ use kube::core::{Selector, SelectorExt as _};
 
 use super::owned::Owned;
 use super::plan::Want;
-use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy};
+use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, wrong_node_selector};
 use crate::controller::view::{NodeView, UNREADABLE_ANNOTATION};
 use crate::model::facts::Taint;
+
+/// So much is told of what is wrong with a selector, in bytes.
+const LONGEST_PROBLEM: usize = 4096;
 
 /// A node policy, ready to be asked.
 #[derive(Clone, Debug)]
@@ -40,8 +43,11 @@ impl NodePolicy {
             .annotations
             .as_ref()
             .and_then(|all| all.get(UNREADABLE_ANNOTATION));
+        let wrong = wrong_node_selector(&stored.spec.node_selector);
         let (selector, unusable) = match (Selector::try_from(stored.spec.node_selector.clone()), unreadable) {
             (_, Some(why)) => (Selector::default(), Some(why.clone())),
+            // A label that no node can have would select nothing, and let every node go.
+            _ if !wrong.is_empty() => (Selector::default(), Some(in_one_line(&wrong, LONGEST_PROBLEM))),
             (Ok(selector), None) => (selector, None),
             (Err(error), None) => (Selector::default(), Some(format!("spec.nodeSelector: {error}"))),
         };
@@ -206,8 +212,20 @@ mod tests {
 
     #[test]
     fn a_selector_that_cannot_be_read_selects_nothing_and_takes_nothing_back() {
-        let bad = json!({"nodeSelector": {"matchExpressions": [{"key": "pool", "operator": "Is", "values": ["a"]}]}});
-        let policies = policies(&[("bad", bad)]);
+        let selectors = [
+            json!({"matchExpressions": [{"key": "pool", "operator": "Is", "values": ["a"]}]}),
+            json!({"matchExpressions": [{"key": "pool", "operator": "In"}]}),
+            json!({"matchLabels": {"not a key!": "x"}}),
+        ];
+        for selector in selectors {
+            let policies = policies(&[("bad", json!({"nodeSelector": selector}))]);
+            let why = policies.get("bad").unwrap().unusable.clone().unwrap();
+            assert!(why.starts_with("spec.nodeSelector.match"), "{why}");
+            holds_what_it_has(&policies);
+        }
+    }
+
+    fn holds_what_it_has(policies: &NodePolicies) {
         let mut ours = node(&[]);
         assert!(matches!(policies.choose(&ours), Choice::Nobody));
         ours.owned = Some(r#"{"policy": "bad", "labels": {"a": "b"}}"#.to_owned());

@@ -12,17 +12,20 @@ use kube::runtime::events::{Event, EventType};
 use serde_json::Value;
 
 use super::{Outcome, Policies, generation, text};
-use crate::api::{API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus};
+use crate::api::{
+    API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, cut, in_one_line,
+};
 use crate::controller::view::ClusterView;
 use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL, PolicySet};
+use crate::model::build::RELEASES;
 use crate::rules;
 
 /// An Event is refused with a note of 1024 bytes or more.
 const LONGEST_NOTE: usize = 1000;
 /// So many names are listed in one message.
 const MOST_NAMES: usize = 10;
-/// So much of a name, a reason or a problem is repeated in a message.
-const LONGEST_WORDS: usize = 500;
+/// So much is told of what is wrong with a policy, in its status.
+const LONGEST_PROBLEMS: usize = 3500;
 
 /// A status that differs from the one that is stored.
 #[derive(Clone, PartialEq, Debug)]
@@ -110,13 +113,18 @@ impl Policies {
                 let object = view.pod_policies.get(name)?;
                 let none = Reach::default();
                 let reach = reach.get(name.as_str()).unwrap_or(&none);
-                report(
+                let mut report = report(
                     name,
                     object,
                     findings(name, outcome, reach, others, today),
                     reach,
                     now,
-                )
+                )?;
+                // An Event has less room than a condition.
+                let short = ready(outcome, others, LONGEST_NOTE);
+                let of_ready = report.notes.iter_mut().filter(|note| note.reason == short.reason);
+                of_ready.for_each(|note| note.message.clone_from(&short.message));
+                Some(report)
             })
             .collect()
     }
@@ -247,47 +255,57 @@ fn note(finding: &Finding, before: Option<&Condition>) -> Option<Note> {
 fn findings(name: &str, outcome: &Outcome, reach: &Reach<'_>, in_force: usize, today: Date) -> Vec<Finding> {
     let decoded = outcome.in_force();
     vec![
-        ready(outcome, in_force),
+        ready(outcome, in_force, LONGEST_PROBLEMS),
         rules_known(decoded),
+        releases_known(decoded),
         fields_known(decoded),
         overlapping(name, reach),
         exemptions_expired(decoded, today),
     ]
 }
 
-fn ready(outcome: &Outcome, in_force: usize) -> Finding {
-    let (reason, message) = match outcome {
-        Outcome::InForce(_) => ("InForce", "the policy counts as it is stored".to_owned()),
+/// Whether the policy counts; problems are told as far as they fit into so many bytes, and never at the cost of what
+/// counts instead.
+fn ready(outcome: &Outcome, in_force: usize, room: usize) -> Finding {
+    let (reason, error, consequence) = match outcome {
+        Outcome::InForce(_) => {
+            return Finding {
+                kind: "Ready",
+                holds: true,
+                bad: false,
+                reason: "InForce",
+                message: "the policy counts as it is stored".to_owned(),
+            };
+        }
         Outcome::LastGood {
-            generation, problem, ..
+            generation, error, ..
         } => (
             "KeptLastGood",
-            format!(
-                "{}; correct it: until then the policy counts as it was at generation {generation}",
-                cut(problem, LONGEST_WORDS)
-            ),
+            error,
+            format!("until then the policy counts as it was at generation {generation}"),
         ),
-        Outcome::Skipped { problem } => {
+        Outcome::Skipped { error } => {
             let instead = if in_force == 0 {
                 "no other policy can be used either, so that the built-in one counts everywhere"
             } else {
                 "other policies count in its place, and the built-in one where none selects a namespace"
             };
-            let problem = cut(problem, LONGEST_WORDS);
-            let message = format!(
-                "{problem}; correct it: until then the policy does not count, because no good version of it has been \
-                 seen since the start; {instead} (built-in: validation Audit, placement DryRun)"
+            let consequence = format!(
+                "until then the policy does not count, because no good version of it has been seen since the start; \
+                 {instead} (built-in: validation Audit, placement DryRun)"
             );
-            ("Unusable", message)
+            ("Unusable", error, consequence)
         }
     };
-    let holds = matches!(outcome, Outcome::InForce(_));
+    let it = if error.problems.len() == 1 { "it" } else { "them" };
+    let end = format!("; correct {it}: {consequence}");
+    let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
     Finding {
         kind: "Ready",
-        holds,
-        bad: !holds,
+        holds: false,
+        bad: true,
         reason,
-        message,
+        message: format!("{problems}{end}"),
     }
 }
 
@@ -315,6 +333,35 @@ fn rules_known(decoded: Option<&DecodedPolicy>) -> Finding {
     };
     Finding {
         kind: "RulesKnown",
+        holds,
+        bad: !holds,
+        reason,
+        message,
+    }
+}
+
+fn releases_known(decoded: Option<&DecodedPolicy>) -> Finding {
+    let none = BTreeSet::new();
+    let unknown = decoded.map_or(&none, |decoded| &decoded.unknown_releases);
+    let (holds, reason, message) = if unknown.is_empty() {
+        (
+            true,
+            "AllKnown",
+            "every release that the policy names is known".to_owned(),
+        )
+    } else {
+        let names = list(unknown.iter().map(|name| cut(name, 64)));
+        let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+        let message = format!(
+            "spec.runtimeClasses: Transom {} has no release {names}; those entries are left out, the rest counts; there \
+             are {}; correct the names, or go back to the version that has them",
+            env!("CARGO_PKG_VERSION"),
+            known.join(", ")
+        );
+        (false, "UnknownReleases", message)
+    };
+    Finding {
+        kind: "ReleasesKnown",
         holds,
         bad: !holds,
         reason,
@@ -410,15 +457,4 @@ fn list(names: impl ExactSizeIterator<Item = String>) -> String {
         let _ = write!(text, " and {more} more");
     }
     text
-}
-
-/// The text, or as much of it as fits into so many bytes with an ellipsis.
-fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let end = (0..=most.saturating_sub(3))
-        .rev()
-        .find(|at| text.is_char_boundary(*at));
-    format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default())
 }

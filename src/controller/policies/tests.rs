@@ -152,6 +152,42 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
 }
 
 #[test]
+fn every_problem_is_told_and_an_event_still_says_what_counts() {
+    let mut policies = Policies::default();
+    let good = stored("p", &json!({}));
+    policies.update(&view(std::slice::from_ref(&good), &[]));
+    let pools: Vec<Value> = (0..30)
+        .map(|i| json!({"name": format!("{i}"), "build": "x".repeat(100)}))
+        .collect();
+    let selector =
+        json!({"matchLabels": {"not a key!": "x"}, "matchExpressions": [{"key": "a", "operator": "In"}]});
+    let bad = next_generation(&good, &json!({"namespaceSelector": selector, "pools": pools}));
+    let seen = view(&[bad], &[]);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let said = &condition(&reports[0], "Ready").message;
+    for part in [
+        "32 problems: (1) spec.namespaceSelector.matchExpressions[0].values: In needs at least one value;",
+        "; (2) spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label:",
+        "; (3) spec.pools[0].build: ",
+        "; (10) spec.pools[7].build: ",
+        "; and 22 more; correct them: until then the policy counts as it was at generation 1",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let told = reports[0].notes[0].event().note.unwrap();
+    assert!(
+        told.starts_with("32 problems: (1) spec.namespaceSelector"),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("more; correct them: until then the policy counts as it was at generation 1"),
+        "{told}"
+    );
+    assert!(told.len() < 1024);
+}
+
+#[test]
 fn a_policy_made_anew_under_an_old_name_does_not_inherit_what_counted() {
     let mut policies = Policies::default();
     policies.update(&view(&[stored("p", &json!({"validation": "Warn"}))], &[]));
@@ -190,8 +226,8 @@ fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
 #[test]
 fn after_a_rollback_the_rest_of_a_policy_counts() {
     let mut policies = Policies::default();
-    let spec =
-        json!({"validation": "Warn", "tomorrow": 1, "rules": {"run-as-usr": "Deny", "host-pid": "Audit"}});
+    let spec = json!({"validation": "Warn", "tomorrow": 1, "rules": {"run-as-usr": "Deny", "host-pid": "Audit"},
+            "runtimeClasses": {"ltsc2040": "windows-2040"}});
     let seen = view(&[stored("p", &spec)], &[]);
     let policy = effective(&policies.update(&seen));
     assert_eq!((policy.validation, policy.actions.len()), (Action::Warn, 1));
@@ -211,7 +247,17 @@ fn after_a_rollback_the_rest_of_a_policy_counts() {
     );
     let fields = condition(&reports[0], "FieldsKnown");
     assert!(fields.status == "False" && fields.message.contains("does not know spec.tomorrow;"));
-    assert_eq!(reports[0].notes.len(), 2);
+    let releases = condition(&reports[0], "ReleasesKnown");
+    assert_eq!(
+        (releases.status.as_str(), releases.reason.as_str()),
+        ("False", "UnknownReleases")
+    );
+    assert!(
+        releases.message.contains("has no release ltsc2040;") && releases.message.contains("ltsc2022"),
+        "{}",
+        releases.message
+    );
+    assert_eq!(reports[0].notes.len(), 3);
 }
 
 #[test]

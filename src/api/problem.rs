@@ -1,0 +1,143 @@
+//! What is wrong with a custom resource: where, and in words. Finding it is the business of others.
+
+use std::fmt::Write as _;
+
+use crate::manifest::Step;
+
+/// So many problems are told in one message.
+pub const MOST_PROBLEMS: usize = 10;
+/// So much is told of each of several problems, in bytes.
+const LONGEST_OF_MANY: usize = 300;
+/// Room for "; and 12345 more".
+const AND_MORE: usize = 20;
+
+/// A step to a place in the object.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// A field, or a key of a map.
+    Key(String),
+    /// An item of a list.
+    Index(usize),
+}
+
+impl Place {
+    /// The same for [`Document::locate`](crate::manifest::Document::locate).
+    pub fn step(&self) -> Step<'_> {
+        match self {
+            Place::Key(key) => Step::Key(key),
+            Place::Index(index) => Step::Index(*index),
+        }
+    }
+}
+
+/// The place that these steps lead to; digits are the index of an item.
+pub fn place(steps: &[&str]) -> Vec<Place> {
+    let place = |step: &&str| {
+        step.parse()
+            .map_or_else(|_| Place::Key((*step).to_owned()), Place::Index)
+    };
+    steps.iter().map(place).collect()
+}
+
+/// A place as the API server prints it: `spec.pools[0].build`; keys that may hold dots stand in brackets.
+pub fn spell(place: &[Place]) -> String {
+    let mut text = String::new();
+    for step in place {
+        match step {
+            Place::Index(index) => _ = write!(text, "[{index}]"),
+            Place::Key(key) if key.contains(['.', '/', ' ', '[', ']']) => _ = write!(text, "[{key}]"),
+            Place::Key(key) if text.is_empty() => text.push_str(key),
+            Place::Key(key) => _ = write!(text, ".{key}"),
+        }
+    }
+    if text.is_empty() {
+        "the policy".to_owned()
+    } else {
+        text
+    }
+}
+
+/// Why an object cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// Where.
+    pub path: Vec<Place>,
+    /// What is wrong, where, and what to write instead.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem with what stands at `path`; the message begins with that.
+    pub fn at(path: Vec<Place>, what: &str) -> Self {
+        let message = format!("{}: {what}", spell(&path));
+        Problem { path, message }
+    }
+}
+
+/// Problems as one line of at most so many bytes: all that fit, ten at most, and how many more there are.
+pub fn in_one_line(problems: &[impl AsRef<str>], room: usize) -> String {
+    if let [only] = problems {
+        return cut(only.as_ref(), room);
+    }
+    let mut line = format!("{} problems:", problems.len());
+    for (i, problem) in problems.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ";" };
+        let next = format!("{comma} ({}) {}", i + 1, cut(problem.as_ref(), LONGEST_OF_MANY));
+        if i == MOST_PROBLEMS || line.len() + next.len() + AND_MORE > room {
+            let _ = write!(line, "{comma} and {} more", problems.len() - i);
+            break;
+        }
+        line.push_str(&next);
+    }
+    line
+}
+
+/// The text, or as much of it as fits into so many bytes with an ellipsis.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most.saturating_sub(3))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_spelt_as_the_api_server_does_it() {
+        let labels = [
+            place(&["spec", "pools", "1", "labels"]),
+            vec![Place::Key("a.b/c".into())],
+        ]
+        .concat();
+        assert_eq!(spell(&labels), "spec.pools[1].labels[a.b/c]");
+        assert_eq!(spell(&[]), "the policy");
+    }
+
+    #[test]
+    fn problems_are_told_as_far_as_there_is_room() {
+        let problems: Vec<String> = (0..12).map(|i| format!("field{i}: no good")).collect();
+        assert_eq!(in_one_line(&problems[..1], 500), "field0: no good");
+        assert_eq!(
+            in_one_line(&problems[..2], 500),
+            "2 problems: (1) field0: no good; (2) field1: no good"
+        );
+        let all = in_one_line(&problems, 500);
+        assert!(
+            all.ends_with("(10) field9: no good; and 2 more") && all.len() <= 500,
+            "{all}"
+        );
+        let few = in_one_line(&problems, 90);
+        assert!(
+            few.starts_with("12 problems: (1) field0: no good; (2)") && few.len() <= 90,
+            "{few}"
+        );
+        let long: Vec<String> = (0..40).map(|_| "ü".repeat(5_000)).collect();
+        assert!(in_one_line(&long, 4_000).len() <= 4_000);
+        assert!(in_one_line(&long[..1], 400).len() <= 400);
+    }
+}

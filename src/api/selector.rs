@@ -1,0 +1,282 @@
+//! Label selectors: what the API server would refuse of them only where it uses them itself. In a custom resource it
+//! stores them as they are, and they would select nothing without a word.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
+use super::problem::{Place, Problem, cut, place};
+use crate::engine::effective::{LabelOperator, LabelSelector};
+
+/// What is wrong with the selector at `base` of a pod policy.
+pub fn problems(base: Vec<Place>, selector: &LabelSelector) -> Vec<Problem> {
+    let mut look = Look {
+        base,
+        problems: Vec::new(),
+    };
+    for (key, value) in &selector.match_labels {
+        look.label(key, value);
+    }
+    for (i, expression) in selector.match_expressions.iter().enumerate() {
+        let operator = match expression.operator {
+            LabelOperator::In => "In",
+            LabelOperator::NotIn => "NotIn",
+            LabelOperator::Exists => "Exists",
+            LabelOperator::DoesNotExist => "DoesNotExist",
+        };
+        look.expression(i, &expression.key, operator, &expression.values);
+    }
+    look.problems
+}
+
+/// What is wrong with the selector at `base`, as Kubernetes has it.
+fn problems_of(base: Vec<Place>, selector: &meta::LabelSelector) -> Vec<Problem> {
+    let mut look = Look {
+        base,
+        problems: Vec::new(),
+    };
+    for (key, value) in selector.match_labels.iter().flatten() {
+        look.label(key, value);
+    }
+    for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
+        let values = expression.values.as_deref().unwrap_or_default();
+        look.expression(i, &expression.key, &expression.operator, values);
+    }
+    look.problems
+}
+
+/// What is wrong with the `spec.nodeSelector` of a node policy, in words; nothing where it can be used.
+pub fn wrong_node_selector(selector: &meta::LabelSelector) -> Vec<String> {
+    problems_of(place(&["spec", "nodeSelector"]), selector)
+        .into_iter()
+        .map(|problem| problem.message)
+        .collect()
+}
+
+struct Look {
+    base: Vec<Place>,
+    problems: Vec<Problem>,
+}
+
+impl Look {
+    fn note(&mut self, below: &[Place], what: Option<String>) {
+        let path = [&self.base, below].concat();
+        self.problems.extend(what.map(|what| Problem::at(path, &what)));
+    }
+
+    fn label(&mut self, key: &str, value: &str) {
+        let labels = [&self.base[..], &[Place::Key("matchLabels".to_owned())]].concat();
+        let path = [&labels[..], &[Place::Key(key.to_owned())]].concat();
+        if let Some(what) = wrong_key(key) {
+            // The key is in the message; as a part of the path it would be hard to read.
+            let message = Problem::at(labels, &what).message;
+            self.problems.push(Problem {
+                path: path.clone(),
+                message,
+            });
+        }
+        let value = wrong_value(value);
+        self.problems.extend(value.map(|what| Problem::at(path, &what)));
+    }
+
+    fn expression(&mut self, index: usize, key: &str, operator: &str, values: &[String]) {
+        let below = |field: &str| {
+            vec![
+                Place::Key("matchExpressions".to_owned()),
+                Place::Index(index),
+                Place::Key(field.to_owned()),
+            ]
+        };
+        self.note(&below("key"), wrong_key(key));
+        match operator {
+            "In" | "NotIn" if values.is_empty() => self.note(
+                &below("values"),
+                Some(format!(
+                    "{operator} needs at least one value; to ask only whether the label is there, write Exists or \
+                     DoesNotExist"
+                )),
+            ),
+            "In" | "NotIn" => (),
+            "Exists" | "DoesNotExist" if values.is_empty() => (),
+            "Exists" | "DoesNotExist" => {
+                let other = if operator == "Exists" { "In" } else { "NotIn" };
+                let what = format!("{operator} takes no values; leave them out, or write {other}");
+                self.note(&below("values"), Some(what));
+            }
+            other => {
+                let what = format!(
+                    "there is no operator \"{}\"; there are In, NotIn, Exists, DoesNotExist",
+                    cut(other, 64)
+                );
+                self.note(&below("operator"), Some(what));
+            }
+        }
+        for (i, value) in values.iter().enumerate() {
+            let mut place = below("values");
+            place.push(Place::Index(i));
+            self.note(&place, wrong_value(value));
+        }
+    }
+}
+
+/// Why this is no key of a label.
+///
+/// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsQualifiedName`.
+fn wrong_key(key: &str) -> Option<String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let why = if name.is_empty() {
+        "its name is empty"
+    } else if name.len() > 63 {
+        "its name has more than 63 characters"
+    } else if !is_name(name) {
+        "its name takes letters, digits, - _ and . with a letter or digit at both ends"
+    } else if prefix.is_some_and(|prefix| prefix.len() > 253) {
+        "its prefix has more than 253 characters"
+    } else if !prefix.is_none_or(is_subdomain) {
+        "its prefix is a DNS name in lower case"
+    } else {
+        return None;
+    };
+    let key = cut(key, 80);
+    Some(format!(
+        "\"{key}\" is no key of a label: {why}; write it as in team or example.com/team"
+    ))
+}
+
+/// Why this is no value of a label.
+///
+/// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsValidLabelValue`.
+fn wrong_value(value: &str) -> Option<String> {
+    let why = if value.len() > 63 {
+        "it has more than 63 characters"
+    } else if !value.is_empty() && !is_name(value) {
+        "it takes letters, digits, - _ and . with a letter or digit at both ends"
+    } else {
+        return None;
+    };
+    let value = cut(value, 80);
+    Some(format!("no label has the value \"{value}\": {why}"))
+}
+
+fn is_name(text: &str) -> bool {
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(plain)
+            && bytes.last().is_some_and(plain)
+            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+    };
+    text.split('.').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What is wrong with it, in both forms; they must agree.
+    fn wrong(selector: &Value) -> Vec<String> {
+        let of_nodes: meta::LabelSelector = serde_json::from_value(selector.clone()).unwrap();
+        let found = problems_of(place(&["s"]), &of_nodes);
+        if let Ok(ours) = serde_json::from_value::<LabelSelector>(selector.clone()) {
+            assert_eq!(problems(place(&["s"]), &ours), found);
+        }
+        found.into_iter().map(|problem| problem.message).collect()
+    }
+
+    #[test]
+    fn what_the_api_server_takes_for_labels_is_right() {
+        let prefix = vec!["p".repeat(63); 3].join(".");
+        let keys = [
+            "a",
+            "A-b_c.9",
+            "example.com/team",
+            &"n".repeat(63),
+            &format!("{prefix}/{}", "n".repeat(63)),
+        ];
+        for key in keys {
+            for value in ["", "x", "a.b-c_D", &"v".repeat(63)] {
+                let selector = json!({"matchLabels": {key: value}, "matchExpressions": [
+                    {"key": key, "operator": "In", "values": [value]}, {"key": key, "operator": "DoesNotExist"}]});
+                assert_eq!(wrong(&selector), [""; 0], "{key}={value}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_label_is_named_with_its_field_and_the_cure() {
+        let long = format!("{}/a", "p".repeat(254));
+        for key in [
+            "",
+            "not a key!",
+            "-a",
+            "a.",
+            "a/b/c",
+            "/a",
+            "a/",
+            "Example.com/a",
+            "a..b/c",
+            &"n".repeat(64),
+            &long,
+            "ü",
+        ] {
+            let found = wrong(&json!({"matchLabels": {key: "x"}}));
+            assert!(
+                found.len() == 1 && found[0].starts_with("s.matchLabels: \""),
+                "{key}: {found:?}"
+            );
+            let found = wrong(&json!({"matchExpressions": [{"key": key, "operator": "Exists"}]}));
+            assert!(
+                found.len() == 1 && found[0].starts_with("s.matchExpressions[0].key: \""),
+                "{key}: {found:?}"
+            );
+        }
+        assert_eq!(
+            wrong(&json!({"matchLabels": {"not a key!": "x"}})),
+            [
+                "s.matchLabels: \"not a key!\" is no key of a label: its name takes letters, digits, - _ and . with a \
+                 letter or digit at both ends; write it as in team or example.com/team"
+            ]
+        );
+        for value in ["a b", "-", "a_", "é", &"v".repeat(64)] {
+            let found = wrong(&json!({"matchLabels": {"a/b": value}}));
+            assert!(
+                found.len() == 1 && found[0].starts_with("s.matchLabels[a/b]: no label has the value"),
+                "{value}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_operator_comes_with_the_values_that_it_needs() {
+        let found = wrong(&json!({"matchExpressions": [
+            {"key": "a", "operator": "Is", "values": ["b"]},
+            {"key": "a", "operator": "In"},
+            {"key": "a", "operator": "NotIn", "values": []},
+            {"key": "a", "operator": "Exists", "values": ["b", "c d"]},
+        ]}));
+        let starts = [
+            "s.matchExpressions[0].operator: there is no operator \"Is\"; there are In,",
+            "s.matchExpressions[1].values: In needs at least one value;",
+            "s.matchExpressions[2].values: NotIn needs at least one value;",
+            "s.matchExpressions[3].values: Exists takes no values; leave them out, or write In",
+            "s.matchExpressions[3].values[1]: no label has the value \"c d\"",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:?}");
+        for (found, start) in found.iter().zip(starts) {
+            assert!(found.starts_with(start), "{found}");
+        }
+    }
+}
