@@ -4,6 +4,7 @@ pub mod draft;
 pub mod effective;
 pub mod exemption;
 mod inspect;
+pub mod namespace_labels;
 mod os;
 mod placement;
 pub mod ratchet;

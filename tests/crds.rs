@@ -396,6 +396,7 @@ fn look(cluster: &ControlPlane) -> ClusterView {
         namespaces: (by_name("namespaces").into_iter())
             .map(|(name, object)| {
                 let seen = NamespaceView {
+                    uid: object["metadata"]["uid"].as_str().unwrap().to_owned(),
                     labels: labels(&object),
                     ..NamespaceView::default()
                 };
@@ -458,6 +459,7 @@ fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
 /// The task that writes statuses, on a cluster of its own.
 struct Writer {
     cluster: ControlPlane,
+    client: kube::Client,
     show: watch::Sender<Arc<ClusterView>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
     policies: Arc<Mutex<Policies>>,
@@ -478,7 +480,7 @@ impl Writer {
         let policies = Arc::new(Mutex::new(Policies::default()));
         let recorder = Recorder::new(client.clone(), "transom".into());
         let task = tokio::spawn(policies::run(
-            client,
+            client.clone(),
             seen,
             Arc::clone(&policies),
             Leadership::new(until),
@@ -486,6 +488,7 @@ impl Writer {
         ));
         Writer {
             cluster,
+            client,
             show,
             lease,
             policies,
@@ -540,8 +543,10 @@ async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
     let writer = Writer::start(cluster).await;
     only_the_leader_writes(&writer);
     the_last_good_version_goes_on(&writer);
+    what_the_api_server_stores_and_nobody_can_mean_is_told(&writer);
     a_status_is_written_once(&writer);
     an_old_view_does_not_write_over_others(&writer);
+    a_label_that_does_nothing_is_told_once(&writer).await;
     let Writer {
         show,
         task,
@@ -610,6 +615,116 @@ fn the_last_good_version_goes_on(writer: &Writer) {
         "Warning SamePriority",
     ];
     writer.until("Events are told", || events_of(&writer.cluster, "base") == told);
+}
+
+fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
+    let bad = json!({"validation": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
+    writer.apply("base", &bad);
+    writer.until_condition("base", "Ready", "False KeptLastGood");
+    let set = writer.policies.lock().unwrap().update(&look(&writer.cluster));
+    assert_eq!(set.stored()[0].policy.validation, Action::Deny);
+    let told = || {
+        let listed = writer
+            .cluster
+            .kubectl(&["get", "events", "-n", "default", "-o", "json"]);
+        let listed = listed.succeeded().objects();
+        let messages = listed.iter().filter_map(|event| event["message"].as_str());
+        messages.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let problem = "spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label:";
+    assert!(writer.get("base", ".status.lastProblem").starts_with(problem));
+    writer.until(
+        "an Event has its words, and not those of the problem before it",
+        || told().iter().any(|message| message.starts_with(problem)),
+    );
+
+    // Two problems are both told, the one that an older version would not have looked at too.
+    let worse =
+        json!({"validation": "Enforce", "priority": 1, "namespaceSelector": {"matchLabels": {"a/b/c": "x"}}});
+    writer.apply("base", &worse);
+    writer.until("both problems are told", || {
+        let problem = writer.get("base", ".status.lastProblem");
+        problem
+            .starts_with("2 problems: (1) spec.namespaceSelector.matchLabels: \"a/b/c\" is no key of a label")
+            && problem.contains("; (2) spec.validation: there is no value \"Enforce\"")
+    });
+
+    // A release that this version does not know is left out, and the rest counts.
+    let newer = json!({"validation": "Deny", "priority": 1, "runtimeClasses": {"ltsc2040": "windows-2040"}});
+    writer.apply("base", &newer);
+    writer.until_condition("base", "Ready", "True InForce");
+    assert_eq!(writer.condition("base", "ReleasesKnown"), "False UnknownReleases");
+    writer.apply("base", &json!({"validation": "Deny", "priority": 1}));
+    writer.until_condition("base", "ReleasesKnown", "True AllKnown");
+}
+
+async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
+    writer
+        .cluster
+        .kubectl(&["create", "namespace", "web"])
+        .succeeded();
+    let label = |label: &str| {
+        let args = ["label", "--overwrite", "namespace", "web", label];
+        writer.cluster.kubectl(&args).succeeded();
+    };
+    let told = || events_of(&writer.cluster, "web");
+    label("transom.dev/validation=deny");
+    writer.until_condition("base", "NamespaceLabelsIgnored", "True WithoutEffect");
+    writer.until("the Event is written", || told() == ["Warning LabelIgnored"]);
+    let said = [
+        "get",
+        "events",
+        "-n",
+        "default",
+        "--field-selector=reason=LabelIgnored",
+    ];
+    let said = writer.cluster.kubectl(&said).succeeded().out;
+    assert!(
+        said.contains("namespace/web") && said.contains("transom.dev/validation=Deny"),
+        "{said}"
+    );
+
+    // Neither more looks nor another leader tell it again.
+    let another = |labels: Option<&str>| {
+        let mut seen = look(&writer.cluster);
+        if let Some(value) = labels {
+            let web = Arc::make_mut(seen.namespaces.get_mut("web").unwrap());
+            web.labels
+                .insert("transom.dev/placement".into(), value.to_owned());
+        }
+        seen
+    };
+    let (show, seen) = watch::channel(Arc::new(another(None)));
+    let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
+    let (_lease, until) = watch::channel(Some(hour));
+    let policies = Arc::new(Mutex::new(Policies::default()));
+    let recorder = Recorder::new(writer.client.clone(), "transom".into());
+    let task = tokio::spawn(policies::run(
+        writer.client.clone(),
+        seen,
+        policies,
+        Leadership::new(until),
+        recorder,
+    ));
+    // What it tells next says that it has come past the first.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    show.send_replace(Arc::new(another(Some("Off"))));
+    let next = "the label transom.dev/placement=Off of namespace web does nothing";
+    let listed = || writer.cluster.kubectl(&["get", "events", "-n", "default"]).out;
+    assert!(
+        wait(Duration::from_secs(30), || listed().contains(next)),
+        "{}",
+        listed()
+    );
+    drop(show);
+    tokio::time::timeout(Duration::from_secs(10), task)
+        .await
+        .expect("it ends with the views")
+        .unwrap();
+    assert_eq!(told(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
+
+    label("transom.dev/validation=Deny");
+    writer.until_condition("base", "NamespaceLabelsIgnored", "False AllCount");
 }
 
 fn a_status_is_written_once(writer: &Writer) {

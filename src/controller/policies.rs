@@ -2,6 +2,7 @@
 //!
 //! [`Policies`] is a value without a clock or a cluster; [`run`] carries out what it says.
 
+mod labels;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use kube::{Client, CustomResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+pub use self::labels::{LabelNote, Teller};
 pub use self::report::{Note, Report};
 
 use super::lease::Leadership;
@@ -175,15 +177,15 @@ pub async fn run(
     leadership: Leadership,
     recorder: Recorder,
 ) {
-    let api: Api<DynamicObject> = Api::all_with(client, &WindowsPodPolicy::api_resource());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
+    let mut teller = Teller::default();
     // What the API server said last to the write of each status: a refusal that stays is logged once.
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     loop {
-        let reports = {
+        let now = Arc::clone(&view.borrow_and_update());
+        let (set, reports) = {
             let mut policies = policies.lock().unwrap_or_else(PoisonError::into_inner);
-            let view = Arc::clone(&view.borrow_and_update());
-            policies.update(&view);
-            policies.reports(&view, Timestamp::now())
+            (policies.update(&now), policies.reports(&now, Timestamp::now()))
         };
         for report in reports {
             if !leadership.holds() {
@@ -201,7 +203,11 @@ pub async fn run(
                 }
             }
         }
+        let more = leadership.holds() && teller.write(&client, &leadership, &set, &now).await;
         tokio::time::sleep(PAUSE).await;
+        if more {
+            continue;
+        }
         tokio::select! {
             changed = view.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(LOOK) => (),

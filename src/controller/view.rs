@@ -60,6 +60,8 @@ impl NodeView {
 /// A namespace: its labels, and the annotations that placement must respect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceView {
+    /// Its uid, for Events about it.
+    pub uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`.

@@ -408,6 +408,7 @@ fn runtime_class(mut class: RuntimeClass) -> RuntimeClass {
 fn namespace(namespace: PartialObjectMeta<Namespace>) -> NamespaceView {
     let metadata = namespace.metadata;
     NamespaceView {
+        uid: metadata.uid.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
         tolerations_whitelist: (metadata.annotations.unwrap_or_default())
             .remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),

@@ -7,6 +7,8 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::exemption::matches;
+use super::namespace_labels::{self, Ignored};
+pub use super::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
 use crate::model::policy::{Action, Exemption, Policy, Switch};
 use crate::model::scalar::Str;
 
@@ -59,6 +61,11 @@ pub enum LabelOperator {
 }
 
 impl LabelSelector {
+    /// Whether it asks for this label.
+    pub fn names(&self, label: &str) -> bool {
+        self.match_labels.contains_key(label) || self.match_expressions.iter().any(|e| e.key == label)
+    }
+
     /// Whether it selects something with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = |expression: &LabelExpression| {
@@ -146,15 +153,6 @@ pub struct PolicySet {
     fallback: StoredPolicy,
 }
 
-/// The label that overrides what findings do in a namespace.
-pub const VALIDATION_LABEL: &str = "transom.dev/validation";
-/// The label that overrides what placement does in a namespace.
-pub const PLACEMENT_LABEL: &str = "transom.dev/placement";
-/// The label that takes a namespace out.
-pub const IGNORE_LABEL: &str = "transom.dev/ignore";
-/// The same, as users of the gMSA webhook know it.
-pub const DISABLED_LABEL: &str = "windows.k8s.io/disabled";
-
 impl PolicySet {
     /// The stored policies, and what counts in namespaces that none of them selects.
     pub fn new(mut stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
@@ -174,60 +172,40 @@ impl PolicySet {
         &self.stored
     }
 
+    /// The stored policy that counts in a namespace with these labels; `None` where the built-in one does.
+    fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
+        let mut stored = self.stored.iter();
+        stored.find(|stored| stored.namespace_selector.selects(labels))
+    }
+
+    /// The labels that somebody wrote for Transom and that do nothing in a namespace that has these. A label that a
+    /// policy selects namespaces by does something.
+    pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<Ignored> {
+        let mut ignored = match self.selecting(labels) {
+            Some(stored) => namespace_labels::ignored(labels, stored, false),
+            None => namespace_labels::ignored(labels, &self.fallback, true),
+        };
+        let selectors = || self.stored.iter().map(|stored| &stored.namespace_selector);
+        ignored.retain(|label| !label.is_unknown || !selectors().any(|selector| selector.names(&label.key)));
+        ignored
+    }
+
     /// The effective policy for somebody in a namespace. Copies nothing where no label and no exemption changes it.
     pub fn effective(&self, asker: &Asker<'_>) -> Cow<'_, Policy> {
         let none = BTreeMap::new();
         let labels = asker.labels.unwrap_or(&none);
-        let stored = self
-            .stored
-            .iter()
-            .find(|stored| stored.namespace_selector.selects(labels));
-        let stored = stored.unwrap_or(&self.fallback);
+        let stored = self.selecting(labels).unwrap_or(&self.fallback);
         let mut policy = Cow::Borrowed(&stored.policy);
-        if labels
-            .get(IGNORE_LABEL)
-            .or_else(|| labels.get(DISABLED_LABEL))
-            .is_some_and(|value| value == "true")
-        {
+        if namespace_labels::is_out(labels) {
             let off = policy.to_mut();
             (off.validation, off.placement) = (Action::Off, Switch::Off);
             return policy;
         }
-        apply_labels(&mut policy, labels, stored.overrides);
+        namespace_labels::apply(&mut policy, labels, stored.overrides);
         for dated in stored.exemptions.iter().filter(|dated| is_in_force(dated, asker)) {
             policy.to_mut().exemptions.push(dated.exemption.clone());
         }
         policy
-    }
-}
-
-fn apply_labels(
-    policy: &mut Cow<'_, Policy>,
-    labels: &BTreeMap<String, String>,
-    overrides: NamespaceOverrides,
-) {
-    if overrides == NamespaceOverrides::None {
-        return;
-    }
-    let any = overrides == NamespaceOverrides::Any;
-    let validation = match labels.get(VALIDATION_LABEL).map(String::as_str) {
-        Some("Deny") => Some(Action::Deny),
-        Some("Warn") => Some(Action::Warn),
-        Some("Audit") => Some(Action::Audit),
-        Some("Off") => Some(Action::Off),
-        _ => None,
-    };
-    if let Some(validation) = validation.filter(|v| any || *v > policy.validation) {
-        policy.to_mut().validation = validation;
-    }
-    let placement = match labels.get(PLACEMENT_LABEL).map(String::as_str) {
-        Some("Apply") => Some(Switch::Apply),
-        Some("DryRun") => Some(Switch::DryRun),
-        Some("Off") => Some(Switch::Off),
-        _ => None,
-    };
-    if let Some(placement) = placement.filter(|p| any || *p > policy.placement) {
-        policy.to_mut().placement = placement;
     }
 }
 
@@ -246,6 +224,7 @@ fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
 mod tests {
     use jiff::civil::date;
 
+    use super::super::namespace_labels::{PLACEMENT_LABEL, VALIDATION_LABEL};
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -325,6 +304,29 @@ mod tests {
                 .validation,
             Action::Deny
         );
+    }
+
+    #[test]
+    fn a_label_that_a_policy_selects_by_is_not_one_that_does_nothing() {
+        let tier = labels(&[("transom.dev/tier", "gold")]);
+        let set = PolicySet::new(vec![], Policy::standalone());
+        assert_eq!(set.ignored_labels(&tier).len(), 1);
+        let stored = StoredPolicy {
+            namespace_selector: LabelSelector {
+                match_labels: labels(&[("transom.dev/tier", "silver")]),
+                ..LabelSelector::default()
+            },
+            ..warn("p", 0)
+        };
+        let set = PolicySet::new(vec![stored], Policy::standalone());
+        assert_eq!(set.ignored_labels(&tier), []);
+    }
+
+    #[test]
+    fn either_label_takes_a_namespace_out_as_it_does_at_the_api_server() {
+        let set = PolicySet::new(vec![], Policy::standalone());
+        let one_of_both = labels(&[(IGNORE_LABEL, "false"), (DISABLED_LABEL, "true")]);
+        assert_eq!(set.effective(&ask(&one_of_both, "")).validation, Action::Off);
     }
 
     #[test]

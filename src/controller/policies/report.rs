@@ -16,12 +16,13 @@ use crate::api::{
     API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, cut, in_one_line,
 };
 use crate::controller::view::ClusterView;
-use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL, PolicySet};
+use crate::engine::effective::PolicySet;
+use crate::engine::namespace_labels;
 use crate::model::build::RELEASES;
 use crate::rules;
 
 /// An Event is refused with a note of 1024 bytes or more.
-const LONGEST_NOTE: usize = 1000;
+pub(super) const LONGEST_NOTE: usize = 1000;
 /// So many names are listed in one message.
 const MOST_NAMES: usize = 10;
 /// So much is told of what is wrong with a policy, in its status.
@@ -50,6 +51,9 @@ impl Report {
             kind: Some(POD_POLICY.to_owned()),
             name: Some(self.name.clone()),
             uid: Some(self.uid.clone()),
+            // Without it the recorder counts another problem of the same kind as the first one once more, in the words
+            // of the first.
+            resource_version: Some(self.resource_version.clone()),
             ..ObjectReference::default()
         }
     }
@@ -100,6 +104,8 @@ struct Reach<'v> {
     effective: i64,
     /// Policies of the same priority and the namespaces in question, and whether this one counts there.
     ties: BTreeMap<&'v str, (bool, Vec<&'v str>)>,
+    /// The namespaces where it counts and labels do nothing, with those labels.
+    ignored: Vec<String>,
 }
 
 impl Policies {
@@ -138,10 +144,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
             .stored()
             .iter()
             .filter(|stored| stored.namespace_selector.selects(labels));
-        let is_out = labels
-            .get(IGNORE_LABEL)
-            .or_else(|| labels.get(DISABLED_LABEL))
-            .is_some_and(|value| value == "true");
+        let is_out = namespace_labels::is_out(labels);
         let mut first: Option<(&str, i32)> = None;
         for stored in selecting {
             let name = stored.policy.name.as_str();
@@ -150,6 +153,14 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
             match first {
                 None => {
                     entry.effective += i64::from(!is_out);
+                    let ignored = set.ignored_labels(labels);
+                    if !ignored.is_empty() {
+                        let ignored = ignored
+                            .iter()
+                            .map(|label| format!("{}={}", label.key, label.value));
+                        let labels = list(ignored);
+                        entry.ignored.push(format!("{namespace} ({})", cut(&labels, 128)));
+                    }
                     first = Some((name, stored.priority));
                 }
                 Some((winner, priority)) if priority == stored.priority && !is_out => {
@@ -235,14 +246,15 @@ fn condition(finding: Finding, before: Option<&Condition>, generation: i64, now:
     }
 }
 
-/// An Event where something has become bad, bad in another way, or good again. Ties come and go with namespaces: of
-/// them only the first is told.
+/// An Event where something has become bad, bad in another way, or good again. Ties and labels come and go with
+/// namespaces: of them only the first is told.
 fn note(finding: &Finding, before: Option<&Condition>) -> Option<Note> {
     let turned = |before: &Condition| (before.status == "True") != finding.holds;
     let tell = match before {
         None => finding.bad,
         Some(before) if turned(before) => true,
-        Some(before) => finding.bad && finding.kind != "Overlapping" && before.message != finding.message,
+        Some(_) if matches!(finding.kind, "Overlapping" | "NamespaceLabelsIgnored") => false,
+        Some(before) => finding.bad && before.message != finding.message,
     };
     tell.then(|| Note {
         warning: finding.bad,
@@ -261,6 +273,7 @@ fn findings(name: &str, outcome: &Outcome, reach: &Reach<'_>, in_force: usize, t
         fields_known(decoded),
         overlapping(name, reach),
         exemptions_expired(decoded, today),
+        labels_ignored(reach),
     ]
 }
 
@@ -444,6 +457,28 @@ fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Finding {
         kind: "ExemptionsExpired",
         holds,
         bad: holds,
+        reason,
+        message,
+    }
+}
+
+fn labels_ignored(reach: &Reach<'_>) -> Finding {
+    let count = reach.ignored.len();
+    let (reason, message) = if count > 0 {
+        let namespaces = list(reach.ignored.iter().cloned());
+        let message = format!(
+            "labels that do nothing are on {count} of the namespaces where the policy counts: {namespaces}; the Events of \
+             each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
+        );
+        ("WithoutEffect", message)
+    } else {
+        let message = "every label for Transom counts on the namespaces where the policy does".to_owned();
+        ("AllCount", message)
+    };
+    Finding {
+        kind: "NamespaceLabelsIgnored",
+        holds: count > 0,
+        bad: count > 0,
         reason,
         message,
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{Outcome, Policies, Report};
+use super::{Outcome, Policies, Report, Teller};
 use crate::controller::view::{ClusterView, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::policy::{Action, Policy, Switch};
@@ -28,6 +28,7 @@ fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterVi
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
         let seen = NamespaceView {
+            uid: format!("{name}-1"),
             labels,
             tolerations_whitelist: None,
         };
@@ -360,6 +361,148 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
     assert!(
         reports.iter().all(|report| report.notes.is_empty()),
         "{reports:?}"
+    );
+}
+
+#[test]
+fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
+    let mut policies = Policies::default();
+    let team = json!({"priority": 5, "namespaceSelector": {"matchLabels": {"team": "x"}}});
+    let all = [
+        stored("base", &json!({"validation": "Warn"})),
+        stored("team", &team),
+    ];
+    let namespaces: [(&str, &[(&str, &str)]); 5] = [
+        ("audit", &[("transom.dev/validation", "Audit")]),
+        ("db", &[("team", "x"), ("transom.dev/ignore", "yes")]),
+        ("good", &[("transom.dev/validation", "Deny")]),
+        (
+            "out",
+            &[("transom.dev/ignore", "true"), ("transom.dev/validation", "x")],
+        ),
+        (
+            "web",
+            &[
+                ("transom.dev/plaecment", "Apply"),
+                ("transom.dev/validation", "deny"),
+            ],
+        ),
+    ];
+    let seen = view(&all, &namespaces);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let said = |name: &str| {
+        let ignored = condition(report(&reports, name), "NamespaceLabelsIgnored");
+        format!("{} {}: {}", ignored.status, ignored.reason, ignored.message)
+    };
+    assert_eq!(
+        said("base"),
+        "True WithoutEffect: labels that do nothing are on 2 of the namespaces where the policy counts: audit \
+         (transom.dev/validation=Audit), web (transom.dev/plaecment=Apply, transom.dev/validation=deny); the Events of \
+         each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
+    );
+    assert!(
+        said("team").contains("on 1 of the namespaces where the policy counts: db (transom.dev/ignore=yes);")
+    );
+    let notes = |reports: &[Report]| -> Vec<&str> {
+        let notes = reports.iter().flat_map(|report| &report.notes);
+        notes.map(|note| note.reason).collect()
+    };
+    assert_eq!(notes(&reports), ["WithoutEffect", "WithoutEffect"]);
+
+    // One namespace more or less changes the words and is no news; without any it is.
+    let mut less = written(seen, &reports);
+    less.namespaces.remove("web");
+    policies.update(&less);
+    let reports = policies.reports(&less, now());
+    assert!(reports.len() == 1 && reports[0].notes.is_empty(), "{reports:?}");
+    let mut none = written(less, &reports);
+    none.namespaces.remove("audit");
+    policies.update(&none);
+    let reports = policies.reports(&none, now());
+    assert_eq!(notes(&reports), ["AllCount"]);
+}
+
+#[test]
+fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write() {
+    let mut policies = Policies::default();
+    let namespaces: [(&str, &[(&str, &str)]); 4] = [
+        ("audit", &[("transom.dev/validation", "Audit")]),
+        ("db", &[("transom.dev/ignore", "")]),
+        ("good", &[("transom.dev/validation", "Deny")]),
+        (
+            "web",
+            &[
+                ("transom.dev/plaecment", "Apply"),
+                ("transom.dev/validation", "deny"),
+            ],
+        ),
+    ];
+    let mut seen = view(&[stored("base", &json!({"validation": "Warn"}))], &namespaces);
+    let set = policies.update(&seen);
+    let mut teller = Teller::default();
+    let (due, more) = teller.due(&set, &seen);
+    assert!(!more);
+    let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "the label transom.dev/validation=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
+             only to make it stricter (namespaceOverrides: Stricter); take it away: kubectl label namespace audit \
+             transom.dev/validation-; or set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count",
+            "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true takes a namespace out; \
+             take it away: kubectl label namespace db transom.dev/ignore-",
+            "the label transom.dev/plaecment=Apply of namespace web does nothing: Transom knows no such label; there are \
+             transom.dev/validation, transom.dev/placement, transom.dev/ignore; did you mean \
+             transom.dev/placement=Apply? kubectl label namespace web transom.dev/plaecment- \
+             transom.dev/placement=Apply",
+            "the label transom.dev/validation=deny of namespace web does nothing: there is no such value; there are Deny, \
+             Warn, Audit, Off; did you mean Deny? kubectl label --overwrite namespace web transom.dev/validation=Deny",
+        ]
+    );
+    for note in &due {
+        teller.tell(note.clone());
+    }
+    assert_eq!(teller.due(&set, &seen), (vec![], false));
+
+    // After a restart the Events have the same names, so that the API server refuses to store them twice.
+    let (again, _) = Teller::default().due(&set, &seen);
+    assert_eq!(again, due);
+    // What is made anew under an old name is another namespace.
+    let web = seen.namespaces.get_mut("web").unwrap();
+    Arc::make_mut(web).uid = "web-2".to_owned();
+    let (anew, _) = teller.due(&set, &seen);
+    assert_eq!(anew.len(), 2);
+    assert!(
+        anew.iter()
+            .all(|note| note.namespace == "web" && !due.contains(note))
+    );
+}
+
+#[test]
+fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
+    let mut seen = view(&[], &[]);
+    for i in 0..45 {
+        let namespace = NamespaceView {
+            uid: i.to_string(),
+            labels: [("transom.dev/validation".to_owned(), "no".to_owned())].into(),
+            ..NamespaceView::default()
+        };
+        seen.namespaces.insert(format!("n{i}"), Arc::new(namespace));
+    }
+    let set = Policies::default().update(&seen);
+    let mut teller = Teller::default();
+    let rounds = (0..4).map(|_| {
+        let (due, more) = teller.due(&set, &seen);
+        let count = due.len();
+        for note in due {
+            teller.tell(note);
+        }
+        (count, more)
+    });
+    assert_eq!(
+        rounds.collect::<Vec<_>>(),
+        [(20, true), (20, true), (5, false), (0, false)]
     );
 }
 
