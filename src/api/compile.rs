@@ -226,10 +226,37 @@ fn taint(written: PoolTaint) -> Taint {
 fn known_releases(name: &str) -> String {
     let all: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
     let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
-    let nearest =
-        (all.iter().copied().min_by_key(distance)).filter(|known| distance(known) <= name.len() / 3);
-    // 1809 and ltsc2019 are one release.
-    let meant = Release::from_tag(name).map(|release| release.name).or(nearest);
+    let nearest = (all.iter().copied().min_by_key(distance)).filter(|known| distance(known) <= 1);
+    // 2022 and windows-2022 are ltsc2022, and 1809 is ltsc2019.
+    let year = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let of_year = || (all.iter().copied()).find(|known| year.len() == 4 && known.ends_with(year));
+    let meant = Release::from_tag(name).map(|release| release.name);
+    let meant = meant.or_else(of_year).or(nearest);
     let hint = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
     format!("\"{name}\"; {hint}there are {}", all.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_by_another_name_is_recognised() {
+        for (written, meant) in [
+            ("2022", Some("ltsc2022")),
+            ("windows-2019", Some("ltsc2019")),
+            ("1809", Some("ltsc2019")),
+            ("LTSC2022", Some("ltsc2022")),
+            ("ltcs2025", Some("ltsc2025")),
+            ("20h2", Some("20H2")),
+            // Of the next release nobody knows whether it is a slip.
+            ("ltsc2040", None),
+            ("default", None),
+        ] {
+            let said = known_releases(written);
+            let hint = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+            let start = format!("\"{written}\"; {hint}there are ltsc2016, 1709,");
+            assert!(said.starts_with(&start), "{said}");
+        }
+    }
 }

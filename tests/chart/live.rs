@@ -145,6 +145,8 @@ fn a_release_lives_and_leaves_nothing() {
     reviews(&cluster);
     controllers(&cluster);
     upgrade_and_back(&cluster, &release, &kubelet);
+    // Every replica has been another one since, and has led or not.
+    assert_eq!(ignored_labels_told(&cluster), 1);
 
     // Refused by nobody: the rights of the chart are those that the program needs.
     let logs = kubelet.logs();
@@ -311,6 +313,25 @@ fn controllers(cluster: &ControlPlane) {
         "--timeout=60s",
     ];
     cluster.kubectl(&ready).succeeded();
+    // The ServiceAccount may tell of a label that does nothing.
+    let label = ["label", "namespace", "apps", "transom.dev/validation=deny"];
+    cluster.kubectl(&label).succeeded();
+    let told = || ignored_labels_told(cluster) == 1;
+    assert!(wait(Duration::from_secs(60), told), "nobody tells of the label");
+}
+
+/// How many Events there are about labels of namespaces that do nothing.
+fn ignored_labels_told(cluster: &ControlPlane) -> usize {
+    let events = [
+        "get",
+        "events",
+        "-n",
+        "default",
+        "--field-selector=reason=LabelIgnored,involvedObject.name=apps",
+        "-o",
+        "json",
+    ];
+    cluster.kubectl(&events).succeeded().objects().len()
 }
 
 fn upgrade_and_back(cluster: &Arc<ControlPlane>, release: &Release, kubelet: &Kubelet) {
