@@ -561,6 +561,43 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_hu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_selector_that_no_label_can_match_is_a_problem_and_lets_no_node_go() {
+    let world = world!();
+    world.create(&node("kept", LTSC2022, &[("group", "kept")])).await;
+    world
+        .create(&policy(
+            "kept",
+            json!({"nodeSelector": {"matchLabels": {"group": "kept"}}}),
+        ))
+        .await;
+    let _running = world.run(quick());
+    let mirror = |node: &Value| label(node, TRUSTED_BUILD_LABEL) == Some("10.0.20348");
+    world.node_until("kept", mirror).await;
+
+    // The API server takes any key here.
+    let bad = json!({"spec": {"nodeSelector": {"matchLabels": {"not a key!": "x", "a/b/c": "y"}}}});
+    world.patch_policy("kept", bad).await;
+    let status = world
+        .status_until("kept", "Ready", "False", "InvalidSelector")
+        .await;
+    let message = world::message(&status, "Ready");
+    for part in [
+        "2 problems: (1) spec.nodeSelector.matchLabels: \"a/b/c\" is no key of a label",
+        "; (2) spec.nodeSelector.matchLabels: \"not a key!\" is no key of a label",
+        "nothing is set and nothing taken back",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(mirror(&world.node("kept").await), "it was taken back");
+
+    let good = json!({"spec": {"nodeSelector": {"matchLabels": {"not a key!": null, "a/b/c": null}}}});
+    world.patch_policy("kept", good).await;
+    // The taint is only reported by default.
+    world.status_until("kept", "Ready", "True", "Reported").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_paused_overwrites_nothing() {
     let world = world!();
     world.create(&node("w1", LTSC2022, &[])).await;
