@@ -55,27 +55,50 @@ pub struct Decider {
 impl Decider {
     /// What is to be written to a node.
     pub fn decide(&self, node: &NodeView) -> NodePlan {
+        let may_be_there = self.owner(node) == Owner::Unknown && !self.others_are_gone;
         match self.policies.choose(node) {
+            Choice::Held => NodePlan::default(),
+            _ if node.is_marked() && may_be_there => NodePlan::default(),
+            Choice::Nobody => plan(node, None),
             Choice::Of(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
-                plan(node, Some(&policy.want(cleared)))
+                let mut want = policy.want(cleared);
+                want.inherits = matches!(self.owner(node), Owner::Unknown | Owner::LetGo);
+                plan(node, Some(&want))
             }
-            Choice::Nobody if self.others_are_gone || self.owner_exists(node) => plan(node, None),
-            Choice::Nobody | Choice::Held => NodePlan::default(),
         }
     }
 
-    /// Whether the policy that a node's annotation names is known, so that it just selects the node no longer.
-    fn owner_exists(&self, node: &NodeView) -> bool {
+    /// How the policy that a node's annotation names stands to the node.
+    fn owner(&self, node: &NodeView) -> Owner {
         let owner = super::owned::Owned::parse(node.owned.as_deref()).unwrap_or_default();
-        self.policies.get(&owner.policy).is_some()
+        match self.policies.get(&owner.policy) {
+            // An annotation that cannot be read owns nothing, and is replaced.
+            None if owner.policy.is_empty() && matches!(self.policies.choose(node), Choice::Of(_)) => {
+                Owner::Selects
+            }
+            None => Owner::Unknown,
+            Some(policy) if policy.selects(&node.labels) => Owner::Selects,
+            Some(_) => Owner::LetGo,
+        }
     }
 
     /// Whether a node carries something of ours for a policy that is not known.
     pub fn is_orphan(&self, node: &NodeView) -> bool {
-        node.is_marked() && matches!(self.policies.choose(node), Choice::Nobody) && !self.owner_exists(node)
+        node.is_marked() && self.owner(node) == Owner::Unknown
     }
+}
+
+/// How the policy that set what is ours on a node stands to it now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    /// It selects the node.
+    Selects,
+    /// It is there, and selects the node no longer.
+    LetGo,
+    /// It is not among the policies that are known.
+    Unknown,
 }
 
 /// How things stand with one policy.
@@ -237,5 +260,59 @@ mod tests {
         assert!(decider.is_orphan(&node) && decider.decide(&node).is_empty());
         decider.others_are_gone = true;
         assert!(!decider.decide(&node).is_empty());
+    }
+
+    #[test]
+    fn what_a_policy_set_goes_with_it_though_the_next_one_only_reports() {
+        let policy = |name: &str, spec: serde_json::Value| {
+            let stored = serde_json::json!({
+                "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+                "metadata": {"name": name, "generation": 1}, "spec": spec,
+            });
+            (name.to_owned(), Arc::new(serde_json::from_value(stored).unwrap()))
+        };
+        let pool = |pool: &str| serde_json::json!({"nodeSelector": {"matchLabels": {"pool": pool}}});
+        let report = || policy("default", serde_json::json!({}));
+        let ours = Taint::no_schedule("sku", "windows");
+        let owned = Owned {
+            policy: "a-pool".into(),
+            taints: vec![ours.clone()],
+            ..Owned::default()
+        };
+        let labels = [(PROOF_LABEL, owned.proof().unwrap()), ("pool", "a".to_owned())];
+        let node = NodeView {
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            resource_version: "1".into(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+            owned: owned.to_annotation(),
+            taints: vec![k8s_openapi::api::core::v1::Taint {
+                key: "sku".into(),
+                value: Some("windows".into()),
+                effect: "NoSchedule".into(),
+                time_added: None,
+            }],
+            ..NodeView::default()
+        };
+        let unreadable = serde_json::json!({"nodeSelector": {"matchLabels": {"not a key!": "x"}}});
+        // The policies there are, whether others are known to be gone, whether the taint goes, whether anything is done.
+        let cases = [
+            (vec![report()], true, true, true),
+            (vec![report()], false, false, false),
+            (vec![policy("a-pool", pool("b")), report()], false, true, true),
+            (vec![policy("a-pool", pool("a")), report()], false, false, true),
+            (vec![policy("a-pool", unreadable), report()], true, false, false),
+        ];
+        for (number, (policies, others_are_gone, goes, acts)) in cases.into_iter().enumerate() {
+            let decider = Decider {
+                policies: NodePolicies::of(&policies.into_iter().collect()),
+                others_are_gone,
+                ..Decider::default()
+            };
+            let plan = decider.decide(&node);
+            let gone = plan.taints.as_ref().is_some_and(Vec::is_empty);
+            assert_eq!((gone, !plan.is_empty()), (goes, acts), "case {number}: {plan:?}");
+            assert_eq!(decider.is_orphan(&node), number < 2, "case {number}");
+        }
     }
 }

@@ -31,6 +31,9 @@ pub struct Want {
     pub taints: Vec<Taint>,
     /// Which of them may be set on this node, if it lacks them: nobody would be hurt, as far as that is known.
     pub cleared: BTreeSet<Taint>,
+    /// Whether the policy that set what is ours has let the node go: then that is taken back, even where this one only
+    /// reports.
+    pub inherits: bool,
 }
 
 /// What a node's kubelet says of its operating system.
@@ -274,7 +277,7 @@ fn give_up_unwanted(want: &Want, before: &Owned, owned: &mut Owned, list: &mut T
             .iter()
             .find(|t| t.key == taint.key && t.effect == taint.effect);
         if list.has(taint) && before.may_take_taint(taint) {
-            if want.mode == TaintMode::Report {
+            if want.mode == TaintMode::Report && !want.inherits {
                 plan.remains.push(format!(
                     "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
                      to Apply to have it taken away"

@@ -108,6 +108,7 @@ impl NodePolicy {
             } else {
                 BTreeSet::new()
             },
+            inherits: false,
         }
     }
 }
@@ -123,7 +124,8 @@ pub enum Choice<'p> {
     Of(&'p NodePolicy),
     /// None: what is ours is taken back.
     Nobody,
-    /// The one that its annotation names has a selector that cannot be read: nothing is touched until it can.
+    /// The one that its annotation names cannot be read, nor whether it selects the node: nothing is touched until it
+    /// can, whichever other policy selects it.
     Held,
 }
 
@@ -145,14 +147,12 @@ impl NodePolicies {
 
     /// The policy that counts for a node.
     pub fn choose(&self, node: &NodeView) -> Choice<'_> {
-        if let Some(first) = self.0.iter().find(|policy| policy.selects(&node.labels)) {
-            return Choice::Of(first);
-        }
         let owner = Owned::parse(node.owned.as_deref()).unwrap_or_default().policy;
-        match self.get(&owner) {
-            Some(policy) if policy.unusable.is_some() => Choice::Held,
-            _ => Choice::Nobody,
+        if self.get(&owner).is_some_and(|owner| owner.unusable.is_some()) {
+            return Choice::Held;
         }
+        let first = self.0.iter().find(|policy| policy.selects(&node.labels));
+        first.map_or(Choice::Nobody, Choice::Of)
     }
 
     /// The names of all policies that select a node, where they are more than one.

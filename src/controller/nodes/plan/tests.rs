@@ -26,6 +26,7 @@ fn want() -> Want {
         mode: TaintMode::Apply,
         taints: vec![Taint::no_schedule("os", "windows")],
         cleared: [Taint::no_schedule("os", "windows")].into(),
+        inherits: false,
     }
 }
 
