@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
@@ -21,10 +21,10 @@ use crate::render;
 /// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for `kubectl apply -f -`. Start the server
 /// first: docs/webhooks.md says what is registered, and why.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("endpoint").required(true).args(["service", "url"]))]
 pub struct WebhooksArgs {
     /// The Service of the webhook; it is called at port 443, and its namespace is left out
-    #[arg(long, value_name = "NAME.NAMESPACE", value_parser = service, conflicts_with = "url",
-          required_unless_present = "url")]
+    #[arg(long, value_name = "NAME.NAMESPACE", value_parser = service)]
     service: Option<Endpoint>,
     /// The address of a webhook outside the cluster, without a path
     #[arg(long, value_name = "https://HOST:PORT", value_parser = url)]
@@ -205,6 +205,29 @@ fn selector(text: &str) -> Result<LabelSelector, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser, Debug)]
+    struct Command {
+        #[command(flatten)]
+        args: WebhooksArgs,
+    }
+
+    #[test]
+    fn without_a_target_both_ways_to_name_one_are_shown() {
+        let refusal = |flags: &[&str]| {
+            let words = ["webhooks"].iter().chain(flags);
+            <Command as clap::Parser>::try_parse_from(words)
+                .unwrap_err()
+                .to_string()
+        };
+        let none = refusal(&[]);
+        assert!(
+            none.contains("--service <NAME.NAMESPACE>") && none.contains("--url <https://HOST:PORT>"),
+            "{none}"
+        );
+        let both = refusal(&["--service", "a.b", "--url", "https://h"]);
+        assert!(both.contains("cannot be used with"), "{both}");
+    }
 
     #[test]
     fn services_and_addresses_are_read_as_people_write_them() {
