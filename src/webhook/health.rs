@@ -76,10 +76,10 @@ impl HealthRouter {
             return refused;
         }
         match path {
-            "/livez" => response(StatusCode::OK, TEXT, "ok"),
+            "/livez" => response(StatusCode::OK, TEXT, "ok\n"),
             "/metrics" => response(StatusCode::OK, OPEN_METRICS, self.metrics.expose()),
             _ => match self.readiness.reasons() {
-                none if none.is_empty() => response(StatusCode::OK, TEXT, "ok"),
+                none if none.is_empty() => response(StatusCode::OK, TEXT, "ok\n"),
                 reasons => response(StatusCode::SERVICE_UNAVAILABLE, TEXT, reasons.join("\n") + "\n"),
             },
         }
@@ -118,14 +118,14 @@ mod tests {
     async fn readiness_names_every_reason_on_its_line() {
         let readiness = Readiness::default();
         let router = HealthRouter::new(readiness.clone(), Metrics::new("0", None));
-        assert_eq!(get(&router, "GET", "/readyz").await, (200, "ok".into()));
+        assert_eq!(get(&router, "GET", "/readyz").await, (200, "ok\n".into()));
         readiness.hold("facts", "not listed yet");
         readiness.hold("certificate", "expired");
         assert_eq!(
             get(&router, "GET", "/readyz").await,
             (503, "certificate: expired\nfacts: not listed yet\n".into())
         );
-        assert_eq!(get(&router, "GET", "/livez").await.0, 200);
+        assert_eq!(get(&router, "GET", "/livez").await, (200, "ok\n".into()));
         readiness.release("facts");
         readiness.release("certificate");
         assert!(readiness.is_ready());
