@@ -24,7 +24,7 @@ mod simulation;
 mod store;
 mod x509;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::webhook::{CertificateError, CertificateFiles};
@@ -49,6 +49,41 @@ pub enum CertificateMode {
         /// A file of CA certificates in PEM, which the leader publishes as the `caBundle`; without it nobody here does.
         ca_bundle: Option<PathBuf>,
     },
+}
+
+impl CertificateMode {
+    /// Whether the files are of use, where there are any; no cluster is asked.
+    ///
+    /// # Errors
+    /// When one cannot be read, or does not hold what it should; it names the file and the flag.
+    pub async fn check_files(&self) -> Result<(), Error> {
+        let (files, ca_bundle) = match self {
+            CertificateMode::SelfManaged => return Ok(()),
+            CertificateMode::CertManager(files) => (files, None),
+            CertificateMode::Provided { files, ca_bundle } => (files, ca_bundle.as_deref()),
+        };
+        files.load().await?;
+        if let Some(path) = ca_bundle {
+            authorities(path).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The CAs of a file.
+async fn authorities(path: &Path) -> Result<Vec<Authority>, Error> {
+    let useless = |why: String| Error::CaBundle {
+        path: path.to_owned(),
+        why,
+    };
+    let pem = tokio::fs::read(path)
+        .await
+        .map_err(|error| useless(error.to_string()))?;
+    let all = Authority::all(&pem);
+    if all.is_empty() {
+        return Err(useless("no CA certificate in it".to_owned()));
+    }
+    Ok(all)
 }
 
 /// What is kept, and where.
@@ -98,7 +133,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// Why certificates cannot be kept any longer: nothing that trying again would mend.
+/// Why certificates cannot be kept: nothing that trying again at once would mend.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The task that renews the lease has ended.
@@ -123,6 +158,14 @@ pub enum Error {
     /// The files of the certificate are of no use at start.
     #[error(transparent)]
     Files(#[from] CertificateError),
+    /// The file of CAs that are to be published is of no use.
+    #[error("cannot use the CA bundle {path} (--ca-bundle): {why}", path = path.display())]
+    CaBundle {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// What was issued cannot be served.
     #[error("cannot serve the certificate that was just issued: {0}")]
     Issued(crate::webhook::IdentityError),

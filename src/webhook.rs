@@ -16,6 +16,7 @@ mod limits;
 mod metrics;
 mod router;
 mod server;
+mod tasks;
 mod tls;
 
 #[cfg(test)]
@@ -34,7 +35,8 @@ pub use self::health::{HealthRouter, Readiness};
 pub use self::limits::Limits;
 pub use self::metrics::{Metrics, ReviewLabels};
 pub use self::router::{Router, router};
-pub use self::server::{Config, Server, serve};
+pub use self::server::{Config, Listening, Server, serve};
+pub use self::tasks::{TaskEnded, Tasks};
 pub use self::tls::files::CertificateFiles;
 pub(crate) use self::tls::self_signed::{ca_params, leaf_params, valid};
 pub use self::tls::{CertificateError, CertificateSource, Identity, IdentityError, ServingCert};
@@ -86,13 +88,8 @@ pub enum Error {
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// A part of the server that should live as long as the process has ended.
-    #[error("the task {task:?} ended unexpectedly{}", if *panicked { ": it panicked" } else { "" })]
-    TaskEnded {
-        /// Which part.
-        task: &'static str,
-        /// Whether it panicked.
-        panicked: bool,
-    },
+    #[error(transparent)]
+    TaskEnded(#[from] TaskEnded),
 }
 
 /// What the operating system said about an address, and what to do about it.

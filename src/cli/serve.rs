@@ -31,7 +31,7 @@ use crate::webhook::{Config, LimitArgs, ListenArgs, Metrics, Readiness, Server, 
 #[derive(Args, Debug)]
 pub struct ServeArgs {
     /// Run without a cluster
-    #[arg(long, env = "TRANSOM_STANDALONE", conflicts_with_all = ["kubeconfig", "webhook_url"])]
+    #[arg(long, env = "TRANSOM_STANDALONE", conflicts_with_all = ["kubeconfig", "webhook_url", "certificates", "ca_bundle"])]
     standalone: bool,
     /// With --standalone, a file of WindowsPodPolicy objects; read again when it changes. Without it the built-in policy
     /// counts: errors deny, placement is applied, repair is off

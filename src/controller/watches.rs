@@ -17,7 +17,6 @@ use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 
 use super::errors::words;
 use super::memory::{SEEN_CONFIG_MAP, SEEN_KEY};
@@ -26,7 +25,7 @@ use super::view::{
 };
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec, WindowsPodPolicy};
 use crate::model::facts::{BETA_OS_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL, major_minor};
-use crate::webhook::Readiness;
+use crate::webhook::{Readiness, TaskEnded, Tasks};
 
 /// How long changes are gathered before they are published as one view.
 const GATHER: Duration = Duration::from_millis(100);
@@ -57,16 +56,16 @@ const VERSION: &str = "version";
 /// The view as the watches have it at the moment. `None` until every watch has listed once.
 pub type Views = watch::Receiver<Option<Arc<ClusterView>>>;
 
-/// Watches the cluster until a watch ends, which none ever should; returns its name. Readiness is held until there is
+/// Watches the cluster until a watch ends, which none ever should; says which. Readiness is held until there is
 /// a first view. `namespace` is Transom's own: what is remembered of pools is there.
 pub async fn run(
     client: Client,
     namespace: &str,
     readiness: Readiness,
     views: watch::Sender<Option<Arc<ClusterView>>>,
-) -> String {
+) -> TaskEnded {
     let shared = Arc::new(Shared::new(readiness));
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let all = Config::default().page_size(PAGE);
     let follow = |name| Follow {
         shared: Arc::clone(&shared),
@@ -75,45 +74,54 @@ pub async fn run(
     };
 
     let api = Api::all(client.clone());
-    tasks.spawn(follow(NODES).run(api, node, |view| &mut view.nodes));
+    tasks.spawn(NODES, follow(NODES).run(api, node, |view| &mut view.nodes));
     let api = Api::all(client.clone());
-    tasks.spawn(follow(CLASSES).run(
-        api,
-        |class| Some(runtime_class(class)),
-        |view| &mut view.runtime_classes,
-    ));
+    tasks.spawn(
+        CLASSES,
+        follow(CLASSES).run(
+            api,
+            |class| Some(runtime_class(class)),
+            |view| &mut view.runtime_classes,
+        ),
+    );
     let api = Api::all(client.clone());
-    tasks.spawn(follow(NAMESPACES).run(
-        api,
-        |object| Some(self::namespace(object)),
-        |view| &mut view.namespaces,
-    ));
+    tasks.spawn(
+        NAMESPACES,
+        follow(NAMESPACES).run(
+            api,
+            |object| Some(self::namespace(object)),
+            |view| &mut view.namespaces,
+        ),
+    );
     // As JSON: a policy that this version cannot read must still be seen, and must hide no other.
     let api = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
-    tasks.spawn(follow(POD_POLICIES).run(api, pod_policy, |view| &mut view.pod_policies));
+    tasks.spawn(
+        POD_POLICIES,
+        follow(POD_POLICIES).run(api, pod_policy, |view| &mut view.pod_policies),
+    );
     let api = Api::all_with(client.clone(), &WindowsNodePolicy::api_resource());
-    tasks.spawn(follow(NODE_POLICIES).run(
-        api,
-        |policy| Some(node_policy(policy)),
-        |view| &mut view.node_policies,
-    ));
+    tasks.spawn(
+        NODE_POLICIES,
+        follow(NODE_POLICIES).run(
+            api,
+            |policy| Some(node_policy(policy)),
+            |view| &mut view.node_policies,
+        ),
+    );
     let api = Api::namespaced(client.clone(), namespace);
     let config = all.clone().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
+    let follow_seen = Follow {
+        config,
+        ..follow(SEEN)
+    };
     tasks.spawn(
-        Follow {
-            config,
-            ..follow(SEEN)
-        }
-        .run(api, |map| Some(seen(map)), |view| &mut view.seen),
+        SEEN,
+        follow_seen.run(api, |map| Some(seen(map)), |view| &mut view.seen),
     );
 
-    tasks.spawn(Arc::clone(&shared).follow_version(client));
-    tasks.spawn(shared.publish(views));
-    match tasks.join_next().await {
-        Some(Ok(task)) => task.to_owned(),
-        Some(Err(error)) => error.to_string(),
-        None => "none".to_owned(),
-    }
+    tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client));
+    tasks.spawn("view", shared.publish(views));
+    tasks.ended().await
 }
 
 /// What the watches write and the publisher reads.
@@ -175,7 +183,7 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    async fn follow_version(self: Arc<Self>, client: Client) -> &'static str {
+    async fn follow_version(self: Arc<Self>, client: Client) {
         /// After a failure: soon, because nothing is served before the first answer.
         const RETRY: Duration = Duration::from_secs(2);
         loop {
@@ -202,7 +210,7 @@ impl Shared {
         }
     }
 
-    async fn publish(self: Arc<Self>, views: watch::Sender<Option<Arc<ClusterView>>>) -> &'static str {
+    async fn publish(self: Arc<Self>, views: watch::Sender<Option<Arc<ClusterView>>>) {
         loop {
             self.changed.notified().await;
             tokio::time::sleep(GATHER).await;
@@ -244,8 +252,7 @@ impl Follow {
         api: Api<K>,
         trim: impl Fn(K) -> Option<T>,
         part: impl Fn(&mut ClusterView) -> &mut BTreeMap<String, Arc<T>>,
-    ) -> &'static str
-    where
+    ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
         T: PartialEq,
     {
@@ -275,7 +282,6 @@ impl Follow {
                 Err(error) => shared.broken(name, &error, &mut complaint),
             }
         }
-        name
     }
 }
 

@@ -1,6 +1,5 @@
 //! Binds, accepts, and drains: the two listeners from the first line in the log to the last review in flight.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +11,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{Id, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -23,6 +21,7 @@ use super::health::{HealthRouter, Readiness};
 use super::limits::Limits;
 use super::metrics::Metrics;
 use super::router::{Router, router};
+use super::tasks::Tasks;
 use super::tls::{self, CertificateSource, ServingCert, self_signed};
 use super::{Error, Review};
 
@@ -42,6 +41,26 @@ pub struct Config {
     pub metrics: Metrics,
     /// What `/readyz` says. The server itself holds `draining` and `certificate`.
     pub readiness: Readiness,
+}
+
+/// Both addresses, bound; clients wait until a server serves on them.
+#[derive(Debug)]
+pub struct Listening {
+    webhook: (TcpListener, SocketAddr),
+    health: (TcpListener, SocketAddr),
+}
+
+impl Listening {
+    /// Binds both addresses.
+    ///
+    /// # Errors
+    /// When one cannot be listened on; it names the flag.
+    pub async fn bind(addresses: &ListenArgs) -> Result<Self, Error> {
+        Ok(Listening {
+            webhook: bind(addresses.listen, "--listen").await?,
+            health: bind(addresses.health_listen, "--health-listen").await?,
+        })
+    }
 }
 
 /// A server whose addresses are bound and whose certificate is there; clients wait until it serves.
@@ -94,19 +113,26 @@ impl Server {
     /// # Errors
     /// When an address cannot be listened on, or when there is no certificate to serve; both name the flag.
     pub async fn bind(config: Config) -> Result<Self, Error> {
+        let listening = Listening::bind(&config.listen).await?;
+        Self::on(listening, config).await
+    }
+
+    /// Gets the certificate, for addresses that are bound already.
+    ///
+    /// # Errors
+    /// When there is no certificate to serve; it names the flag.
+    pub async fn on(listening: Listening, config: Config) -> Result<Self, Error> {
+        let Listening {
+            webhook: (webhook, address),
+            health: (health, health_address),
+        } = listening;
         let Config {
-            listen: ListenArgs {
-                listen,
-                health_listen,
-            },
+            listen: _,
             limits,
             certificate,
             metrics,
             readiness,
         } = config;
-        let (webhook, address) = bind(listen, "--listen").await?;
-        let (health, health_address) = bind(health_listen, "--health-listen").await?;
-
         let (serving, keeper) = match certificate {
             CertificateSource::SelfSigned { names, write_ca } => {
                 let names = self_signed::names(address.ip(), &names);
@@ -189,14 +215,14 @@ impl Server {
 
         tokio::select! {
             () = shutdown => {}
-            error = tasks.ended() => return Err(error),
+            ended = tasks.ended() => return Err(ended.into()),
         }
         tracing::info!(delay = ?drain_delay, timeout = ?drain_timeout, "draining");
         readiness.hold("draining", "shutting down");
         stage.0.send_replace(Stage::Leaving);
         tokio::select! {
             () = sleep(drain_delay) => {}
-            error = tasks.ended() => return Err(error),
+            ended = tasks.ended() => return Err(ended.into()),
         }
         stage.0.send_replace(Stage::Draining);
         // Every connection holds a permit: who gets them all is alone.
@@ -277,34 +303,6 @@ struct OverOnDrop(watch::Sender<Stage>);
 impl Drop for OverOnDrop {
     fn drop(&mut self) {
         self.0.send_replace(Stage::Over);
-    }
-}
-
-/// Tasks that live as long as the server, with their names.
-#[derive(Default)]
-struct Tasks {
-    running: JoinSet<()>,
-    names: HashMap<Id, &'static str>,
-}
-
-impl Tasks {
-    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.names.insert(self.running.spawn(task).id(), name);
-    }
-
-    /// Waits for a task to end, which none should; for ever where there is none.
-    async fn ended(&mut self) -> Error {
-        let Some(ended) = self.running.join_next_with_id().await else {
-            return std::future::pending().await;
-        };
-        let (id, panicked) = match ended {
-            Ok((id, ())) => (id, false),
-            Err(error) => (error.id(), error.is_panic()),
-        };
-        Error::TaskEnded {
-            task: self.names.get(&id).copied().unwrap_or("unknown"),
-            panicked,
-        }
     }
 }
 

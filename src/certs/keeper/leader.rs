@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::super::Error;
 use super::super::decide::{Action, decide};
 use super::super::publish::Published;
 use super::super::store::{SecretState, changes_or_start_over};
 use super::super::x509::Authority;
+use super::super::{Error, authorities};
 use super::{Keeping, LOOK_AGAIN, POLL, RETRY};
 
 /// How long one write may take; shorter than a leader acts on its last renewal.
@@ -76,23 +76,13 @@ impl Keeping {
 
     /// Publishes the CAs of a file, on the leader.
     pub(super) async fn publish_file(&mut self, file: &Path) -> Step {
-        let wanted = match tokio::fs::read(file).await {
-            Ok(pem) => Authority::all(&pem),
+        let wanted = match authorities(file).await {
+            Ok(wanted) => wanted,
             Err(error) => {
-                self.complain(&format!(
-                    "cannot read the CA bundle {} (--ca-bundle): {error}",
-                    file.display()
-                ));
+                self.complain(&error.to_string());
                 return Step::Rest(POLL);
             }
         };
-        if wanted.is_empty() {
-            let file = file.display();
-            self.complain(&format!(
-                "cannot publish the CA bundle {file} (--ca-bundle): no CA certificate in it"
-            ));
-            return Step::Rest(POLL);
-        }
         let bundle = Authority::bundle(&wanted);
         let differs = |published: &Published| published.differs(&bundle);
         if !self.published.iter().flatten().any(differs) {

@@ -63,6 +63,21 @@ impl CertificateArgs {
                     "--ca-bundle is for --certificates provided; a self-managed certificate brings its own CA"
                 )
             }
+            (Mode::CertManager, _) if self.ca_bundle.is_some() => {
+                bail!(
+                    "--ca-bundle is for --certificates provided; with cert-manager its CA injector writes the caBundle: \
+                     leave it out"
+                )
+            }
+            (
+                _,
+                CertificateSource::SelfSigned {
+                    write_ca: Some(_), ..
+                },
+            ) => bail!(
+                "--write-ca is for --standalone; in a cluster the leader publishes the CA in the webhook configurations: \
+                 leave it out"
+            ),
             (Mode::SelfManaged, _) => Ok(CertificateMode::SelfManaged),
             (Mode::CertManager, CertificateSource::Files(files)) => {
                 Ok(CertificateMode::CertManager(files.clone()))

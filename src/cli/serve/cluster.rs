@@ -9,7 +9,6 @@ use clap::Args;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::certificates::CertificateArgs;
 use super::reviewer::{Reviewer, State, Watched};
@@ -26,7 +25,7 @@ use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Policy, Switch};
 use crate::registration;
-use crate::webhook::{CertificateSource, Config, Readiness, Server};
+use crate::webhook::{self, CertificateSource, Config, Listening, Readiness, Server, Tasks};
 
 /// Which cluster, and by which names Transom is known there.
 #[derive(Args, Clone, Debug)]
@@ -66,8 +65,11 @@ pub async fn run(
     format: LogFormat,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let (client, namespace) = args.connect.connect().await?;
+    // What can be refused without a cluster is refused before anybody is asked anything.
     let mode = args.certificates.mode(&config.certificate)?;
+    mode.check_files().await?;
+    let listening = Listening::bind(&config.listen).await?;
+    let (client, namespace) = args.connect.connect().await?;
     let base = cluster.facts(today());
     let nothing_yet = State {
         facts: base.clone(),
@@ -79,22 +81,25 @@ pub async fn run(
     let (learn, learned) = watch::channel(());
     let (lead, until) = watch::channel(None);
     let (end, ended) = watch::channel(false);
-    let election = {
-        let (client, namespace, identity) = (client.clone(), namespace.clone(), identity(args.identity));
-        tokio::spawn(lease::run(
-            client,
-            namespace,
+    let mut election = Tasks::default();
+    election.spawn(
+        "lease",
+        lease::run(
+            client.clone(),
+            namespace.clone(),
             args.names.lease.clone(),
-            identity,
+            identity(args.identity),
             lead,
             until_true(ended),
-        ))
-    };
+        ),
+    );
     let leadership = Leadership::new(until);
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     {
         let (client, namespace, readiness) = (client.clone(), namespace.clone(), config.readiness.clone());
-        tasks.spawn(async move { watches::run(client, &namespace, readiness, publish).await });
+        tasks.spawn_saying("watches", async move {
+            watches::run(client, &namespace, readiness, publish).await
+        });
     }
     let controllers = Controllers {
         client: client.clone(),
@@ -113,7 +118,7 @@ pub async fn run(
     };
     // Until the first view reviews are judged by the built-in policy, which changes and denies nothing.
     config.readiness.hold(FACTS, "not known yet");
-    tasks.spawn(controllers.run(views));
+    tasks.spawn_saying("controllers", controllers.run(views));
 
     let kept = args
         .certificates
@@ -129,26 +134,34 @@ pub async fn run(
         readiness: config.readiness.clone(),
         metrics: config.metrics.clone(),
     };
-    tasks.spawn(async move { format!("certificates: {}", keeper.run().await) });
+    tasks.spawn_saying("certificates", keeper.run());
 
-    let server = Server::bind(config).await?;
+    let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer {
         state,
         format,
         watched: Some(Watched::new(learned)),
     });
-    let outcome = tokio::select! {
-        end = server.serve(reviewer, shutdown) => end.map_err(anyhow::Error::from),
-        Some(task) = tasks.join_next() => match task {
-            Ok(task) => Err(anyhow::anyhow!("a task ended that never should: {task}")),
-            Err(error) => Err(anyhow::anyhow!("a task ended unexpectedly: {error}")),
-        },
-    };
+    let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
     // The controllers end before the lease is given up; what is on its way then is held by its resourceVersion.
     tasks.shutdown().await;
     end.send_replace(true);
-    let _ = tokio::time::timeout(LAST_WORDS, election).await;
+    let _ = tokio::time::timeout(LAST_WORDS, election.ended()).await;
     outcome
+}
+
+/// Serves until the server has drained. A background task that ends before that ends the process: nobody would do its
+/// work any more, and nobody would notice.
+async fn outlive(
+    server: impl Future<Output = Result<(), webhook::Error>>,
+    tasks: &mut Tasks,
+    election: &mut Tasks,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        end = server => Ok(end?),
+        ended = tasks.ended() => Err(ended.into()),
+        ended = election.ended() => Err(ended.into()),
+    }
 }
 
 async fn until_true(mut flag: watch::Receiver<bool>) {
@@ -212,7 +225,7 @@ impl Controllers {
                 },
             )
         };
-        let mut tasks = JoinSet::new();
+        let mut tasks = Tasks::default();
         let judge = Judge {
             base,
             policies: Arc::clone(&policies),
@@ -221,8 +234,8 @@ impl Controllers {
             readiness,
             gauges: gauges.clone(),
         };
-        tasks.spawn(named("leadership", gauges.follow(leadership.clone())));
-        tasks.spawn(named("facts", judge.run(views.clone())));
+        tasks.spawn("leadership", gauges.follow(leadership.clone()));
+        tasks.spawn("facts", judge.run(views.clone()));
         let remember = remember::run(
             client.clone(),
             namespace,
@@ -230,7 +243,7 @@ impl Controllers {
             leadership.clone(),
             today,
         );
-        tasks.spawn(named("memory of pools", remember));
+        tasks.spawn("memory of pools", remember);
         let statuses = policies::run(
             client.clone(),
             views.clone(),
@@ -238,7 +251,7 @@ impl Controllers {
             leadership.clone(),
             recorder(),
         );
-        tasks.spawn(named("policies", statuses));
+        tasks.spawn("policies", statuses);
         let nodes = nodes::Context {
             client: client.clone(),
             leadership,
@@ -246,17 +259,14 @@ impl Controllers {
             placement: placement(state, excluded),
             settings: nodes::Settings::default(),
         };
-        tasks.spawn(named("nodes", async move {
-            if let Err(ended) = nodes::run(nodes, views).await {
-                tracing::error!("the controller of nodes has ended: {ended}");
+        tasks.spawn_saying("nodes", async move {
+            match nodes::run(nodes, views).await {
+                Ok(()) => "it has nothing to do".to_owned(),
+                Err(ended) => ended.to_string(),
             }
-        }));
-        tasks.spawn(named("view", forward(first, publish)));
-        match tasks.join_next().await {
-            Some(Ok(task)) => task.to_owned(),
-            Some(Err(error)) => error.to_string(),
-            None => "none".to_owned(),
-        }
+        });
+        tasks.spawn("view", forward(first, publish));
+        tasks.ended().await.to_string()
     }
 }
 
@@ -281,11 +291,6 @@ fn placement(state: Arc<ArcSwap<State>>, excluded: Vec<String>) -> nodes::Placem
         let policy = state.policies.effective(&asker);
         !is_left_out && policy.placement == Switch::Apply && policy.parts.tolerations
     })
-}
-
-async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
-    task.await;
-    name
 }
 
 /// Hands every view on, once there is a first one.
@@ -335,5 +340,152 @@ impl Judge {
         self.gauges.show(view, &policies);
         self.state.store(Arc::new(State { facts, policies: set }));
         self.learn.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::webhook::{LimitArgs, ListenArgs, Metrics, TlsArgs};
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        in_cluster: InClusterArgs,
+        #[command(flatten)]
+        cluster: ClusterArgs,
+        #[command(flatten)]
+        listen: ListenArgs,
+        #[command(flatten)]
+        tls: TlsArgs,
+        #[command(flatten)]
+        limits: LimitArgs,
+    }
+
+    /// Why `serve` with these flags and a cluster that is not there does not start.
+    async fn refusal(flags: &[&str]) -> String {
+        const START: [&str; 5] = [
+            "serve",
+            "--kubeconfig",
+            "/no/such/kubeconfig",
+            "--health-listen",
+            "127.0.0.1:0",
+        ];
+        let flags = Flags::try_parse_from(START.iter().chain(flags)).unwrap();
+        let config = Config {
+            listen: flags.listen,
+            limits: flags.limits.into(),
+            certificate: flags.tls.into(),
+            metrics: Metrics::new("0", None),
+            readiness: Readiness::default(),
+        };
+        let run = run(
+            flags.in_cluster,
+            &flags.cluster,
+            config,
+            LogFormat::Text,
+            pending(),
+        );
+        format!("{:#}", run.await.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn what_can_be_refused_without_a_cluster_is_refused_before_one_is_looked_for() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = taken.local_addr().unwrap().to_string();
+        let directory = tempfile::tempdir().unwrap();
+        let [certificate, key, ca] =
+            ["tls.crt", "tls.key", "ca.crt"].map(|name| directory.path().join(name).display().to_string());
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        std::fs::write(&ca, "no certificate").unwrap();
+        let files = ["--tls-cert", &certificate, "--tls-key", &key];
+        let with = |more: &[&'static str]| [&files[..], more].concat();
+        for (flags, expected) in [
+            (
+                vec!["--listen", &taken],
+                "address in use; stop what listens there",
+            ),
+            (
+                vec![
+                    "--certificates",
+                    "provided",
+                    "--tls-cert",
+                    "/no/such.crt",
+                    "--tls-key",
+                    &key,
+                ],
+                "/no/such.crt (--tls-cert): No such file",
+            ),
+            (
+                [&with(&["--certificates", "provided"])[..], &["--ca-bundle", &ca]].concat(),
+                "(--ca-bundle): no CA certificate in it",
+            ),
+            (
+                with(&[]),
+                "--tls-cert and --tls-key are for --certificates provided or cert-manager",
+            ),
+            (
+                with(&["--certificates", "cert-manager", "--ca-bundle", "/ca.crt"]),
+                "--ca-bundle is for --certificates provided; with cert-manager",
+            ),
+            (vec!["--write-ca", "/ca.crt"], "--write-ca is for --standalone"),
+            // Nothing of that: only now it is looked for.
+            (
+                vec!["--listen", "127.0.0.1:0"],
+                "/no/such/kubeconfig (--kubeconfig)",
+            ),
+        ] {
+            let refusal = refusal(&flags).await;
+            assert!(refusal.contains(expected), "{flags:?}: {refusal}");
+        }
+    }
+
+    /// What comes of a process whose server goes on and in which something else ends.
+    async fn outcome(start: impl FnOnce(&mut Tasks, &mut Tasks)) -> String {
+        let (mut tasks, mut election) = (Tasks::default(), Tasks::default());
+        tasks.spawn("another", pending());
+        start(&mut tasks, &mut election);
+        let end = outlive(pending(), &mut tasks, &mut election);
+        let end = tokio::time::timeout(Duration::from_secs(10), end).await;
+        end.expect("the process goes on without it")
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[tokio::test]
+    async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
+        for (said, expected) in [
+            (
+                outcome(|tasks, _| tasks.spawn("facts", async {})).await,
+                "the task \"facts\" ended unexpectedly",
+            ),
+            (
+                outcome(|tasks, _| tasks.spawn("nodes", async { panic!("a defect") })).await,
+                "the task \"nodes\" ended unexpectedly: it panicked",
+            ),
+            (
+                outcome(|tasks, _| tasks.spawn_saying("certificates", async { "no names" })).await,
+                "the task \"certificates\" ended unexpectedly: no names",
+            ),
+            (
+                outcome(|_, election| election.spawn("lease", async {})).await,
+                "the task \"lease\" ended unexpectedly",
+            ),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_was_told_to_end_ends_well() {
+        let (mut tasks, mut election) = (Tasks::default(), Tasks::default());
+        tasks.spawn("facts", pending());
+        assert!(outlive(async { Ok(()) }, &mut tasks, &mut election).await.is_ok());
     }
 }

@@ -37,7 +37,10 @@ async fn http_1_keeps_its_connection_and_http_2_shares_one() {
     let counted =
         "phase=\"mutate\",operation=\"CREATE\",kind=\"Pod\",decision=\"allow\",dry_run=\"false\"} 3";
     assert!(metrics.contains(counted), "{metrics}");
-    assert_eq!(server.health("/readyz").await, (StatusCode::OK, "ok\n".to_owned()));
+    assert_eq!(
+        server.health("/readyz").await,
+        (StatusCode::OK, "ok\n".to_owned())
+    );
     server.stop().await;
 }
 

@@ -1,0 +1,97 @@
+//! Tasks that should live as long as the process, by name: one that ends is told, whether it returned or panicked.
+
+use std::collections::HashMap;
+
+use tokio::task::{Id, JoinSet};
+
+/// A task that should have lived as long as the process has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the task {task:?} ended unexpectedly{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+pub struct TaskEnded {
+    /// Which one.
+    pub task: &'static str,
+    /// What it said, or that it panicked; `None` where it just returned.
+    pub why: Option<String>,
+}
+
+/// Running tasks with their names; all of them end when this is dropped.
+#[derive(Default, Debug)]
+pub struct Tasks {
+    running: JoinSet<Option<String>>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    /// Starts a task that has nothing to say when it ends.
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.add(name, async {
+            task.await;
+            None
+        });
+    }
+
+    /// Starts a task that says why it ended.
+    pub fn spawn_saying<W: ToString>(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = W> + Send + 'static,
+    ) {
+        self.add(name, async { Some(task.await.to_string()) });
+    }
+
+    fn add(&mut self, name: &'static str, task: impl Future<Output = Option<String>> + Send + 'static) {
+        self.names.insert(self.running.spawn(task).id(), name);
+    }
+
+    /// Waits for a task to end, which none should; for ever where there is none.
+    pub async fn ended(&mut self) -> TaskEnded {
+        let Some(ended) = self.running.join_next_with_id().await else {
+            return std::future::pending().await;
+        };
+        let (id, why) = match ended {
+            Ok((id, why)) => (id, why),
+            Err(error) if error.is_panic() => (error.id(), Some("it panicked".to_owned())),
+            Err(error) => (error.id(), Some("it was cancelled".to_owned())),
+        };
+        TaskEnded {
+            task: self.names.get(&id).copied().unwrap_or("unknown"),
+            why,
+        }
+    }
+
+    /// Ends all tasks, and waits until they have.
+    pub async fn shutdown(mut self) {
+        self.running.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_task_that_ends_is_named_with_what_it_said() {
+        let said = |name, start: fn(&mut Tasks)| async move {
+            let mut tasks = Tasks::default();
+            tasks.spawn("goes on", pending());
+            start(&mut tasks);
+            let ended = tasks.ended().await;
+            assert_eq!(ended.task, name);
+            ended.to_string()
+        };
+        assert_eq!(
+            said("silent", |tasks| tasks.spawn("silent", async {})).await,
+            "the task \"silent\" ended unexpectedly"
+        );
+        assert_eq!(
+            said("talks", |tasks| tasks.spawn_saying("talks", async { "enough" })).await,
+            "the task \"talks\" ended unexpectedly: enough"
+        );
+        assert_eq!(
+            said("panics", |tasks| tasks.spawn("panics", async { panic!("oh") })).await,
+            "the task \"panics\" ended unexpectedly: it panicked"
+        );
+    }
+}
