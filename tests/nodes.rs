@@ -267,6 +267,12 @@ async fn taints_are_reported_then_refused_while_somebody_would_be_hurt_then_set_
         message.contains("az aks nodepool add --node-taints os=windows:NoSchedule"),
         "{message}"
     );
+    assert_eq!(
+        status["lastProblem"],
+        "not set: os=windows:NoSchedule, because 1 workload would be hurt: Deployment default/web; the condition \
+         TaintsRefused says why, and what to write"
+    );
+    world.event_until("windows", "Deployment default/web").await;
     assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
 
     let toleration = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
@@ -282,6 +288,10 @@ async fn taints_are_reported_then_refused_while_somebody_would_be_hurt_then_set_
         .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
         .await;
     world.status_until("windows", "Ready", "True", "AsWanted").await;
+    world.event_until("windows", "no taint is held back").await;
+    // The guard was asked more than once meanwhile.
+    let told = world.events("windows").await;
+    assert_eq!(told, ["Normal NobodyHurt", "Warning WouldHurt"]);
 
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
     policies
@@ -404,6 +414,9 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
     assert!(
         world::message(&status, "Contested").contains("took os=windows:NoSchedule away three times on w1")
     );
+    world
+        .event_until("windows", "took os=windows:NoSchedule away three times on w1")
+        .await;
     let version = |node: &Value| node["metadata"]["resourceVersion"].clone();
     let counted =
         |node: &Value| owned(node).is_some_and(|owned| owned.contains(r#""os=windows:NoSchedule":3"#));

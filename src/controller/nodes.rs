@@ -16,11 +16,13 @@ use tokio::time::Instant;
 
 use super::lease::Leadership;
 use super::view::ClusterView;
+use crate::model::policy::Policy;
 
 pub mod assess;
 mod change;
 pub mod guard;
 mod keeper;
+mod names;
 pub mod owned;
 pub mod plan;
 pub mod read;
@@ -30,8 +32,17 @@ pub mod take_back;
 pub mod want;
 pub mod write;
 
-/// Whether placement changes the Windows pods of a namespace.
-pub type Placement = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// What counts in a namespace, for whoever asks what would become of its pods.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// The effective policy.
+    pub policy: Policy,
+    /// Whether placement adds tolerations to the Windows pods that are made there.
+    pub places: bool,
+}
+
+/// Tells what counts in a namespace.
+pub type PolicyOf = Arc<dyn Fn(&str) -> Counts + Send + Sync>;
 
 /// How fast nodes are written, and how often things are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +85,8 @@ pub struct Context {
     pub leadership: Leadership,
     /// Tells people what was changed.
     pub recorder: Recorder,
-    /// Where placement adds tolerations.
-    pub placement: Placement,
+    /// What counts where: by it the guard tells Windows pods from others.
+    pub policy_of: PolicyOf,
     /// How fast, and how often.
     pub settings: Settings,
 }

@@ -22,8 +22,9 @@ use tokio::task::JoinHandle;
 use transom::api::WindowsNodePolicy;
 use transom::controller::lease::Leadership;
 use transom::controller::nodes::read::view_of;
-use transom::controller::nodes::{Context, Settings, run};
+use transom::controller::nodes::{Context, Counts, Settings, run};
 use transom::controller::view::{ClusterView, NodeView};
+use transom::model::policy::Policy;
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
 
@@ -170,7 +171,10 @@ impl World {
             client: self.client.clone(),
             leadership,
             recorder: Recorder::new(self.client.clone(), reporter),
-            placement: Arc::new(|_: &str| false),
+            policy_of: Arc::new(|_: &str| Counts {
+                policy: Policy::standalone(),
+                places: false,
+            }),
             settings,
         };
         let watches = tokio::spawn(follow_all(self.client.clone(), sender));
@@ -262,14 +266,33 @@ impl World {
         }
     }
 
-    /// Waits for an Event on a node whose note ends so.
-    pub async fn event_until(&self, name: &str, note: &str) {
+    async fn events_on(&self, name: &str) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let params = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        events.list(&params).await.unwrap().items
+    }
+
+    /// The Events on a node or a policy as `type reason`, with repetitions.
+    pub async fn events(&self, name: &str) -> Vec<String> {
+        let told = self.events_on(name).await.into_iter().map(|event| {
+            let again = event.series.and_then(|series| series.count);
+            let again = again.map_or_else(String::new, |count| format!(" x{count}"));
+            format!(
+                "{} {}{again}",
+                event.type_.unwrap_or_default(),
+                event.reason.unwrap_or_default()
+            )
+        });
+        let mut told: Vec<String> = told.collect();
+        told.sort();
+        told
+    }
+
+    /// Waits for an Event on a node or a policy whose note says so.
+    pub async fn event_until(&self, name: &str, note: &str) {
         let told = || async {
-            let list = events.list(&params).await.unwrap();
-            list.iter()
-                .any(|event| event.message.as_deref().is_some_and(|text| text.ends_with(note)))
+            let says = |event: &Event| event.message.as_deref().is_some_and(|text| text.contains(note));
+            self.events_on(name).await.iter().any(says)
         };
         self.wait_for(told, note).await;
     }

@@ -256,7 +256,7 @@ impl Controllers {
             client: client.clone(),
             leadership,
             recorder: recorder(),
-            placement: placement(state, excluded),
+            policy_of: policy_of(state, excluded),
             settings: nodes::Settings::default(),
         };
         tasks.spawn_saying("nodes", async move {
@@ -270,8 +270,9 @@ impl Controllers {
     }
 }
 
-/// Whether placement adds tolerations to the pods of a namespace: where the webhooks are called and the policy says so.
-fn placement(state: Arc<ArcSwap<State>>, excluded: Vec<String>) -> nodes::Placement {
+/// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows pod
+/// only because it says nothing.
+fn policy_of(state: Arc<ArcSwap<State>>, excluded: Vec<String>) -> nodes::PolicyOf {
     let unlabelled = BTreeMap::new();
     Arc::new(move |namespace| {
         let state = state.load();
@@ -288,8 +289,14 @@ fn placement(state: Arc<ArcSwap<State>>, excluded: Vec<String>) -> nodes::Placem
             groups: &[],
             today: state.facts.today,
         };
-        let policy = state.policies.effective(&asker);
-        !is_left_out && policy.placement == Switch::Apply && policy.parts.tolerations
+        let mut policy = state.policies.effective(&asker).into_owned();
+        if is_left_out {
+            policy.namespace_default_os = None;
+        }
+        nodes::Counts {
+            places: !is_left_out && policy.placement == Switch::Apply && policy.parts.tolerations,
+            policy,
+        }
     })
 }
 

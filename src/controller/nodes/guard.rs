@@ -1,23 +1,25 @@
 //! The guard before the first taint: which workloads would no longer be scheduled, or would be evicted. Judged by the
 //! engine, from raw JSON; the listing is in `survey`.
 
+mod hurt;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use serde::Deserialize;
 
+pub use self::hurt::Hurt;
+
+use self::hurt::{Remedy, Victim};
+use super::Counts;
 use crate::controller::view::ClusterView;
 use crate::engine::infer;
 use crate::model::facts::{Facts, RuntimeClassFacts, Taint};
-use crate::model::os::Verdict;
+use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::pod::Toleration;
-use crate::model::policy::Policy;
 use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
-
-/// How many are named in a condition.
-const NAMED: usize = 20;
 
 /// Where an object is, and what it is called: namespace, kind, name.
 type Place = (String, String, String);
@@ -25,15 +27,16 @@ type Place = (String, String, String);
 /// Looks at one object after the other, and remembers who would be hurt.
 pub struct Guard<'g> {
     taints: &'g [Taint],
-    /// Whether placement changes pods of this namespace.
-    placement: &'g (dyn Fn(&str) -> bool + Send + Sync),
+    /// What counts in a namespace.
+    policy_of: &'g (dyn Fn(&str) -> Counts + Send + Sync),
+    /// The same, for the namespaces that were met.
+    met: BTreeMap<String, Arc<Counts>>,
     view: &'g ClusterView,
     windows_nodes: BTreeSet<&'g str>,
     facts: Facts,
-    policy: Policy,
     /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
     owners: BTreeMap<Place, Place>,
-    hurt: BTreeMap<Place, String>,
+    hurt: BTreeMap<Place, (String, Option<Remedy>)>,
 }
 
 /// The parts of an object that the engine's view has no use for.
@@ -94,7 +97,7 @@ impl<'g> Guard<'g> {
         taints: &'g [Taint],
         nodes: impl IntoIterator<Item = &'g str>,
         view: &'g ClusterView,
-        placement: &'g (dyn Fn(&str) -> bool + Send + Sync),
+        policy_of: &'g (dyn Fn(&str) -> Counts + Send + Sync),
     ) -> Self {
         // Inference asks for no day.
         let mut facts = Facts::new(view.kubernetes, jiff::civil::Date::ZERO);
@@ -109,11 +112,11 @@ impl<'g> Guard<'g> {
         }
         Guard {
             taints,
-            placement,
+            policy_of,
+            met: BTreeMap::new(),
             view,
             windows_nodes: nodes.into_iter().collect(),
             facts,
-            policy: Policy::standalone(),
             owners: BTreeMap::new(),
             hurt: BTreeMap::new(),
         }
@@ -126,7 +129,8 @@ impl<'g> Guard<'g> {
             Err(error) => {
                 // It was stored, so something can be run from it.
                 let place = (String::new(), kind.to_string(), "one of them".to_owned());
-                self.hurt.insert(place, format!("cannot be read: {error}"));
+                self.hurt
+                    .insert(place, (format!("cannot be read: {error}"), None));
                 return;
             }
         };
@@ -155,14 +159,18 @@ impl<'g> Guard<'g> {
     }
 
     fn look_at_template(&mut self, subject: &Subject<'_>, place: Place) {
-        if self.verdict(subject) != Verdict::Windows {
+        let counts = self.counts(&subject.namespace);
+        let inference = infer(subject, &self.facts, &counts.policy);
+        if inference.verdict != Verdict::Windows {
             return;
         }
         // A DaemonSet's controller reads the template: what placement does to its pods comes too late.
         let in_template = subject.kind == Kind::DaemonSet;
-        let lacking = self.lacking(subject, in_template, !in_template);
+        let placed = (!in_template).then_some(&*counts);
+        let lacking = self.lacking(subject, in_template, placed);
         if !lacking.is_empty() {
-            self.add(place, &lacking, "its template does not tolerate");
+            let remedy = remedy(&inference, in_template);
+            self.add(place, &lacking, "its template does not tolerate", remedy);
         }
     }
 
@@ -179,8 +187,10 @@ impl<'g> Guard<'g> {
         }
         let node = pod.node_name.as_deref().unwrap_or_default();
         let on_windows = self.windows_nodes.contains(node);
-        let verdict = self.verdict(subject);
-        let evicting: Vec<Taint> = (self.lacking(subject, false, false).into_iter())
+        let counts = self.counts(&subject.namespace);
+        let inference = infer(subject, &self.facts, &counts.policy);
+        let verdict = inference.verdict;
+        let evicting: Vec<Taint> = (self.lacking(subject, false, None).into_iter())
             .filter(|taint| taint.effect == "NoExecute")
             .collect();
         let owner_kind = owner.as_ref().and_then(|(_, kind)| *kind);
@@ -189,6 +199,7 @@ impl<'g> Guard<'g> {
         let judged_at_owner =
             owner_kind.is_some_and(Kind::has_pod) && (pod.is_bound() || owner_kind == Some(Kind::DaemonSet));
         let waits_for_owner = owner_kind.is_some() && !pod.is_bound();
+        let remedy = remedy(&inference, owner_kind == Some(Kind::DaemonSet));
         let named = owner.map_or(place, |(owner, _)| {
             self.owners.get(&owner).cloned().unwrap_or(owner)
         });
@@ -197,11 +208,12 @@ impl<'g> Guard<'g> {
                 named,
                 &evicting,
                 "its pods would be evicted, as they do not tolerate",
+                remedy,
             );
             return;
         }
         if verdict == Verdict::Windows && !judged_at_owner {
-            let lacking = self.lacking(subject, false, pod.is_bound());
+            let lacking = self.lacking(subject, false, pod.is_bound().then_some(&*counts));
             let why = if waits_for_owner {
                 "pods of it wait for a node since before they were given a toleration: delete those pods, so that it \
                  makes new ones; they do not tolerate"
@@ -209,28 +221,35 @@ impl<'g> Guard<'g> {
                 "it does not tolerate"
             };
             if !lacking.is_empty() {
-                self.add(named, &lacking, why);
+                self.add(named, &lacking, why, remedy);
             }
         } else if on_windows
-            && matches!(verdict, Verdict::Unknown | Verdict::Conflicting)
+            && verdict != Verdict::Windows
+            && !(verdict == Verdict::Linux && selects(&inference, false))
             && Around::of(json).is("Ready")
         {
             // Placement gives nothing to a pod that is not known to be for Windows.
-            let lacking = self.lacking(subject, false, false);
+            let lacking = self.lacking(subject, false, None);
             if !lacking.is_empty() {
                 let why = "it selects no operating system, runs on a Windows node all the same, and does not tolerate";
-                self.add(named, &lacking, why);
+                self.add(named, &lacking, why, remedy);
             }
         }
     }
 
-    fn verdict(&self, subject: &Subject<'_>) -> Verdict {
-        infer(subject, &self.facts, &self.policy).verdict
+    /// What counts in a namespace; asked for once, because there may be thousands of objects in it.
+    fn counts(&mut self, namespace: &str) -> Arc<Counts> {
+        if let Some(counts) = self.met.get(namespace) {
+            return Arc::clone(counts);
+        }
+        let counts = Arc::new((self.policy_of)(namespace));
+        self.met.insert(namespace.to_owned(), Arc::clone(&counts));
+        counts
     }
 
     /// The taints that would keep the subject's pods away. `as_written`: what a RuntimeClass adds to the pod does not
-    /// count. `placed`: placement adds tolerations where it applies.
-    fn lacking(&self, subject: &Subject<'_>, as_written: bool, placed: bool) -> Vec<Taint> {
+    /// count. `placed`: what counts in its namespace, where placement would still add tolerations.
+    fn lacking(&self, subject: &Subject<'_>, as_written: bool, placed: Option<&Counts>) -> Vec<Taint> {
         let Some(pod) = subject.pod() else {
             return Vec::new();
         };
@@ -243,15 +262,15 @@ impl<'g> Guard<'g> {
         (self.taints.iter())
             .filter(|taint| !pod.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
             .filter(|taint| !of_class.into_iter().flatten().any(|t| tolerates(t, taint)))
-            .filter(|taint| !(placed && self.is_placed(&subject.namespace, taint)))
+            .filter(|taint| !placed.is_some_and(|counts| self.is_placed(&subject.namespace, counts, taint)))
             .filter(|taint| taint.effect != "PreferNoSchedule")
             .cloned()
             .collect()
     }
 
     /// Whether placement adds the toleration of this taint to the Windows pods of a namespace: it learns taints that
-    /// say Windows and nothing else, and respects the namespace's whitelist.
-    fn is_placed(&self, namespace: &str, taint: &Taint) -> bool {
+    /// say Windows and nothing else, adds those that the policy lists, and respects the namespace's whitelist.
+    fn is_placed(&self, namespace: &str, counts: &Counts, taint: &Taint) -> bool {
         let whitelist = (self.view.namespaces.get(namespace))
             .and_then(|namespace| namespace.tolerations_whitelist.as_deref());
         let allowed = whitelist.is_none_or(|text| {
@@ -259,28 +278,51 @@ impl<'g> Guard<'g> {
                 list.is_empty() || list.iter().any(|toleration| taint.is_tolerated_by(toleration))
             })
         });
-        taint.marks_windows() && allowed && (self.placement)(namespace)
+        let added = taint.marks_windows() || counts.policy.taints.contains(taint);
+        counts.places && allowed && added
     }
 
-    fn add(&mut self, place: Place, lacking: &[Taint], why: &str) {
+    fn add(&mut self, place: Place, lacking: &[Taint], why: &str, remedy: Remedy) {
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         self.hurt
             .entry(place)
-            .or_insert_with(|| format!("{why} {}", taints.join(", ")));
+            .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
     }
 
     /// Who would be hurt; empty where nobody would.
     pub fn hurt(self) -> Hurt {
-        let names = self.hurt.into_iter().map(|((namespace, kind, name), why)| {
-            let place = if namespace.is_empty() {
-                name
-            } else {
-                format!("{namespace}/{name}")
-            };
-            format!("{kind} {place} ({why})")
-        });
-        Hurt(names.collect())
+        let victims = self
+            .hurt
+            .into_iter()
+            .map(|((namespace, kind, name), (why, remedy))| {
+                let name = if namespace.is_empty() {
+                    format!("{kind} {name}")
+                } else {
+                    format!("{kind} {namespace}/{name}")
+                };
+                Victim { name, why, remedy }
+            });
+        Hurt(victims.collect())
     }
+}
+
+/// What the author of a pod or template is to write. `in_template`: what a RuntimeClass selects does not count.
+fn remedy(inference: &Inference, in_template: bool) -> Remedy {
+    match inference.verdict {
+        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
+        Verdict::Windows => Remedy::SelectWindows,
+        Verdict::Linux => Remedy::SelectLinux,
+        Verdict::Unknown | Verdict::Conflicting => Remedy::Say,
+    }
+}
+
+/// Whether the scheduler is told the operating system: the other signs are for Transom, or for the kubelet.
+fn selects(inference: &Inference, in_template: bool) -> bool {
+    inference.evidence.iter().any(|evidence| match evidence.kind {
+        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
+        EvidenceKind::RuntimeClass => !in_template,
+        _ => false,
+    })
 }
 
 fn is_finished(json: &str) -> bool {
@@ -296,72 +338,6 @@ fn tolerates(toleration: &ClassToleration, taint: &Taint) -> bool {
         effect: toleration.effect.as_deref().map(Into::into),
         toleration_seconds: toleration.toleration_seconds,
     })
-}
-
-/// Who would be hurt by taints, one text each.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Hurt(Vec<String>);
-
-impl Hurt {
-    /// Whether nobody is.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// What to tell people: who, what to write, and where the platform wants it.
-    pub fn message(&self, taints: &[Taint]) -> String {
-        let list: Vec<String> = taints.iter().map(ToString::to_string).collect();
-        let many = if self.0.len() == 1 {
-            "1 workload"
-        } else {
-            &format!("{} workloads", self.0.len())
-        };
-        let mut text = format!("not set: {}, because {many} would be hurt: ", list.join(", "));
-        let named: Vec<&str> = self.0.iter().take(NAMED).map(String::as_str).collect();
-        text.push_str(&named.join("; "));
-        if self.0.len() > NAMED {
-            let _ = write!(text, "; and {} more", self.0.len() - NAMED);
-        }
-        text.push_str(". Write in their pod templates: tolerations: [");
-        for (i, taint) in taints.iter().enumerate() {
-            let comma = if i > 0 { ", " } else { "" };
-            let _ = match taint.value.as_str() {
-                "" => write!(
-                    text,
-                    "{comma}{{key: {}, operator: Exists, effect: {}}}",
-                    taint.key, taint.effect
-                ),
-                value => write!(
-                    text,
-                    "{comma}{{key: {}, operator: Equal, value: {}, effect: {}}}",
-                    taint.key,
-                    quoted(value),
-                    taint.effect
-                ),
-            };
-        }
-        let first = taints.first().map(ToString::to_string).unwrap_or_default();
-        let _ = write!(
-            text,
-            "]. It is looked at again within 15 minutes, and at once when the policy changes. Where a cloud made the nodes, set the taint on the pool too, because \
-             clouds reset what they own: AKS az aks nodepool add --node-taints {first}; EKS taints of the managed node \
-             group (eksctl: managedNodeGroups[].taints); GKE gcloud container node-pools create --node-taints {first}; \
-             OpenShift spec.template.spec.taints of the Windows MachineSet (WMCO sets os=Windows:NoSchedule itself)"
-        );
-        text
-    }
-}
-
-/// A value as YAML reads it as a string.
-fn quoted(value: &str) -> String {
-    let plain = value.starts_with(|c: char| c.is_ascii_alphabetic())
-        && !["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
-            .contains(&value.to_ascii_lowercase().as_str());
-    if plain {
-        value.to_owned()
-    } else {
-        format!("\"{value}\"")
-    }
 }
 
 #[cfg(test)]

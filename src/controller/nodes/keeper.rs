@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::events::Event;
+use kube::{Api, Resource as _};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::Context;
 use super::assess::{Cleared, Decider, Standing, assess};
 use super::guard::Guard;
-use super::status::{Guarded, Known, status_of};
+use super::status::{Guarded, Known, news_of, status_of};
 use super::survey::visit_pod_carriers;
 use super::want::{NodePolicies, NodePolicy};
 use super::write::{BackOff, FIELD_MANAGER, Pace, Writer, is_older};
@@ -231,13 +232,16 @@ impl Keeper {
         }
         let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
         let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
-        let mut guard = Guard::new(&taints, names, view, &*self.context.placement);
+        let mut guard = Guard::new(&taints, names, view, &*self.context.policy_of);
         let surveyed = visit_pod_carriers(&self.context.client, |kind, json| guard.look(kind, json)).await;
         let hurt = guard.hurt();
         state.said = match surveyed {
             Err(error) => Guarded::Unknown(error.to_string()),
             Ok(()) if hurt.is_empty() => Guarded::Free,
-            Ok(()) => Guarded::Refused(hurt.message(&taints)),
+            Ok(()) => Guarded::Refused {
+                message: hurt.message(&taints),
+                brief: hurt.brief(&taints),
+            },
         };
         let settings = self.context.settings;
         if state.said == Guarded::Free {
@@ -351,7 +355,14 @@ impl Keeper {
         };
         let written = self.policies.patch_status(&policy.name, &params, &patch);
         let (ours, again) = match answered(written).await {
-            Ok(written) => (Some(Arc::new(written)), None),
+            Ok(written) => {
+                self.announce(
+                    &written,
+                    news_of(policy, standing, &known, stored.status.as_ref()),
+                )
+                .await;
+                (Some(Arc::new(written)), None)
+            }
             Err(Failure::Gone) => return None,
             Err(error) => {
                 tracing::warn!(policy = policy.name, error = %error, "status not written");
@@ -360,6 +371,19 @@ impl Keeper {
         };
         self.told.insert(policy.name.clone(), (now, ours));
         again
+    }
+
+    /// Writes Events about a policy. Where that fails, its status has it all the same.
+    async fn announce(&self, policy: &WindowsNodePolicy, news: Vec<Event>) {
+        let mut reference = policy.object_ref(&());
+        // It says which version was meant, and would keep Events of the same thing apart.
+        reference.resource_version = None;
+        for event in news {
+            if let Err(error) = answered(self.context.recorder.publish(&event, &reference)).await {
+                let (policy, reason) = (&reference.name, &event.reason);
+                tracing::warn!(?policy, reason, error = %error, "no Event could be written");
+            }
+        }
     }
 }
 

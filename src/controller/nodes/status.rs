@@ -1,14 +1,20 @@
 //! The status of a node policy: conditions and counts, in words for people who have to act on them. Pure.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::{Event, EventType};
 
 use super::assess::Standing;
+use super::names::{BRIEF, first, shortened};
 use super::want::NodePolicy;
 use crate::api::{BuildCount, Drift, NodeDrift, TaintMode, WindowsNodePolicyStatus};
 
 /// How many nodes a message names.
 const NAMED: usize = 20;
+/// The longest text that is not a condition's own message, in characters. An Event is refused with a note of 1024 bytes.
+const LONGEST_BRIEF: usize = 512;
 
 /// What the guard has found for a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,8 +22,13 @@ pub enum Guarded {
     /// It was not asked, or found nobody.
     #[default]
     Free,
-    /// Somebody would be hurt: what to tell people.
-    Refused(String),
+    /// Somebody would be hurt.
+    Refused {
+        /// What to tell people.
+        message: String,
+        /// The same in one line.
+        brief: String,
+    },
     /// It could not find out.
     Unknown(String),
 }
@@ -51,6 +62,8 @@ struct Says {
     holds: bool,
     reason: &'static str,
     message: String,
+    /// The message in one line, for `lastProblem`, `Ready` and Events.
+    brief: String,
 }
 
 /// The status of a policy; `before` is the one that stands, whose times are kept where nothing has changed.
@@ -92,8 +105,39 @@ pub fn status_of(
                 })
                 .collect(),
         },
-        last_problem: problem.map(|(_, message)| shortened(&message, 1024)),
+        last_problem: problem.map(|(_, brief)| brief),
     }
+}
+
+/// The Events that go with a status: one when taints begin to be refused or contested, or are for another reason, and one
+/// when that is over. `before` is the status that stood.
+pub fn news_of(
+    policy: &NodePolicy,
+    standing: &Standing,
+    known: &Known,
+    before: Option<&WindowsNodePolicyStatus>,
+) -> Vec<Event> {
+    let says = [refused(policy, standing, known), contested(standing, known)];
+    let news = says.into_iter().filter(|says| {
+        let mut held = before.into_iter().flat_map(|before| &before.conditions);
+        let held = held.find(|old| old.type_ == says.kind && old.status == "True");
+        match held {
+            Some(old) => !says.holds || old.reason != says.reason,
+            None => says.holds,
+        }
+    });
+    news.map(|says| Event {
+        type_: if says.holds {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        },
+        reason: says.reason.to_owned(),
+        note: Some(says.brief),
+        action: "KeepTaints".to_owned(),
+        secondary: None,
+    })
+    .collect()
 }
 
 fn number(count: usize) -> i64 {
@@ -123,11 +167,11 @@ fn conditions(
     conditions.collect()
 }
 
-/// What keeps the policy from being ready, most urgent first: a reason and a message.
+/// What keeps the policy from being ready, most urgent first: a reason, and a line.
 fn problem(policy: &NodePolicy, known: &Known, says: &[Says]) -> Option<(&'static str, String)> {
     if let Some(why) = &policy.unusable {
         let text = format!("{why}; until it can be read nothing is set and nothing taken back");
-        return Some(("InvalidSelector", text));
+        return Some(("InvalidSelector", shortened(&text, LONGEST_BRIEF)));
     }
     let abnormal = |kind: &str, bad: bool| says.iter().find(|s| s.kind == kind && s.holds == bad);
     for (kind, bad) in [
@@ -137,14 +181,15 @@ fn problem(policy: &NodePolicy, known: &Known, says: &[Says]) -> Option<(&'stati
         ("RuntimeClassesReady", false),
     ] {
         if let Some(says) = abnormal(kind, bad) {
-            return Some((says.kind, says.message.clone()));
+            return Some((says.kind, says.brief.clone()));
         }
     }
     if let Some(first) = known.failures.first() {
         let text = format!("{} nodes could not be written: {first}", known.failures.len());
-        return Some(("WriteFailed", text));
+        return Some(("WriteFailed", shortened(&text, LONGEST_BRIEF)));
     }
-    (!policy.left_out.is_empty()).then(|| ("LeftOut", policy.left_out.join("; ")))
+    let left_out = || shortened(&policy.left_out.join("; "), LONGEST_BRIEF);
+    (!policy.left_out.is_empty()).then(|| ("LeftOut", left_out()))
 }
 
 fn ready(standing: &Standing, problem: Option<&(&'static str, String)>) -> Says {
@@ -183,61 +228,65 @@ fn ready(standing: &Standing, problem: Option<&(&'static str, String)>) -> Says 
         kind: "Ready",
         holds,
         reason,
+        brief: message.clone(),
         message,
     }
 }
 
 fn contested(standing: &Standing, known: &Known) -> Says {
-    let mut parts = Vec::new();
-    if !standing.contested.is_empty() {
-        let taints: std::collections::BTreeSet<String> = standing
-            .contested
-            .values()
-            .flatten()
-            .map(ToString::to_string)
-            .collect();
-        parts.push(format!(
-            "another writer took {} away three times on {}: it is not set there any more; set it where that writer reads \
-             it (the node pool), or change the policy to try again",
-            taints.into_iter().collect::<Vec<_>>().join(", "),
-            names(standing.contested.keys())
-        ));
+    let parts = |most: usize| {
+        let mut parts = Vec::new();
+        if !standing.contested.is_empty() {
+            let taints: BTreeSet<String> = standing
+                .contested
+                .values()
+                .flatten()
+                .map(ToString::to_string)
+                .collect();
+            parts.push(format!(
+                "another writer took {} away three times on {}: it is not set there any more; set it where that writer \
+                 reads it (the node pool), or change the policy to try again",
+                first(taints.iter().map(String::as_str), most),
+                first(standing.contested.keys().map(String::as_str), most)
+            ));
+        }
+        if !known.restless.is_empty() {
+            parts.push(format!(
+                "another writer undoes what is written to {} again and again; it is corrected ever more slowly: find that \
+                 writer in metadata.managedFields of the node",
+                first(known.restless.iter().map(String::as_str), most)
+            ));
+        }
+        parts
+    };
+    let quiet = "nobody undoes what is written";
+    let says = says("Contested", &parts(NAMED), "OtherWriter", "NoOtherWriter", quiet);
+    match parts(BRIEF).as_slice() {
+        [] => says,
+        brief => Says {
+            brief: shortened(&brief.join("; "), LONGEST_BRIEF),
+            ..says
+        },
     }
-    if !known.restless.is_empty() {
-        parts.push(format!(
-            "another writer undoes what is written to {} again and again; it is corrected ever more slowly: find that \
-             writer in metadata.managedFields of the node",
-            names(known.restless.iter())
-        ));
-    }
-    says(
-        "Contested",
-        &parts,
-        "OtherWriter",
-        "NoOtherWriter",
-        "nobody undoes what is written",
-    )
 }
 
 fn refused(policy: &NodePolicy, standing: &Standing, known: &Known) -> Says {
     let waits = !standing.waiting.is_empty() && policy.stored.spec.taints.mode == TaintMode::Apply;
-    let (reason, parts) = match &known.guarded {
-        Guarded::Refused(message) if waits => ("WouldHurt", vec![message.clone()]),
-        Guarded::Unknown(message) if waits => (
-            "NotKnown",
-            vec![format!(
+    let quiet = "no taint is held back";
+    let of = |parts: &[String], reason| says("TaintsRefused", parts, reason, "NobodyHurt", quiet);
+    match &known.guarded {
+        Guarded::Refused { message, brief } if waits => Says {
+            brief: shortened(brief, LONGEST_BRIEF),
+            ..of(std::slice::from_ref(message), "WouldHurt")
+        },
+        Guarded::Unknown(message) if waits => of(
+            &[format!(
                 "not set, because it cannot be known whether anybody would be hurt: {message}"
             )],
+            "NotKnown",
         ),
-        _ => ("WouldHurt", Vec::new()),
-    };
-    says(
-        "TaintsRefused",
-        &parts,
-        reason,
-        "NobodyHurt",
-        "no taint is held back",
-    )
+        _ => of(&[], "WouldHurt"),
+    }
 }
 
 fn overlapping(policy: &NodePolicy, standing: &Standing) -> Says {
@@ -289,6 +338,7 @@ fn classes(classes: &Classes) -> Says {
         kind: "RuntimeClassesReady",
         holds,
         reason: if holds { "AsWanted" } else { "Problem" },
+        brief: in_brief(&classes.problems, &message),
         message,
     }
 }
@@ -301,28 +351,16 @@ fn says(kind: &'static str, parts: &[String], yes: &'static str, no: &'static st
         holds,
         reason: if holds { yes } else { no },
         message: if holds { parts.join("; ") } else { quiet.to_owned() },
+        brief: in_brief(parts, quiet),
     }
 }
 
-/// The first names, and how many more there are.
-fn names<'n>(names: impl ExactSizeIterator<Item = &'n String>) -> String {
-    let count = names.len();
-    let mut text = names
-        .take(NAMED)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if count > NAMED {
-        use std::fmt::Write as _;
-        let _ = write!(text, " and {} more", count - NAMED);
-    }
-    text
-}
-
-fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text.to_owned(),
+/// The first part, and how many more there are.
+fn in_brief(parts: &[String], quiet: &str) -> String {
+    match parts {
+        [] => shortened(quiet, LONGEST_BRIEF),
+        [only] => shortened(only, LONGEST_BRIEF),
+        [one, more @ ..] => format!("{}; and {} more", shortened(one, LONGEST_BRIEF - 32), more.len()),
     }
 }
 

@@ -3,21 +3,44 @@
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
 use super::*;
+use crate::model::os::Os;
+use crate::model::policy::{Policy, PoolLabel};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 fn taints() -> Vec<Taint> {
     vec![Taint::no_schedule("os", "windows")]
 }
 
-/// Who is hurt, where placement applies in the namespace `placed` only.
-fn hurt_by(taints: &[Taint], view: &ClusterView, objects: &[(Kind, Value)]) -> Vec<String> {
-    let placement = |namespace: &str| namespace == "placed";
-    let mut guard = Guard::new(taints, ["win1"], view, &placement);
+/// The built-in policy; placement applies in the namespace `placed` only.
+fn built_in(namespace: &str) -> Counts {
+    Counts {
+        policy: Policy::standalone(),
+        places: namespace == "placed",
+    }
+}
+
+/// Who is hurt, by what counts where.
+fn hurt_under(
+    policy_of: &(dyn Fn(&str) -> Counts + Send + Sync),
+    taints: &[Taint],
+    view: &ClusterView,
+    objects: &[(Kind, Value)],
+) -> Hurt {
+    let mut guard = Guard::new(taints, ["win1"], view, policy_of);
     for (kind, object) in objects {
         guard.look(*kind, &object.to_string());
     }
-    guard.hurt().0
+    guard.hurt()
+}
+
+fn lines(hurt: Hurt) -> Vec<String> {
+    (hurt.0.into_iter())
+        .map(|victim| format!("{} ({})", victim.name, victim.why))
+        .collect()
+}
+
+fn hurt_by(taints: &[Taint], view: &ClusterView, objects: &[(Kind, Value)]) -> Vec<String> {
+    lines(hurt_under(&built_in, taints, view, objects))
 }
 
 fn hurt(objects: &[(Kind, Value)]) -> Vec<String> {
@@ -284,22 +307,149 @@ fn no_execute_hurts_whatever_runs_there_and_does_not_tolerate_it() {
 }
 
 #[test]
+fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed() {
+    let plain = || Counts {
+        policy: Policy::standalone(),
+        places: false,
+    };
+    let policy_of = |namespace: &str| {
+        let mut counts = plain();
+        match namespace {
+            "pools" => counts.policy.pool_labels.push(PoolLabel {
+                key: "pool".into(),
+                value: "win*".into(),
+            }),
+            "windows" => counts.policy.namespace_default_os = Some(Os::Windows),
+            "no-images" => counts.policy.image_evidence = false,
+            "placed" => counts.places = true,
+            _ => {}
+        }
+        counts
+    };
+    let pooled = json!({"nodeSelector": {"pool": "win-2022"}, "containers": [{"name": "c", "image": "x"}]});
+    let bare = json!({"containers": [{"name": "c", "image": "x"}]});
+    let image =
+        json!({"containers": [{"name": "c", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+    let of =
+        |namespace: &str, name: &str, spec: &Value| template(Kind::Deployment, namespace, name, spec.clone());
+    let hurt = hurt_under(
+        &policy_of,
+        &taints(),
+        &ClusterView::default(),
+        &[
+            of("other", "pooled", &pooled),
+            of("pools", "pooled", &pooled),
+            of("other", "bare", &bare),
+            of("windows", "bare", &bare),
+            of("placed", "image", &image),
+            of("other", "image", &image),
+            of("no-images", "image", &image),
+        ],
+    );
+    let found: Vec<_> = (hurt.0.iter())
+        .map(|victim| (victim.name.as_str(), victim.remedy.unwrap()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("Deployment other/image", Remedy::SelectWindows),
+            ("Deployment pools/pooled", Remedy::Tolerate),
+            ("Deployment windows/bare", Remedy::SelectWindows),
+        ]
+    );
+}
+
+#[test]
+fn placement_helps_with_the_taints_that_the_policy_lists_too() {
+    let own = [Taint::no_schedule("team", "blue")];
+    let web = [template(Kind::Deployment, "placed", "web", windows(json!({})))];
+    let listed = |namespace: &str| {
+        let mut counts = built_in(namespace);
+        counts.policy.taints.extend(own.clone());
+        counts
+    };
+    assert!(hurt_under(&listed, &own, &ClusterView::default(), &web).is_empty());
+    assert!(!hurt_under(&built_in, &own, &ClusterView::default(), &web).is_empty());
+}
+
+#[test]
+fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right() {
+    let bare = json!({"containers": [{"name": "c", "image": "x"}]});
+    let linux =
+        json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "x"}]});
+    let policy_of = |namespace: &str| {
+        let mut counts = built_in(namespace);
+        counts.policy.namespace_default_os = (namespace == "linux").then_some(Os::Linux);
+        counts
+    };
+    let run = |namespace: &str, name: &str, spec: &Value| {
+        let pod = pod(namespace, &format!("{name}-1"), spec.clone(), "win1");
+        owned_by(pod, "DaemonSet", name, "apps/v1")
+    };
+    let objects = [
+        run("linux", "logs", &bare),
+        run("linux", "picky", &linux),
+        run("other", "agent", &bare),
+        template(Kind::Deployment, "other", "web", windows(json!({}))),
+    ];
+    let hurt = hurt_under(&policy_of, &taints(), &ClusterView::default(), &objects);
+    let message = hurt.message(&taints());
+    let tolerations = "tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]";
+    for remedy in [
+        format!("Write in the pod templates of Deployment other/web: {tolerations}."),
+        "Write in the pod templates of DaemonSet linux/logs: nodeSelector: {kubernetes.io/os: linux}."
+            .to_owned(),
+        format!(
+            "Write in the pod templates of DaemonSet other/agent: where it is for Windows nodeSelector: \
+             {{kubernetes.io/os: windows}} and {tolerations}, where it is for Linux nodeSelector: {{kubernetes.io/os: linux}}."
+        ),
+    ] {
+        assert!(message.contains(&remedy), "{remedy}\n{message}");
+    }
+    assert!(!message.contains("picky"), "{message}");
+}
+
+#[test]
+fn a_host_process_daemonset_without_a_selector_is_told_both() {
+    let spec = json!({"containers": [{"name": "c", "image": "x"}], "hostNetwork": true,
+        "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
+    let objects = [template(Kind::DaemonSet, "placed", "proxy", spec)];
+    let hurt = hurt_under(&built_in, &taints(), &ClusterView::default(), &objects);
+    assert!(
+        hurt.message(&taints()).contains(
+            "Write in their pod templates: nodeSelector: {kubernetes.io/os: windows} and tolerations: [{key: os"
+        ),
+        "{hurt:?}"
+    );
+}
+
+#[test]
 fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
-    let many = Hurt((0..23).map(|i| format!("Deployment a/d{i} (x)")).collect());
+    let victim = |i| Victim {
+        name: format!("Deployment a/d{i}"),
+        why: "x".to_owned(),
+        remedy: Some(Remedy::Tolerate),
+    };
+    let many = Hurt((0..23).map(victim).collect());
     let text = many.message(&[
         Taint::no_schedule("windows", "true"),
         Taint::no_schedule("dedicated", ""),
     ]);
     assert!(
-        text.contains("23 workloads") && text.contains("a/d19") && !text.contains("a/d20"),
+        text.contains("23 workloads") && text.contains("a/d19 (x)") && !text.contains("a/d20"),
         "{text}"
     );
     assert!(text.contains("and 3 more"));
     assert!(text.contains(
-        "tolerations: [{key: windows, operator: Equal, value: \"true\", effect: NoSchedule}, {key: dedicated, operator: \
+        "Write in their pod templates: tolerations: [{key: windows, operator: Equal, value: \"true\", effect: NoSchedule}, {key: dedicated, operator: \
          Exists, effect: NoSchedule}]"
     ));
     for platform in ["AKS", "EKS", "GKE", "OpenShift"] {
         assert!(text.contains(platform));
     }
+    assert_eq!(
+        many.brief(&taints()),
+        "not set: os=windows:NoSchedule, because 23 workloads would be hurt: Deployment a/d0, Deployment a/d1, Deployment \
+         a/d2 and 20 more; the condition TaintsRefused says why, and what to write"
+    );
 }

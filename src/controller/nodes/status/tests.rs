@@ -90,3 +90,101 @@ fn builds_and_drift_are_counted_and_bounded() {
     // It is not acted upon, so it keeps nothing from being ready.
     assert_eq!(condition(&status, "Ready").status, "True");
 }
+
+/// A standing in which nodes wait for a taint, and what the guard said.
+fn held_back(guarded: Guarded) -> (NodePolicy, Standing, Known) {
+    let mut standing = Standing::default();
+    let nodes = (0..30).map(|i| format!("w{i:02}")).collect();
+    standing
+        .waiting
+        .insert(Taint::no_schedule("os", "windows"), nodes);
+    let known = Known {
+        guarded,
+        ..Known::default()
+    };
+    (policy(&json!({"taints": {"mode": "Apply"}})), standing, known)
+}
+
+#[test]
+fn the_last_problem_is_short_and_the_condition_tells_everything() {
+    let (policy, mut standing, known) = held_back(Guarded::Refused {
+        message: format!("not set: {}", "x".repeat(5_000)),
+        brief: "not set: who and who and 20 more".to_owned(),
+    });
+    let status = status_of(&policy, &standing, &known, None, Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        status.last_problem.as_deref(),
+        Some("not set: who and who and 20 more")
+    );
+    assert_eq!(
+        condition(&status, "Ready").message,
+        "not set: who and who and 20 more"
+    );
+    assert!(condition(&status, "TaintsRefused").message.len() > 5_000);
+
+    standing.waiting.clear();
+    for i in 0..30 {
+        let taints = vec![Taint::no_schedule("os", "windows")];
+        standing.contested.insert(format!("w{i:02}"), taints);
+    }
+    let status = status_of(&policy, &standing, &Known::default(), None, Timestamp::UNIX_EPOCH);
+    let short = status.last_problem.clone().unwrap();
+    assert!(
+        short.contains("away three times on w00, w01, w02 and 27 more:") && short.len() < 300,
+        "{short}"
+    );
+    let long = &condition(&status, "Contested").message;
+    assert!(long.contains("w19 and 10 more"), "{long}");
+}
+
+#[test]
+fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_once_only() {
+    let refused = || Guarded::Refused {
+        message: "long".to_owned(),
+        brief: "short".to_owned(),
+    };
+    let (policy, mut standing, mut known) = held_back(refused());
+    let mut stored: Option<WindowsNodePolicyStatus> = None;
+    let mut look = |standing: &Standing, known: &Known| {
+        let news = news_of(&policy, standing, known, stored.as_ref());
+        stored = Some(status_of(
+            &policy,
+            standing,
+            known,
+            stored.as_ref(),
+            Timestamp::UNIX_EPOCH,
+        ));
+        news.into_iter()
+            .map(|event| format!("{:?} {} {}", event.type_, event.reason, event.note.unwrap()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(look(&standing, &known), ["Warning WouldHurt short"]);
+    assert_eq!(look(&standing, &known), Vec::<String>::new());
+    // Others would be hurt: no other reason.
+    known.guarded = Guarded::Refused {
+        message: "longer".to_owned(),
+        brief: "other".to_owned(),
+    };
+    assert_eq!(look(&standing, &known), Vec::<String>::new());
+    known.guarded = Guarded::Unknown("forbidden".to_owned());
+    assert_eq!(
+        look(&standing, &known),
+        ["Warning NotKnown not set, because it cannot be known whether anybody would be hurt: forbidden"]
+    );
+    standing.waiting.clear();
+    standing
+        .contested
+        .insert("w1".to_owned(), vec![Taint::no_schedule("os", "windows")]);
+    let told = look(&standing, &known);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told[0], "Normal NobodyHurt no taint is held back");
+    assert!(
+        told[1].starts_with("Warning OtherWriter another writer took os=windows:NoSchedule"),
+        "{told:?}"
+    );
+    standing.contested.clear();
+    assert_eq!(
+        look(&standing, &known),
+        ["Normal NoOtherWriter nobody undoes what is written"]
+    );
+}
