@@ -3,6 +3,7 @@
 //! Whoever registers Transom (the chart, `transom generate webhooks`, a test) registers what is made here.
 
 mod conditions;
+pub mod registered;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -606,3 +606,47 @@ spec: {labels: {windowsBuild: false, trustedBuild: false}, taints: {taints: [{ke
     place.kubectl(&["delete", "wnp", "other"]).succeeded();
     comes("wnp", "default", "Overlapping", "False NoOther");
 }
+
+#[test]
+fn a_policy_whose_wish_is_not_registered_says_so_with_the_flag_that_registers_it() {
+    let Some(place) = place() else { return };
+    place.make_namespace("guarded", &[("team", "guarded")]);
+    let policy = "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {name: guards}
+spec: {reverseGuard: Warn, priority: 4, namespaceSelector: {matchLabels: {team: guarded}}}
+";
+    place
+        .cluster
+        .kubectl_with(&["apply", "-f", "-"], policy)
+        .succeeded();
+    let comes = |name: &str, expected: &str| {
+        let came = wait(PATIENCE, || {
+            place.condition("wpp", name, "Registered") == expected
+        });
+        let stored = || place.kubectl(&["get", "wpp", name, "-o", "yaml"]).out;
+        assert!(came, "{name} should be {expected}: {}", stored());
+    };
+    comes("default", "True AsWanted");
+    comes("guards", "False EntryMissing");
+    let message = "-o=jsonpath={.status.conditions[?(@.type=='Registered')].message}";
+    let message = place.kubectl(&["get", "wpp", "guards", message]).out;
+    let (_, flags) = message
+        .split_once("add to transom generate webhooks: ")
+        .unwrap_or_else(|| panic!("{message}"));
+    let flags: Vec<&str> = flags
+        .split_whitespace()
+        .map(|flag| flag.trim_matches('\''))
+        .collect();
+    assert_eq!(flags, ["--reverse-guard-selector", "team=guarded"]);
+    install::register(&place.cluster, place.replica.port, &flags);
+    comes("guards", "True AsWanted");
+    comes("default", "True AsWanted");
+    // The certificate's caBundle is in the new entry, too, before anybody is asked by it.
+    assert!(wait(PATIENCE, || place
+        .replica
+        .get("/readyz")
+        .is_some_and(|(ok, _)| ok)));
+    place.kubectl(&["delete", "wpp", "guards"]).succeeded();
+}

@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateMode, FIELD_MANAGER, Keeper, KeeperConfig, Lifetimes};
 use transom::controller::lease::Leadership;
+use transom::registration::registered::Registered;
 use transom::webhook::{
     CertificateFiles, CertificateSource, Config, Limits, ListenArgs, Metrics, Phase, Readiness, Reply,
     Review, Server,
@@ -70,6 +71,8 @@ struct Replica {
     readiness: Readiness,
     reviewer: Arc<AllowAll>,
     leads: watch::Sender<Option<Instant>>,
+    metrics: Metrics,
+    registered: watch::Receiver<Option<Arc<Registered>>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -82,6 +85,7 @@ impl Replica {
         let until = |leads: bool| leads.then(|| Instant::now() + Duration::from_secs(3_600));
         let (sender, receiver) = watch::channel(until(leads));
         let (readiness, metrics) = (Readiness::default(), Metrics::new("0", None));
+        let (tell, registered) = watch::channel(None);
         let serving = certs::first(client, &mode, &config, &readiness).await.unwrap();
         assert!(
             !readiness.is_ready(),
@@ -109,7 +113,8 @@ impl Replica {
             leadership: Leadership::new(receiver),
             serving,
             readiness: readiness.clone(),
-            metrics,
+            metrics: metrics.clone(),
+            registered: tell,
         };
         let tasks = vec![
             tokio::spawn(async { drop(server.serve(reviews, std::future::pending()).await) }),
@@ -123,8 +128,18 @@ impl Replica {
             readiness,
             reviewer,
             leads: sender,
+            metrics,
+            registered,
             tasks,
         }
+    }
+
+    /// What the metrics show of a configuration.
+    fn shows(&self, phase: &str) -> Option<String> {
+        let start = format!("transom_webhook_configurations{{phase=\"{phase}\"}} ");
+        let text = self.metrics.expose();
+        text.lines()
+            .find_map(|line| line.strip_prefix(&start).map(str::to_owned))
     }
 
     fn lead(&self, leads: bool) {
@@ -592,12 +607,20 @@ async fn a_configuration_that_was_deleted_is_not_made_again(client: &Client) {
     apply_chart(client, name, &[1], 5).await;
     let replica = Replica::start(client, config(name), true).await;
     replica.is_ready_within(Duration::from_secs(10)).await;
+    let shown = || ["mutating", "validating"].map(|phase| replica.shows(phase).unwrap_or_default());
+    let entries = || {
+        let known = replica.registered.borrow();
+        let known = known.as_ref().expect("both were looked for");
+        [known.mutating.entries.len(), known.validating.entries.len()]
+    };
+    assert_eq!((shown(), entries()), (["1", "1"].map(str::to_owned), [1, 1]));
     api(client, KINDS[0])
         .delete(name, &DeleteParams::default())
         .await
         .unwrap();
     // A rotation and more passes.
     sleep(Duration::from_secs(8)).await;
+    assert_eq!((shown(), entries()), (["0", "1"].map(str::to_owned), [0, 1]));
     assert!(api(client, KINDS[0]).get_opt(name).await.unwrap().is_none());
     replica.works();
     assert!(replica.readiness.is_ready(), "{:?}", replica.readiness.reasons());

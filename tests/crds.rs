@@ -23,7 +23,9 @@ use transom::api;
 use transom::controller::lease::Leadership;
 use transom::controller::policies::{self, Policies};
 use transom::controller::view::{ClusterView, NamespaceView};
-use transom::model::policy::Action;
+use transom::model::policy::{Action, PoolLabel};
+use transom::registration::registered::{Configuration, Entry, Registered};
+use transom::registration::{Options, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
@@ -462,6 +464,7 @@ struct Writer {
     client: kube::Client,
     show: watch::Sender<Arc<ClusterView>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
+    register: watch::Sender<Option<Arc<Registered>>>,
     policies: Arc<Mutex<Policies>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -477,11 +480,13 @@ impl Writer {
         let client = kube::Client::try_from(config).unwrap();
         let (show, seen) = watch::channel(Arc::new(look(&cluster)));
         let (lease, until) = watch::channel(None);
+        let (register, registered) = watch::channel(None);
         let policies = Arc::new(Mutex::new(Policies::default()));
         let recorder = Recorder::new(client.clone(), "transom".into());
         let task = tokio::spawn(policies::run(
             client.clone(),
             seen,
+            registered,
             Arc::clone(&policies),
             Leadership::new(until),
             recorder,
@@ -491,6 +496,7 @@ impl Writer {
             client,
             show,
             lease,
+            register,
             policies,
             task,
         }
@@ -545,6 +551,7 @@ async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
     the_last_good_version_goes_on(&writer);
     what_the_api_server_stores_and_nobody_can_mean_is_told(&writer);
     a_status_is_written_once(&writer);
+    what_is_not_registered_is_told_once(&writer);
     an_old_view_does_not_write_over_others(&writer);
     a_label_that_does_nothing_is_told_once(&writer).await;
     let Writer {
@@ -735,6 +742,78 @@ fn a_status_is_written_once(writer: &Writer) {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(versions(), before, "statuses are written without a change");
+}
+
+/// The configurations of these options, as the API server would have them.
+fn registered(options: &Options) -> Arc<Registered> {
+    let read = |configuration: Value| Configuration {
+        title: "webhook configuration zz-transom".to_owned(),
+        entries: (configuration["webhooks"].as_array().unwrap().iter())
+            .map(|webhook| Entry::read(webhook).unwrap())
+            .collect(),
+    };
+    Arc::new(Registered {
+        mutating: read(serde_json::to_value(mutating(options)).unwrap()),
+        validating: read(serde_json::to_value(validating(options)).unwrap()),
+    })
+}
+
+fn what_is_not_registered_is_told_once(writer: &Writer) {
+    writer.apply(
+        "base",
+        &json!({"validation": "Deny", "priority": 1, "reverseGuard": "Warn",
+            "evidence": {"poolLabels": [{"key": "pool", "value": "win*"}]}}),
+    );
+    writer.until("the policy is seen", || {
+        writer.get("base", ".status.observedGeneration") == writer.get("base", ".metadata.generation")
+    });
+    // Nothing is said before anybody knows.
+    assert_eq!(writer.condition("base", "Registered"), "");
+    let plain = registered(&Options::default());
+    writer.register.send_replace(Some(Arc::clone(&plain)));
+    writer.until_condition("base", "Registered", "False EntryMissing");
+    writer.until_condition("same", "Registered", "True AsWanted");
+    let message = writer.get("base", ".status.conditions[?(@.type=='Registered')].message");
+    assert!(
+        message.contains("--reverse-guard-selector 'kubernetes.io/metadata.name'")
+            && message.contains("--pool-label 'pool=win*'"),
+        "{message}"
+    );
+    assert_eq!(writer.get("base", ".status.lastProblem"), message);
+    // The same once more, and in another object: nothing is written.
+    let version = || writer.get("base", ".metadata.resourceVersion");
+    let before = version();
+    for _ in 0..10 {
+        writer
+            .register
+            .send_replace(Some(registered(&Options::default())));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert_eq!(version(), before, "statuses are written without a change");
+
+    let mut options = Options {
+        reverse_guard: Some(serde_json::from_value(json!({})).unwrap()),
+        ..Options::default()
+    };
+    writer.register.send_replace(Some(registered(&options)));
+    writer.until_condition("base", "Registered", "False PoolLabelsUnknown");
+    options.pool_labels.push(PoolLabel {
+        key: "pool".to_owned(),
+        value: "win*".to_owned(),
+    });
+    writer.register.send_replace(Some(registered(&options)));
+    writer.until_condition("base", "Registered", "True AsWanted");
+    assert_eq!(writer.get("base", ".status.lastProblem"), "");
+    writer.until("Events are told", || {
+        let told = events_of(&writer.cluster, "base");
+        [
+            "Warning EntryMissing",
+            "Warning PoolLabelsUnknown",
+            "Normal AsWanted",
+        ]
+        .iter()
+        .all(|event| told.iter().any(|told| told == event))
+    });
 }
 
 fn an_old_view_does_not_write_over_others(writer: &Writer) {

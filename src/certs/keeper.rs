@@ -2,6 +2,7 @@
 //! and says whether Transom is ready. What the leader writes beside that is in `leader`.
 
 mod leader;
+mod presence;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -15,15 +16,18 @@ use kube::Client;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::leader::Step;
+use self::presence::Presence;
 use super::decide::{Bundles, Situation, takes_over};
 use super::publish::{Place, Published};
 use super::store::{SecretPlace, SecretState, Stored};
 use super::x509::Leaf;
 use super::{CertificateMode, Error, KeeperConfig};
 use crate::controller::lease::Leadership;
+use crate::registration::registered::Registered;
 use crate::webhook::{Identity, Metrics, Readiness, ServingCert};
 
 /// Why Transom is not ready while the API server cannot be expected to trust what is served.
@@ -99,8 +103,10 @@ pub struct Keeper {
     pub serving: Arc<ServingCert>,
     /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
     pub readiness: Readiness,
-    /// Where changes of the certificate are counted.
+    /// Where changes of the certificate are counted, and whether the configurations are there is shown.
     pub metrics: Metrics,
+    /// Told what stands in the configurations; nothing before both were looked for.
+    pub registered: watch::Sender<Option<Arc<Registered>>>,
 }
 
 impl Keeper {
@@ -171,6 +177,7 @@ struct Keeping {
     /// Which of the two configurations a watch has told of, and what.
     listed: [bool; 2],
     published: [Option<Published>; 2],
+    presence: Presence,
     bundles: Seen<Bundles>,
     served: Option<Leaf>,
     writes: VecDeque<Instant>,
@@ -193,6 +200,7 @@ impl Keeping {
             secret: (!matches!(duty, Duty::Issue)).then(|| Seen::new(None)),
             listed: [false, false],
             published: [None, None],
+            presence: Presence::new(&keeper.metrics, keeper.registered.clone()),
             bundles: Seen::new(Bundles::default()),
             served: served.filter(|leaf| !matches!(duty, Duty::Issue) || !leaf.is_self_signed()),
             writes: VecDeque::new(),
@@ -282,6 +290,8 @@ impl Keeping {
 
     fn put_configuration(&mut self, which: usize, published: Option<Published>) {
         // As above.
+        self.presence
+            .see(which, &self.places[which].title(), published.as_ref());
         self.listed[which] = true;
         self.published[which] = published;
         let configurations = self.published.iter().flatten();

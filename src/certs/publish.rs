@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::decide::{Configuration, Entry};
+use crate::registration::registered;
 
 /// Who applies the `caBundle`s, and nothing else; it owns them until they stand.
 pub const FIELD_MANAGER: &str = "transom-certificates";
@@ -34,6 +35,8 @@ pub(super) struct Published {
     /// Who owns fields besides us, where we own some.
     others: Option<Vec<ManagedFieldsEntry>>,
     pub(super) configuration: Configuration,
+    /// The same entries, as far as they say who is asked about.
+    pub(super) entries: Vec<registered::Entry>,
 }
 
 #[derive(Deserialize, Default)]
@@ -161,9 +164,8 @@ impl Published {
             .data
             .get("webhooks")
             .and_then(|webhooks| webhooks.as_array());
-        let entries = webhooks
-            .into_iter()
-            .flatten()
+        let webhooks = webhooks.map(Vec::as_slice).unwrap_or_default();
+        let entries = (webhooks.iter())
             .filter_map(|webhook| Webhook::deserialize(webhook).ok())
             .map(|webhook| Entry {
                 name: webhook.name,
@@ -174,6 +176,7 @@ impl Published {
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             others: others(object),
             configuration: Configuration { entries },
+            entries: webhooks.iter().filter_map(registered::Entry::read).collect(),
         }
     }
 }

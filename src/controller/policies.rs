@@ -3,6 +3,7 @@
 //! [`Policies`] is a value without a clock or a cluster; [`run`] carries out what it says.
 
 mod labels;
+mod registered;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use super::view::ClusterView;
 use crate::api::{DecodedPolicy, PolicyError, WindowsPodPolicy, decode_policy};
 use crate::engine::effective::PolicySet;
 use crate::model::policy::Policy;
+use crate::registration::registered::Registered;
 
 /// How often statuses are looked at when nothing changes in the cluster: exemptions expire by the day.
 const LOOK: Duration = Duration::from_secs(60);
@@ -82,6 +84,8 @@ pub struct Policies {
     good: BTreeMap<String, Good>,
     outcomes: BTreeMap<String, Outcome>,
     set: Arc<PolicySet>,
+    /// What stands in the webhook configurations, once that is known.
+    registered: Option<Arc<Registered>>,
 }
 
 impl Default for Policies {
@@ -91,6 +95,7 @@ impl Default for Policies {
             good: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             set: Arc::new(PolicySet::new(Vec::new(), Policy::cluster_default())),
+            registered: None,
         }
     }
 }
@@ -115,6 +120,11 @@ impl Policies {
             self.set = Arc::new(set);
         }
         Arc::clone(&self.set)
+    }
+
+    /// Takes in what stands in the webhook configurations; `None` while that is not known.
+    pub fn compare_with(&mut self, registered: Option<Arc<Registered>>) {
+        self.registered = registered;
     }
 
     /// What became of each policy, by name, at the last update.
@@ -169,10 +179,12 @@ fn generation(object: &Value) -> i64 {
 }
 
 /// Writes statuses and Events while this replica leads. `policies` may be shared with whoever serves reviews, so that
-/// both remember the same good versions. Ends when nobody sends views any more.
+/// both remember the same good versions. `registered` is what stands in the webhook configurations. Ends when nobody sends
+/// views any more.
 pub async fn run(
     client: Client,
     mut view: watch::Receiver<Arc<ClusterView>>,
+    mut registered: watch::Receiver<Option<Arc<Registered>>>,
     policies: Arc<Mutex<Policies>>,
     leadership: Leadership,
     recorder: Recorder,
@@ -185,6 +197,7 @@ pub async fn run(
         let now = Arc::clone(&view.borrow_and_update());
         let (set, reports) = {
             let mut policies = policies.lock().unwrap_or_else(PoisonError::into_inner);
+            policies.compare_with(registered.borrow_and_update().clone());
             (policies.update(&now), policies.reports(&now, Timestamp::now()))
         };
         for report in reports {
@@ -210,6 +223,8 @@ pub async fn run(
         }
         tokio::select! {
             changed = view.changed() => if changed.is_err() { return },
+            // Where nobody tells any more, what was told stays.
+            Ok(()) = registered.changed() => (),
             () = tokio::time::sleep(LOOK) => (),
         }
     }

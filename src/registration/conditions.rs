@@ -59,6 +59,30 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
     .into()
 }
 
+/// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the
+/// answer is no sooner than yes.
+pub fn hears(expression: &str, label: &PoolLabel) -> bool {
+    if is_os_label(&label.key) || is_build_label(&label.key) {
+        return true;
+    }
+    let start = format!("{}.optMap(v, ", selected(&label.key));
+    let Some((_, rest)) = expression.split_once(&start) else {
+        return false;
+    };
+    let tests = rest
+        .split_once(").orValue(false)")
+        .map_or(rest, |(tests, _)| tests);
+    let value = label.value.to_ascii_lowercase();
+    let same = is_one_of(std::slice::from_ref(&value));
+    let literal = quoted(value.strip_suffix('*').unwrap_or(&value));
+    tests.split(" || ").any(|test| {
+        let prefix = test
+            .strip_prefix("v.lowerAscii().startsWith(")
+            .and_then(|rest| rest.strip_suffix("')"));
+        test == same || prefix.is_some_and(|prefix| literal.starts_with(prefix))
+    })
+}
+
 const NOT_DELETED: &str = "!object.?metadata.?deletionTimestamp.hasValue()";
 
 /// An update that leaves the pod or its template as it was (scaling, labels, status, finalizers) can bring in nothing.
@@ -350,6 +374,33 @@ mod tests {
             "{own}"
         );
         assert!(own.contains(": e.?key.orValue('') == 'pool'"), "{own}");
+    }
+
+    #[test]
+    fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
+        let label = |key: &str, value: &str| PoolLabel {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        for sieve in [Sieve::Strong, Sieve::Maybe] {
+            let made = condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]);
+            for (key, value, expected) in [
+                ("pool", "win*", true),
+                ("pool", "WINDOWS-2022", true),
+                ("pool", "windows*", true),
+                ("pool", "It's", true),
+                ("pool", "it's*", false),
+                ("pool", "wi*", false),
+                ("pool", "linux", false),
+                ("team", "a", true),
+                ("team", "a*", false),
+                ("pools", "win", false),
+                (OS_LABEL, "anything", true),
+            ] {
+                assert_eq!(hears(&made, &label(key, value)), expected, "{key}={value}");
+            }
+        }
+        assert!(!hears("true", &label("pool", "win")));
     }
 
     #[test]

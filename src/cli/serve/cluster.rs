@@ -24,7 +24,7 @@ use crate::controller::{facts, lease, nodes, remember, watches};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Policy, Switch};
-use crate::registration;
+use crate::registration::{self, registered::Registered};
 use crate::webhook::{self, CertificateSource, Config, Listening, Readiness, Server, Tasks};
 
 /// Which cluster, and by which names Transom is known there.
@@ -81,6 +81,7 @@ pub async fn run(
     let (learn, learned) = watch::channel(());
     let (lead, until) = watch::channel(None);
     let (end, ended) = watch::channel(false);
+    let (tell_registered, registered) = watch::channel(None);
     let mut election = Tasks::default();
     election.spawn(
         "lease",
@@ -110,6 +111,7 @@ pub async fn run(
         leadership: leadership.clone(),
         readiness: config.readiness.clone(),
         gauges: Gauges::new(&config.metrics),
+        registered,
         excluded: args
             .exclude_namespace
             .into_iter()
@@ -133,6 +135,7 @@ pub async fn run(
         serving,
         readiness: config.readiness.clone(),
         metrics: config.metrics.clone(),
+        registered: tell_registered,
     };
     tasks.spawn_saying("certificates", keeper.run());
 
@@ -190,6 +193,7 @@ struct Controllers {
     leadership: Leadership,
     readiness: Readiness,
     gauges: Gauges,
+    registered: watch::Receiver<Option<Arc<Registered>>>,
     excluded: Vec<String>,
 }
 
@@ -214,6 +218,7 @@ impl Controllers {
             leadership,
             readiness,
             gauges,
+            registered,
             excluded,
         } = self;
         let recorder = || {
@@ -247,6 +252,7 @@ impl Controllers {
         let statuses = policies::run(
             client.clone(),
             views.clone(),
+            registered,
             policies,
             leadership.clone(),
             recorder(),

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use serde_json::Value;
 
-use super::{Outcome, Policies, generation, text};
+use super::{Outcome, Policies, generation, registered, text};
 use crate::api::{
     API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, cut, in_one_line,
 };
@@ -88,13 +88,13 @@ impl Note {
 }
 
 /// A condition before it has a time.
-struct Finding {
-    kind: &'static str,
-    holds: bool,
+pub(super) struct Finding {
+    pub(super) kind: &'static str,
+    pub(super) holds: bool,
     /// Whether somebody has to do something.
-    bad: bool,
-    reason: &'static str,
-    message: String,
+    pub(super) bad: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 /// Where a policy counts, and with whom it is at odds.
@@ -119,13 +119,15 @@ impl Policies {
                 let object = view.pod_policies.get(name)?;
                 let none = Reach::default();
                 let reach = reach.get(name.as_str()).unwrap_or(&none);
-                let mut report = report(
-                    name,
-                    object,
-                    findings(name, outcome, reach, others, today),
-                    reach,
-                    now,
-                )?;
+                let mut findings = findings(name, outcome, reach, others, today);
+                // After Ready. Where nobody knows what is registered, what was said of it stays.
+                if let Some(known) = &self.registered {
+                    findings.insert(
+                        1,
+                        registered::registered(outcome.in_force(), known, &self.set, view),
+                    );
+                }
+                let mut report = report(name, object, findings, reach, now)?;
                 // An Event has less room than a condition.
                 let short = ready(outcome, others, LONGEST_NOTE);
                 let of_ready = report.notes.iter_mut().filter(|note| note.reason == short.reason);
@@ -246,14 +248,15 @@ fn condition(finding: Finding, before: Option<&Condition>, generation: i64, now:
     }
 }
 
-/// An Event where something has become bad, bad in another way, or good again. Ties and labels come and go with
-/// namespaces: of them only the first is told.
+/// An Event where something has become bad, bad in another way, or good again. Ties, labels, and what is not registered,
+/// come and go with namespaces: of ties and labels only the first is told, of the other every new reason.
 fn note(finding: &Finding, before: Option<&Condition>) -> Option<Note> {
     let turned = |before: &Condition| (before.status == "True") != finding.holds;
     let tell = match before {
         None => finding.bad,
         Some(before) if turned(before) => true,
         Some(_) if matches!(finding.kind, "Overlapping" | "NamespaceLabelsIgnored") => false,
+        Some(before) if finding.kind == registered::KIND => finding.bad && before.reason != finding.reason,
         Some(before) => finding.bad && before.message != finding.message,
     };
     tell.then(|| Note {

@@ -1,0 +1,339 @@
+//! What stands in the webhook configurations of a cluster, and what of a policy's wishes the API server therefore never
+//! asks about; reading them is somebody else's business.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::conditions::hears;
+use super::names;
+use crate::engine::effective::{LabelExpression, LabelOperator, LabelSelector, StoredPolicy};
+use crate::model::policy::{Action, Policy, PoolLabel, ReverseGuard, Switch};
+
+/// Every namespace has this label, so that it selects them all.
+const EVERY_NAMESPACE: &str = "kubernetes.io/metadata.name";
+
+/// How many namespaces are named in a message.
+const NAMED: usize = 10;
+
+/// Both configurations as they stand in the cluster.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Registered {
+    /// That of `/mutate`.
+    pub mutating: Configuration,
+    /// That of `/validate`.
+    pub validating: Configuration,
+}
+
+/// One configuration.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Configuration {
+    /// Its kind and name, for people.
+    pub title: String,
+    /// Its entries; none where there is no such object.
+    pub entries: Vec<Entry>,
+}
+
+/// One entry, as far as it says who is asked about.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    name: String,
+    namespaces: LabelSelector,
+    conditions: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Webhook {
+    name: String,
+    namespace_selector: Option<LabelSelector>,
+    match_conditions: Option<Vec<MatchCondition>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct MatchCondition {
+    expression: String,
+}
+
+impl Entry {
+    /// Reads one of `webhooks`; `None` where it is none.
+    pub fn read(webhook: &Value) -> Option<Self> {
+        let webhook = Webhook::deserialize(webhook).ok()?;
+        let conditions = webhook.match_conditions.unwrap_or_default().into_iter();
+        Some(Entry {
+            name: webhook.name,
+            namespaces: webhook.namespace_selector.unwrap_or_default(),
+            conditions: conditions.map(|condition| condition.expression).collect(),
+        })
+    }
+
+    /// Without conditions it is asked about everything.
+    fn hears(&self, label: &PoolLabel) -> bool {
+        self.conditions.is_empty() || self.conditions.iter().any(|text| hears(text, label))
+    }
+}
+
+impl Configuration {
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+}
+
+/// Something that a policy wishes and that has no effect, because the API server never asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// In one word.
+    pub reason: &'static str,
+    /// What is missing, and what mends it.
+    pub message: String,
+}
+
+/// An entry that is there only for those who ask for it, in both phases.
+struct Optional {
+    names: [&'static str; 2],
+    short: &'static str,
+    wish: String,
+    value: &'static str,
+    flag: &'static str,
+}
+
+impl Registered {
+    /// What of a policy has no effect. `counts_in` are the namespaces in which it is the effective one, with their labels.
+    pub fn gaps<'n>(
+        &self,
+        stored: &StoredPolicy,
+        counts_in: &(impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)> + Clone),
+    ) -> Vec<Gap> {
+        let policy = &stored.policy;
+        if policy.validation == Action::Off && policy.placement == Switch::Off {
+            return Vec::new();
+        }
+        let without = self
+            .phases()
+            .into_iter()
+            .filter(|(configuration, [strong, maybe])| {
+                configuration.entry(strong).is_none() || configuration.entry(maybe).is_none()
+            });
+        let without: Vec<&str> = without
+            .map(|(configuration, _)| configuration.title.as_str())
+            .collect();
+        if !without.is_empty() {
+            return vec![Gap {
+                reason: "NoWebhooks",
+                message: format!(
+                    "no effect on what is created: there is no {}, or its entries strong and maybe are missing, so the API \
+                     server does not call Transom; run helm upgrade again, or transom generate webhooks | kubectl apply \
+                     --server-side -f -",
+                    without.join(" and no ")
+                ),
+            }];
+        }
+        let mut gaps: Vec<Gap> = optional(policy)
+            .iter()
+            .filter_map(|wish| self.gap(wish, &stored.namespace_selector, counts_in.clone()))
+            .collect();
+        gaps.extend(self.unheard(policy));
+        gaps
+    }
+
+    fn phases(&self) -> [(&Configuration, [&'static str; 2]); 2] {
+        [
+            (&self.mutating, [names::STRONG_MUTATE, names::MAYBE_MUTATE]),
+            (&self.validating, [names::STRONG_VALIDATE, names::MAYBE_VALIDATE]),
+        ]
+    }
+
+    fn gap<'n>(
+        &self,
+        wish: &Optional,
+        selector: &LabelSelector,
+        counts_in: impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)>,
+    ) -> Option<Gap> {
+        let Optional {
+            names: [of_mutate, of_validate],
+            short,
+            wish: said,
+            value,
+            flag,
+        } = wish;
+        let entries = [
+            (
+                self.mutating.entry(of_mutate),
+                self.mutating.entry(names::STRONG_MUTATE),
+            ),
+            (
+                self.validating.entry(of_validate),
+                self.validating.entry(names::STRONG_VALIDATE),
+            ),
+        ];
+        let cure = |selector: &LabelSelector| {
+            format!(
+                "set the chart's {value}: {}, or add to transom generate webhooks: {flag} \'{}\'",
+                json!({"enabled": true, "namespaceSelector": selector_value(selector)}),
+                selector_flag(selector)
+            )
+        };
+        if entries.iter().any(|(entry, _)| entry.is_none()) {
+            return Some(Gap {
+                reason: "EntryMissing",
+                message: format!(
+                    "{said} has no effect: the webhook configurations have no entry {short}; {}",
+                    cure(selector)
+                ),
+            });
+        }
+        // Namespaces that strong leaves out are left out on purpose.
+        let is_asked = |labels| {
+            entries.iter().all(|(entry, strong)| {
+                let selects =
+                    |entry: Option<&Entry>| entry.is_some_and(|entry| entry.namespaces.selects(labels));
+                selects(*entry) || !selects(*strong)
+            })
+        };
+        let left_out: Vec<&str> = counts_in
+            .filter(|(_, labels)| !is_asked(labels))
+            .map(|(name, _)| name)
+            .collect();
+        (!left_out.is_empty()).then(|| Gap {
+            reason: "NamespacesLeftOut",
+            message: format!(
+                "{said} has no effect in {}: the entry {short} of the webhook configurations does not select them; {}",
+                first(&left_out),
+                cure(&LabelSelector::default())
+            ),
+        })
+    }
+
+    /// The labels of pools that no condition hears.
+    fn unheard(&self, policy: &Policy) -> Option<Gap> {
+        let heard = |label: &PoolLabel| {
+            self.phases().iter().all(|(configuration, names)| {
+                let mut entries = names.iter().filter_map(|name| configuration.entry(name));
+                entries.all(|entry| entry.hears(label))
+            })
+        };
+        let unheard: Vec<&PoolLabel> = (policy.pool_labels.iter())
+            .filter(|label| !heard(label))
+            .take(NAMED)
+            .collect();
+        if unheard.is_empty() {
+            return None;
+        }
+        let values: Vec<Value> = (unheard.iter())
+            .map(|label| json!({"key": label.key, "value": label.value}))
+            .collect();
+        let flags: Vec<String> = (unheard.iter())
+            .map(|label| format!("--pool-label \'{}={}\'", label.key, label.value))
+            .collect();
+        Some(Gap {
+            reason: "PoolLabelsUnknown",
+            message: format!(
+                "of evidence.poolLabels the webhook configurations do not know all, so that pods with no other sign are not \
+                 asked about; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",
+                Value::from(values),
+                flags.join(" ")
+            ),
+        })
+    }
+}
+
+fn optional(policy: &Policy) -> Vec<Optional> {
+    let mut wishes = Vec::new();
+    if policy.reverse_guard != ReverseGuard::Off {
+        let how = match policy.reverse_guard {
+            ReverseGuard::Warn => "Warn",
+            ReverseGuard::Off | ReverseGuard::Apply => "Apply",
+        };
+        wishes.push(Optional {
+            names: [names::GUARD_MUTATE, names::GUARD_VALIDATE],
+            short: "guard",
+            wish: format!("reverseGuard: {how}"),
+            value: "webhooks.reverseGuard",
+            flag: "--reverse-guard-selector",
+        });
+    }
+    if let Some(os) = policy.namespace_default_os {
+        wishes.push(Optional {
+            names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
+            short: "default-os",
+            wish: format!("evidence.namespaceDefaultOs: {os:?}"),
+            value: "webhooks.defaultOs",
+            flag: "--default-os-selector",
+        });
+    }
+    wishes
+}
+
+fn every_namespace() -> LabelExpression {
+    LabelExpression {
+        key: EVERY_NAMESPACE.to_owned(),
+        operator: LabelOperator::Exists,
+        values: Vec::new(),
+    }
+}
+
+/// A selector for the chart's values. An empty one means something else there.
+fn selector_value(selector: &LabelSelector) -> Value {
+    let mut value = serde_json::Map::new();
+    if !selector.match_labels.is_empty() {
+        value.insert("matchLabels".to_owned(), json!(selector.match_labels));
+    }
+    let mut expressions = selector.match_expressions.clone();
+    if selector.match_labels.is_empty() && expressions.is_empty() {
+        expressions.push(every_namespace());
+    }
+    if !expressions.is_empty() {
+        value.insert(
+            "matchExpressions".to_owned(),
+            expressions.iter().map(expression_value).collect(),
+        );
+    }
+    Value::Object(value)
+}
+
+fn expression_value(expression: &LabelExpression) -> Value {
+    let mut value = json!({"key": expression.key, "operator": expression.operator});
+    if !expression.values.is_empty() {
+        value["values"] = json!(expression.values);
+    }
+    value
+}
+
+/// The same for a flag, which knows no `In` with several values: then every namespace, of which the policy does the rest.
+fn selector_flag(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter();
+    let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
+    for LabelExpression {
+        key,
+        operator,
+        values,
+    } in &selector.match_expressions
+    {
+        match (operator, values.as_slice()) {
+            (LabelOperator::In, [value]) => parts.push(format!("{key}={value}")),
+            (LabelOperator::In, _) => return EVERY_NAMESPACE.to_owned(),
+            (LabelOperator::NotIn, values) => {
+                parts.extend(values.iter().map(|value| format!("{key}!={value}")));
+            }
+            (LabelOperator::Exists, _) => parts.push(key.clone()),
+            (LabelOperator::DoesNotExist, _) => parts.push(format!("!{key}")),
+        }
+    }
+    if parts.is_empty() {
+        return EVERY_NAMESPACE.to_owned();
+    }
+    parts.join(",")
+}
+
+fn first(names: &[&str]) -> String {
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! What is missing is named with what mends it, and what is there is not complained about.
+
+use super::super::{Options, mutating, validating};
+use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
+
+use crate::model::os::Os;
+
+/// The configurations as the API server would have them.
+fn registered(options: &Options) -> Registered {
+    let read = |title: &str, configuration: Value| Configuration {
+        title: format!("{title} zz-transom"),
+        entries: (configuration["webhooks"].as_array().unwrap().iter())
+            .map(|webhook| Entry::read(webhook).unwrap())
+            .collect(),
+    };
+    Registered {
+        mutating: read(
+            "MutatingWebhookConfiguration",
+            serde_json::to_value(mutating(options)).unwrap(),
+        ),
+        validating: read(
+            "ValidatingWebhookConfiguration",
+            serde_json::to_value(validating(options)).unwrap(),
+        ),
+    }
+}
+
+fn policy(change: impl FnOnce(&mut Policy)) -> StoredPolicy {
+    let mut policy = Policy::standalone();
+    change(&mut policy);
+    StoredPolicy::for_all(policy)
+}
+
+fn of_team(team: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: [("team".to_owned(), team.to_owned())].into(),
+        ..LabelSelector::default()
+    }
+}
+
+fn api(selector: &LabelSelector) -> ApiSelector {
+    serde_json::from_value(json!(selector)).unwrap()
+}
+
+/// The namespaces `a` and `b` of these teams, and one that no cluster starts without.
+fn namespaces() -> BTreeMap<String, BTreeMap<String, String>> {
+    let labels = |name: &str, team: &str| {
+        let labels = [(EVERY_NAMESPACE, name), ("team", team)];
+        labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into()
+    };
+    ["a", "b", "kube-system"]
+        .map(|name| (name.to_owned(), labels(name, name)))
+        .into()
+}
+
+fn gaps(registered: &Registered, stored: &StoredPolicy) -> Vec<(&'static str, String)> {
+    let namespaces = namespaces();
+    let counts_in = namespaces
+        .iter()
+        .filter(|(_, labels)| stored.namespace_selector.selects(labels))
+        .map(|(name, labels)| (name.as_str(), labels));
+    (registered.gaps(stored, &counts_in).into_iter())
+        .map(|gap| (gap.reason, gap.message))
+        .collect()
+}
+
+#[test]
+fn a_policy_that_asks_for_nothing_special_is_served_by_the_plain_registration() {
+    assert_eq!(gaps(&registered(&Options::default()), &policy(|_| {})), []);
+}
+
+#[test]
+fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_nothing() {
+    let mut gone = registered(&Options::default());
+    gone.mutating.entries.clear();
+    let found = gaps(
+        &gone,
+        &policy(|policy| policy.reverse_guard = ReverseGuard::Apply),
+    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "NoWebhooks");
+    assert!(
+        found[0]
+            .1
+            .contains("there is no MutatingWebhookConfiguration zz-transom,"),
+        "{found:?}"
+    );
+    gone.validating.entries.remove(0);
+    assert!(
+        gaps(&gone, &policy(|_| {}))[0]
+            .1
+            .contains("and no ValidatingWebhookConfiguration zz-transom,")
+    );
+    let off = policy(|policy| (policy.validation, policy.placement) = (Action::Off, Switch::Off));
+    assert_eq!(gaps(&gone, &off), []);
+}
+
+#[test]
+fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring_it() {
+    let plain = registered(&Options::default());
+    let guarded = policy(|policy| policy.reverse_guard = ReverseGuard::Warn);
+    assert_eq!(
+        gaps(&plain, &guarded),
+        [(
+            "EntryMissing",
+            "reverseGuard: Warn has no effect: the webhook configurations have no entry guard; set the chart's \
+             webhooks.reverseGuard: {\"enabled\":true,\"namespaceSelector\":{\"matchExpressions\":[{\"key\":\
+             \"kubernetes.io/metadata.name\",\"operator\":\"Exists\"}]}}, or add to transom generate webhooks: \
+             --reverse-guard-selector 'kubernetes.io/metadata.name'"
+                .to_owned()
+        )]
+    );
+    let mut of_a = policy(|policy| policy.namespace_default_os = Some(Os::Windows));
+    of_a.namespace_selector = of_team("a");
+    let found = gaps(&plain, &of_a);
+    assert!(
+        found[0].1.contains(
+            "evidence.namespaceDefaultOs: Windows has no effect: the webhook configurations have no entry default-os; set \
+             the chart's webhooks.defaultOs: {\"enabled\":true,\"namespaceSelector\":{\"matchLabels\":{\"team\":\"a\"}}}, \
+             or add to transom generate webhooks: --default-os-selector 'team=a'"
+        ),
+        "{found:?}"
+    );
+    // What is recommended mends it.
+    let mended = registered(&Options {
+        reverse_guard: Some(ApiSelector {
+            match_expressions: Some(vec![super::super::requirement(EVERY_NAMESPACE, "Exists", &[])]),
+            match_labels: None,
+        }),
+        default_os: Some(api(&of_team("a"))),
+        ..Options::default()
+    });
+    assert_eq!(gaps(&mended, &guarded), []);
+    assert_eq!(gaps(&mended, &of_a), []);
+}
+
+#[test]
+fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_of_everything() {
+    let of_a = registered(&Options {
+        reverse_guard: Some(api(&of_team("a"))),
+        ..Options::default()
+    });
+    let guarded = policy(|policy| policy.reverse_guard = ReverseGuard::Apply);
+    let found = gaps(&of_a, &guarded);
+    assert_eq!(found[0].0, "NamespacesLeftOut");
+    assert!(
+        found[0]
+            .1
+            .starts_with("reverseGuard: Apply has no effect in b: the entry guard "),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
+    let label = |key: &str, value: &str| PoolLabel {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let mut options = Options::default();
+    options.pool_labels.push(label("pool", "win*"));
+    let known = registered(&options);
+    let wider = policy(|policy| {
+        policy.pool_labels.push(label("pool", "Windows-2022"));
+        policy.pool_labels.push(label("team", "blue"));
+    });
+    assert_eq!(
+        gaps(&known, &wider),
+        [(
+            "PoolLabelsUnknown",
+            "of evidence.poolLabels the webhook configurations do not know all, so that pods with no other sign are not \
+             asked about; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"value\":\"blue\"}], or to transom \
+             generate webhooks: --pool-label 'team=blue'"
+                .to_owned()
+        )]
+    );
+    options.pool_labels.push(label("team", "blue"));
+    assert_eq!(gaps(&registered(&options), &wider), []);
+}
+
+#[test]
+fn selectors_are_written_as_the_flag_reads_them() {
+    let selector: LabelSelector = serde_json::from_value(json!({
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [
+            {"key": "tier", "operator": "NotIn", "values": ["test", "dev"]},
+            {"key": "legacy", "operator": "DoesNotExist"},
+            {"key": "windows", "operator": "Exists"},
+            {"key": "site", "operator": "In", "values": ["x"]},
+        ],
+    }))
+    .unwrap();
+    assert_eq!(
+        selector_flag(&selector),
+        "team=a,tier!=test,tier!=dev,!legacy,windows,site=x"
+    );
+    let several: LabelSelector = serde_json::from_value(json!({
+        "matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}],
+    }))
+    .unwrap();
+    assert_eq!(selector_flag(&several), EVERY_NAMESPACE);
+    assert_eq!(
+        selector_value(&several),
+        json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]})
+    );
+}
