@@ -1,0 +1,168 @@
+//! What is registered is frozen, fails open, and matches nothing that a cluster lives by.
+
+use super::*;
+use serde_json::{Value, json};
+
+/// Both configurations with everything that can be opted into.
+fn everything() -> [Value; 2] {
+    let options = Options {
+        validate_failure_policy: FailurePolicy::Fail,
+        timeout: Duration::from_secs(30),
+        reverse_guard: Some(LabelSelector::default()),
+        default_os: Some(LabelSelector {
+            match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
+            match_expressions: Some(vec![requirement("tier", "Exists", &[])]),
+        }),
+        ..Options::default()
+    };
+    [
+        serde_json::to_value(mutating(&options)).unwrap(),
+        serde_json::to_value(validating(&options)).unwrap(),
+    ]
+}
+
+fn webhooks(configuration: &Value) -> &[Value] {
+    configuration["webhooks"].as_array().unwrap()
+}
+
+#[test]
+fn the_names_are_frozen() {
+    let made: Vec<String> = (everything().iter())
+        .flat_map(webhooks)
+        .map(|entry| entry["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(made, names::ALL);
+    assert_eq!(
+        made,
+        [
+            "strong.mutate.transom.dev",
+            "maybe.mutate.transom.dev",
+            "default-os.mutate.transom.dev",
+            "guard.mutate.transom.dev",
+            "strong.validate.transom.dev",
+            "maybe.validate.transom.dev",
+            "default-os.validate.transom.dev",
+            "guard.validate.transom.dev",
+        ]
+    );
+    let plain = serde_json::to_value(mutating(&Options::default())).unwrap();
+    assert_eq!(webhooks(&plain).len(), 2);
+}
+
+#[test]
+fn only_strong_of_validate_may_fail_closed_and_none_may_be_slow() {
+    for entry in everything().iter().flat_map(webhooks) {
+        let closed = entry["name"] == names::STRONG_VALIDATE;
+        assert_eq!(
+            entry["failurePolicy"],
+            if closed { "Fail" } else { "Ignore" },
+            "{entry}"
+        );
+        assert_eq!(entry["timeoutSeconds"], 2, "{entry}");
+        assert_eq!(entry["sideEffects"], "None", "{entry}");
+        assert!(
+            entry["matchConditions"].as_array().unwrap().len() <= 64,
+            "{entry}"
+        );
+    }
+    let plain = serde_json::to_value(validating(&Options::default())).unwrap();
+    assert_eq!(webhooks(&plain)[0]["failurePolicy"], "Ignore");
+}
+
+#[test]
+fn nothing_is_matched_that_a_cluster_lives_by() {
+    const MATCHED: [&str; 11] = [
+        "pods",
+        "pods/ephemeralcontainers",
+        "pods/resize",
+        "replicationcontrollers",
+        "podtemplates",
+        "deployments",
+        "replicasets",
+        "statefulsets",
+        "daemonsets",
+        "jobs",
+        "cronjobs",
+    ];
+    for entry in everything().iter().flat_map(webhooks) {
+        for rule in entry["rules"].as_array().unwrap() {
+            for resource in rule["resources"].as_array().unwrap() {
+                assert!(MATCHED.contains(&resource.as_str().unwrap()), "{resource}");
+            }
+            for operation in rule["operations"].as_array().unwrap() {
+                assert!(
+                    ["CREATE", "UPDATE"].contains(&operation.as_str().unwrap()),
+                    "{operation}"
+                );
+            }
+        }
+        let names = &entry["namespaceSelector"]["matchExpressions"][0];
+        for namespace in NEVER.into_iter().chain(BY_DEFAULT).chain(["transom-system"]) {
+            assert!(
+                names["values"].as_array().unwrap().contains(&json!(namespace)),
+                "{entry}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_is_what_the_selector_does_not_select() {
+    use kube::core::{Selector, SelectorExt as _};
+    const NAME: &str = "kubernetes.io/metadata.name";
+    let options = Options::default();
+    let selector = Selector::try_from(options.namespaces(None)).unwrap();
+    let mut excluded = options.excluded_namespaces.clone();
+    excluded.push("transom-system".to_owned());
+    for (name, label, out) in [
+        ("kube-system", None, true),
+        ("transom-system", None, true),
+        ("calico-system", None, true),
+        ("a", None, false),
+        ("a", Some(("control-plane", "")), true),
+        ("a", Some(("control-plane", "x")), true),
+        ("a", Some(("kubernetes.azure.com/managedby", "aks")), true),
+        ("a", Some(("kubernetes.azure.com/managedby", "me")), false),
+        ("a", Some(("transom.dev/ignore", "true")), true),
+        ("a", Some(("transom.dev/ignore", "false")), false),
+        ("a", Some(("windows.k8s.io/disabled", "true")), true),
+    ] {
+        let labels = [Some((NAME, name)), label].into_iter().flatten();
+        let labels = labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        assert_eq!(is_left_out(name, &labels, &excluded), out, "{name} {label:?}");
+        assert_eq!(selector.matches(&labels), !out, "{name} {label:?}");
+    }
+}
+
+#[test]
+fn what_is_opted_into_keeps_the_exclusions() {
+    let [mutating, _] = everything();
+    let selector = &webhooks(&mutating)[2]["namespaceSelector"];
+    assert_eq!(selector["matchLabels"], json!({"team": "a"}));
+    let expressions = selector["matchExpressions"].as_array().unwrap();
+    let all = webhooks(&mutating)[0]["namespaceSelector"]["matchExpressions"]
+        .as_array()
+        .unwrap();
+    assert_eq!(expressions[..all.len()], all[..]);
+    assert_eq!(
+        expressions[all.len()..],
+        [json!({"key": "tier", "operator": "Exists"})]
+    );
+}
+
+#[test]
+fn a_url_is_called_at_its_paths() {
+    let options = Options {
+        endpoint: Endpoint::Url("https://127.0.0.1:8443/".to_owned()),
+        ca_bundle: Some(b"pem".to_vec()),
+        ..Options::default()
+    };
+    let validating = serde_json::to_value(validating(&options)).unwrap();
+    assert_eq!(
+        webhooks(&validating)[0]["clientConfig"],
+        json!({"caBundle": "cGVt", "url": "https://127.0.0.1:8443/validate"})
+    );
+    assert_eq!(validating["metadata"]["name"], "zz-transom");
+}
