@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::report::Finding;
-use crate::api::DecodedPolicy;
+use crate::api::{DecodedPolicy, cut};
 use crate::controller::view::ClusterView;
 use crate::engine::effective::PolicySet;
 use crate::registration::registered::Registered;
