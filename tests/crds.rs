@@ -706,9 +706,11 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     let (_lease, until) = watch::channel(Some(hour));
     let policies = Arc::new(Mutex::new(Policies::default()));
     let recorder = Recorder::new(writer.client.clone(), "transom".into());
+    let (_register, registered) = watch::channel(None);
     let task = tokio::spawn(policies::run(
         writer.client.clone(),
         seen,
+        registered,
         policies,
         Leadership::new(until),
         recorder,
