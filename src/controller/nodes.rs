@@ -20,6 +20,7 @@ use crate::model::policy::Policy;
 
 pub mod assess;
 mod change;
+mod fresh;
 pub mod guard;
 mod keeper;
 mod names;

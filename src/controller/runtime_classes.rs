@@ -15,7 +15,7 @@ use super::nodes::want::{Choice, NodePolicies};
 use super::view::{NodeView, OWNED_ANNOTATION};
 use crate::api::Isolation;
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
-use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::selection::is_build_label;
 
 pub mod keeper;
@@ -94,12 +94,13 @@ fn name_of(class: &RuntimeClass) -> &str {
     class.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Plans the RuntimeClasses. `others_are_gone`: policies that are not among these are certainly gone, so that what was
+/// Plans the RuntimeClasses. `absent`: the taints of pools that are at zero now. `others_are_gone`: policies that are not among these are certainly gone, so that what was
 /// made for them may be taken away.
 pub fn plan(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     policies: &NodePolicies,
     nodes: &[Arc<NodeView>],
+    absent: &BTreeSet<Taint>,
     others_are_gone: bool,
 ) -> ClassesPlan {
     let mut plan = ClassesPlan::default();
@@ -114,7 +115,7 @@ pub fn plan(
             .filter(|node| matches!(policies.choose(node), Choice::Of(chosen) if chosen.name == policy.name))
             .map(AsRef::as_ref)
             .collect();
-        for wanted in wanted(policy, &of_policy, existing, &mut standing) {
+        for wanted in wanted(policy, &of_policy, absent, existing, &mut standing) {
             if !taken.insert(wanted.name.clone()) {
                 continue;
             }

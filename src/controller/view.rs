@@ -20,13 +20,15 @@ pub const UNREADABLE_ANNOTATION: &str = "transom.dev/unreadable";
 pub const PROOF_LABEL: &str = "node-restriction.kubernetes.io/transom-taints";
 
 /// A Windows node, or one that might be: what its labels and its kubelet say, and the taints on it.
-#[derive(Clone, PartialEq, Debug, Default)]
+///
+/// Two are equal that differ in their version only: each heartbeat makes another one, and says nothing else.
+#[derive(Clone, Debug, Default)]
 pub struct NodeView {
     /// Its name.
     pub name: String,
     /// Its uid, for Events about it.
     pub uid: String,
-    /// The version that every write to it must name.
+    /// The version that every write to it must name; perhaps an older one, whose write is then refused.
     pub resource_version: String,
     /// All its labels.
     pub labels: BTreeMap<String, String>,
@@ -48,6 +50,38 @@ pub struct NodeView {
     pub runtime_handlers: Vec<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
+}
+
+impl PartialEq for NodeView {
+    fn eq(&self, other: &Self) -> bool {
+        let NodeView {
+            name,
+            uid,
+            resource_version: _,
+            labels,
+            owned,
+            taints,
+            operating_system,
+            architecture,
+            kernel_version,
+            container_runtime,
+            kubelet_version,
+            runtime_handlers,
+            deleting,
+        } = self;
+        *name == other.name
+            && *uid == other.uid
+            && *labels == other.labels
+            && *owned == other.owned
+            && *taints == other.taints
+            && *operating_system == other.operating_system
+            && *architecture == other.architecture
+            && *kernel_version == other.kernel_version
+            && *container_runtime == other.container_runtime
+            && *kubelet_version == other.kubelet_version
+            && *runtime_handlers == other.runtime_handlers
+            && *deleting == other.deleting
+    }
 }
 
 impl NodeView {

@@ -321,3 +321,26 @@ fn explain(name: &str, error: &watcher::Error) -> String {
         (None, None) => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::view::NodeView;
+
+    #[test]
+    fn a_heartbeat_makes_no_new_view() {
+        let node = |version: &str, kernel: &str| NodeView {
+            name: "w".into(),
+            resource_version: version.into(),
+            kernel_version: kernel.into(),
+            ..NodeView::default()
+        };
+        let mut view = ClusterView::default();
+        put(&mut view.nodes, "w".into(), Some(node("1", "10.0.20348.1")));
+        let before = view.clone();
+        put(&mut view.nodes, "w".into(), Some(node("2", "10.0.20348.1")));
+        assert!(view.is_same(&before));
+        put(&mut view.nodes, "w".into(), Some(node("3", "10.0.20348.2")));
+        assert!(!view.is_same(&before));
+    }
+}

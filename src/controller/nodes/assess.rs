@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::plan::{NodeOs, NodePlan, build_of, plan};
+use super::plan::{NodeOs, NodePlan, build_of, plan, taint_of};
 use super::want::{Choice, NodePolicies};
 use crate::controller::view::NodeView;
 use crate::model::build::{Build, supported_on};
@@ -31,11 +31,13 @@ impl Cleared {
     }
 
     /// Forgets what holds for a moment only: NoExecute evicts what runs there by now, so it is asked about each time.
-    /// Forgets nodes that are gone, too.
+    /// Forgets nodes that are gone, and those that carry the taint: whoever takes it away, perhaps in a month, it is not
+    /// set again on the word of today.
     pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
-        let there: BTreeSet<&str> = nodes.into_iter().map(|node| node.uid.as_str()).collect();
+        let there: BTreeMap<&str, &NodeView> = nodes.into_iter().map(|node| (&*node.uid, node)).collect();
+        let carries = |node: &NodeView, taint: &Taint| node.taints.iter().any(|now| taint_of(now) == *taint);
         self.0.retain(|taint, surveyed| {
-            surveyed.retain(|uid| there.contains(uid.as_str()));
+            surveyed.retain(|uid| there.get(&**uid).is_some_and(|node| !carries(node, taint)));
             taint.effect != "NoExecute" && !surveyed.is_empty()
         });
     }
@@ -235,6 +237,22 @@ mod tests {
         let cleared = decider.cleared.entry("p".to_owned()).or_default();
         cleared.age([&old]);
         assert_eq!(decider.decide(&old).waiting, [execute]);
+        // And so is every taint that the node has carried since.
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&schedule, &old);
+        let carrying = NodeView {
+            taints: vec![k8s_openapi::api::core::v1::Taint {
+                key: "os".into(),
+                value: Some("windows".into()),
+                effect: "NoSchedule".into(),
+                time_added: None,
+            }],
+            ..old.clone()
+        };
+        cleared.age([&carrying]);
+        assert_eq!(decider.decide(&old).waiting, both);
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&schedule, &old);
         // A node that was made anew under the same name was not surveyed either.
         let cleared = decider.cleared.entry("p".to_owned()).or_default();
         cleared.age([&new]);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::jiff::Timestamp;
@@ -14,11 +13,12 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::assess::{Cleared, Decider, Standing, assess};
+use super::fresh::Fresh;
 use super::guard::Guard;
 use super::status::{Guarded, Known, news_of, status_of};
 use super::survey::visit_pod_carriers;
 use super::want::{NodePolicies, NodePolicy};
-use super::write::{BackOff, FIELD_MANAGER, Pace, Writer, is_older};
+use super::write::{BackOff, FIELD_MANAGER, Pace, Writer, is_older, patience};
 use crate::api::WindowsNodePolicy;
 use crate::controller::errors::{Failure, answered};
 use crate::controller::runtime_classes::{self, keeper::ClassKeeper};
@@ -32,8 +32,7 @@ pub struct Keeper {
     runtime_classes: ClassKeeper,
     policies: Api<WindowsNodePolicy>,
     back_off: BackOff,
-    /// Nodes as they are since we wrote them, until the watch shows it.
-    fresh: HashMap<String, Arc<NodeView>>,
+    fresh: Fresh,
     /// Why nodes could not be written.
     failures: BTreeMap<String, String>,
     guards: HashMap<String, GuardState>,
@@ -55,13 +54,6 @@ struct GuardState {
     said: Guarded,
 }
 
-/// How long after the guard said no it is asked again: each time twice as long, up to fifteen times. It reads the whole
-/// cluster, and workloads that lack a toleration may do so for months.
-fn patience(every: Duration, refusals: u32) -> Duration {
-    let times = 2_u32.saturating_pow(refusals.saturating_sub(1)).min(15);
-    every.saturating_mul(times)
-}
-
 impl Keeper {
     /// A keeper that remembers nothing yet.
     pub fn new(context: Context) -> Self {
@@ -77,7 +69,7 @@ impl Keeper {
             runtime_classes: ClassKeeper::new(&context, pace),
             policies: Api::all(client),
             back_off: BackOff::new(context.settings.back_off),
-            fresh: HashMap::new(),
+            fresh: Fresh::default(),
             failures: BTreeMap::new(),
             guards: HashMap::new(),
             generations: BTreeMap::new(),
@@ -136,21 +128,14 @@ impl Keeper {
             let standing = standings.get(&policy.name).cloned().unwrap_or_default();
             alarms.extend(self.tell(policy, &standing).await);
         }
+        alarms.extend(self.fresh.until());
         alarms.into_iter().min()
     }
 
     /// Nodes as they are: as we wrote them last, where the watch does not show that yet.
     fn nodes_now(&mut self, view: &ClusterView) -> Vec<Arc<NodeView>> {
-        let seen = |name: &str| view.nodes.get(name);
-        self.fresh.retain(|name, ours| {
-            seen(name).is_some_and(|seen| {
-                seen.uid == ours.uid && is_older(&seen.resource_version, &ours.resource_version)
-            })
-        });
-        self.failures.retain(|name, _| seen(name).is_some());
-        (view.nodes.iter())
-            .map(|(name, node)| Arc::clone(self.fresh.get(name).unwrap_or(node)))
-            .collect()
+        self.failures.retain(|name, _| view.nodes.contains_key(name));
+        self.fresh.nodes(view, Instant::now())
     }
 
     /// Another generation of a policy is a new start for everybody.
@@ -303,8 +288,8 @@ impl Keeper {
                 self.back_off.wrote(&name, Instant::now());
             }
             match outcome.node {
-                Some(node) => _ = self.fresh.insert(name, node),
-                None => _ = self.fresh.remove(&name),
+                Some(node) => self.fresh.put(node, Instant::now()),
+                None => self.fresh.remove(&name),
             }
         }
         next
@@ -403,18 +388,4 @@ fn not_cleared<'a>(
 
 fn version(policy: &WindowsNodePolicy) -> &str {
     policy.metadata.resource_version.as_deref().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_guard_that_says_no_is_asked_ever_later_up_to_a_quarter_of_an_hour() {
-        let minutes: Vec<u64> = (1..=6)
-            .chain([u32::MAX])
-            .map(|refusals| patience(Duration::from_secs(60), refusals).as_secs() / 60)
-            .collect();
-        assert_eq!(minutes, [1, 2, 4, 8, 15, 15, 15]);
-    }
 }

@@ -66,6 +66,16 @@ struct Says {
     brief: String,
 }
 
+/// The types of our conditions; the last is there only where RuntimeClasses are.
+const OURS: [&str; 6] = [
+    "Ready",
+    "Contested",
+    "TaintsRefused",
+    "Overlapping",
+    "UnsupportedBuilds",
+    "RuntimeClassesReady",
+];
+
 /// The status of a policy; `before` is the one that stands, whose times are kept where nothing has changed.
 pub fn status_of(
     policy: &NodePolicy,
@@ -150,7 +160,7 @@ fn conditions(
     before: Option<&WindowsNodePolicyStatus>,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let conditions = says.into_iter().map(|says| {
+    let ours = says.into_iter().map(|says| {
         let status = if says.holds { "True" } else { "False" };
         let same = (before.into_iter().flat_map(|before| &before.conditions))
             .find(|old| old.type_ == says.kind && old.status == status);
@@ -164,7 +174,10 @@ fn conditions(
             last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
         }
     });
-    conditions.collect()
+    // Those of other writers stay.
+    let others = before.into_iter().flat_map(|before| &before.conditions);
+    ours.chain(others.filter(|other| !OURS.contains(&&*other.type_)).cloned())
+        .collect()
 }
 
 /// What keeps the policy from being ready, most urgent first: a reason, and a line.

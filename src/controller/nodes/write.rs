@@ -116,6 +116,13 @@ impl BackOff {
     }
 }
 
+/// How long after a look at the whole cluster in vain it is looked at again: each time twice as long, up to fifteen times.
+/// What was found may stay as it is for months.
+pub fn patience(every: Duration, in_vain: u32) -> Duration {
+    let times = 2_u32.saturating_pow(in_vain.saturating_sub(1)).min(15);
+    every.saturating_mul(times)
+}
+
 /// What became of one node.
 #[derive(Debug)]
 pub struct Outcome {
@@ -315,5 +322,14 @@ mod tests {
             pace.turn().await;
         }
         assert!(start.elapsed() >= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_guard_that_says_no_is_asked_ever_later_up_to_a_quarter_of_an_hour() {
+        let minutes: Vec<u64> = (1..=6)
+            .chain([u32::MAX])
+            .map(|refusals| patience(Duration::from_secs(60), refusals).as_secs() / 60)
+            .collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 15, 15, 15]);
     }
 }

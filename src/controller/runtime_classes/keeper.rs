@@ -12,7 +12,8 @@ use super::{Step, plan};
 use crate::controller::nodes::Context;
 use crate::controller::nodes::assess::Decider;
 use crate::controller::nodes::status::Classes;
-use crate::controller::nodes::write::{BackOff, Pace};
+use crate::controller::nodes::write::{BackOff, Pace, patience};
+use crate::controller::remember;
 use crate::controller::view::{ClusterView, NodeView};
 
 /// What is remembered of RuntimeClasses.
@@ -22,6 +23,8 @@ pub struct ClassKeeper {
     every: Duration,
     back_off: BackOff,
     surveyed: Option<Instant>,
+    /// How many surveys in a row found that a class is named still.
+    in_vain: u32,
     /// By class: the policy that is told, and why the class is not as it is to be.
     troubles: BTreeMap<String, (String, String)>,
     standings: BTreeMap<String, Classes>,
@@ -36,6 +39,7 @@ impl ClassKeeper {
             every: context.settings.guard_every,
             back_off: BackOff::new(context.settings.back_off),
             surveyed: None,
+            in_vain: 0,
             troubles: BTreeMap::new(),
             standings: BTreeMap::new(),
         }
@@ -44,6 +48,7 @@ impl ClassKeeper {
     /// Forgets everything.
     pub fn forget(&mut self) {
         self.surveyed = None;
+        self.in_vain = 0;
         self.troubles.clear();
     }
 
@@ -69,10 +74,13 @@ impl ClassKeeper {
         decider: &Decider,
         nodes: &[Arc<NodeView>],
     ) -> Option<Instant> {
+        let absent = remember::of_view(view).absent(&view.nodes);
+        let absent = absent.into_iter().flat_map(|pool| pool.taints).collect();
         let plan = plan(
             &view.runtime_classes,
             &decider.policies,
             nodes,
+            &absent,
             decider.others_are_gone,
         );
         self.standings = plan.standings;
@@ -82,6 +90,10 @@ impl ClassKeeper {
             .filter(|step| matches!(step, Step::Delete { .. }))
             .map(|step| step.name().to_owned())
             .collect();
+        if !doomed.iter().all(|name| self.troubles.contains_key(name)) {
+            // One that was not asked about yet is asked about soon.
+            self.in_vain = 0;
+        }
         let mut alarms = Vec::new();
         let users = self.users(&doomed, &mut alarms).await;
         for step in &plan.steps {
@@ -107,7 +119,9 @@ impl ClassKeeper {
                 Done::Yes => _ = self.troubles.remove(&name),
                 Done::Later => alarms.extend(self.back_off.until(&name, Instant::now())),
                 Done::InUse(why) => {
-                    tracing::info!(runtime_class = name, why, "RuntimeClass kept");
+                    if self.troubles.get(&name).is_none_or(|(_, said)| *said != why) {
+                        tracing::info!(runtime_class = name, why, "RuntimeClass kept");
+                    }
                     self.troubles.insert(name, (policy, why));
                 }
                 Done::Failed(why) => {
@@ -126,14 +140,16 @@ impl ClassKeeper {
             return None;
         }
         let now = Instant::now();
+        let wait = patience(self.every, self.in_vain);
         if let Some(last) = self.surveyed
-            && now < last + self.every
+            && now < last + wait
         {
-            alarms.push(last + self.every);
+            alarms.push(last + wait);
             return None;
         }
         self.surveyed = Some(now);
-        alarms.push(now + self.every);
+        self.in_vain = self.in_vain.saturating_add(1);
+        alarms.push(now + patience(self.every, self.in_vain));
         match users(&self.client, doomed).await {
             Ok(users) => Some(users),
             Err(error) => {

@@ -3,6 +3,16 @@
 use super::*;
 use crate::api::WindowsNodePolicy;
 
+/// The plan where no pool is at zero.
+fn plan(
+    existing: &Existing,
+    policies: &NodePolicies,
+    nodes: &[Arc<NodeView>],
+    others_are_gone: bool,
+) -> ClassesPlan {
+    super::plan(existing, policies, nodes, &BTreeSet::new(), others_are_gone)
+}
+
 fn policies(spec: &Value) -> NodePolicies {
     let stored: WindowsNodePolicy = serde_json::from_value(json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
@@ -235,4 +245,23 @@ fn what_somebody_changed_of_ours_is_changed_back() {
     changed.metadata.labels = None;
     let existing: Existing = [("windows-ltsc2019".to_owned(), Arc::new(changed))].into();
     assert_eq!(after(&existing, &plan(&existing, &managed(), &nodes, true)), made);
+}
+
+#[test]
+fn the_taint_of_a_pool_at_zero_stays_tolerated() {
+    let absent = ["team=windows:NoSchedule", "os=windows:NoSchedule"].map(|text| {
+        let (key, rest) = text.split_once('=').unwrap();
+        Taint::no_schedule(key, rest.split_once(':').unwrap().0)
+    });
+    let none = Existing::new();
+    let nodes = [node("a", "10.0.20348.1", &[])];
+    let planned = super::plan(&none, &managed(), &nodes, &absent.into(), true);
+    let made = after(&none, &planned);
+    assert!(!made.is_empty());
+    for class in made.values() {
+        let tolerations = class.scheduling.clone().unwrap().tolerations.unwrap_or_default();
+        let keys: Vec<_> = tolerations.iter().filter_map(|t| t.key.as_deref()).collect();
+        // That of a team is none of ours.
+        assert_eq!(keys, ["os"], "{class:?}");
+    }
 }

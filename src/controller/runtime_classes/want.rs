@@ -67,10 +67,11 @@ impl Wanted {
 }
 
 /// The classes that a policy wants: those of the releases on its nodes, and those that it had before, so that a pool
-/// at zero nodes keeps its class.
+/// at zero nodes keeps its class. `absent`: the taints of pools that are at zero now, as far as they are remembered.
 pub(super) fn wanted(
     policy: &NodePolicy,
     nodes: &[&NodeView],
+    absent: &BTreeSet<Taint>,
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     standing: &mut Classes,
 ) -> Vec<Wanted> {
@@ -91,6 +92,7 @@ pub(super) fn wanted(
     );
     let learned = nodes.iter().flat_map(|node| &node.taints).map(taint_of);
     let tolerations: BTreeSet<Taint> = learned
+        .chain(absent.iter().cloned())
         .filter(Taint::marks_windows)
         .chain(policy.taints.iter().cloned())
         .collect();

@@ -188,3 +188,30 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
         ["Normal NoOtherWriter nobody undoes what is written"]
     );
 }
+
+#[test]
+fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more() {
+    let now = Timestamp::UNIX_EPOCH;
+    let (standing, mut known) = (Standing::default(), Known::default());
+    known.classes = Some(Classes::default());
+    let mut stored = status_of(&policy(&json!({})), &standing, &known, None, now);
+    let kinds = |status: &WindowsNodePolicyStatus| -> Vec<String> {
+        status.conditions.iter().map(|c| c.type_.clone()).collect()
+    };
+    assert_eq!(
+        kinds(&stored),
+        OURS.map(str::to_owned),
+        "every type of ours is known to be ours"
+    );
+    stored.conditions.insert(
+        0,
+        Condition {
+            type_: "example.com/Approved".into(),
+            ..stored.conditions[0].clone()
+        },
+    );
+    known.classes = None;
+    let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
+    let expected = [&OURS[..5], &["example.com/Approved"]].concat();
+    assert_eq!(kinds(&next), expected);
+}
