@@ -100,6 +100,12 @@ struct Optional {
 }
 
 impl Registered {
+    /// Whether `/mutate` is called for Windows pods in a namespace with these labels.
+    pub fn mutates_in(&self, labels: &BTreeMap<String, String>) -> bool {
+        let strong = self.mutating.entry(names::STRONG_MUTATE);
+        strong.is_some_and(|entry| entry.namespaces.selects(labels))
+    }
+
     /// What of a policy has no effect. `counts_in` are the namespaces in which it is the effective one, with their labels.
     pub fn gaps<'n>(
         &self,

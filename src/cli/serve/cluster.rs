@@ -9,6 +9,7 @@ use clap::Args;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::certificates::CertificateArgs;
 use super::reviewer::{Reviewer, State, Watched};
@@ -57,6 +58,9 @@ const FACTS: &str = "facts";
 
 /// How long shutting down may take after the server has drained: the lease is given up in that time.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// How long the controller of nodes waits for the webhook configurations to be read before it begins.
+const KNOW_REGISTERED: Duration = Duration::from_secs(10);
 
 pub async fn run(
     args: InClusterArgs,
@@ -149,7 +153,7 @@ pub async fn run(
     // The controllers end before the lease is given up; what is on its way then is held by its resourceVersion.
     tasks.shutdown().await;
     end.send_replace(true);
-    let _ = tokio::time::timeout(LAST_WORDS, election.ended()).await;
+    let _ = timeout(LAST_WORDS, election.ended()).await;
     outcome
 }
 
@@ -252,7 +256,7 @@ impl Controllers {
         let statuses = policies::run(
             client.clone(),
             views.clone(),
-            registered,
+            registered.clone(),
             policies,
             leadership.clone(),
             recorder(),
@@ -262,10 +266,13 @@ impl Controllers {
             client: client.clone(),
             leadership,
             recorder: recorder(),
-            policy_of: policy_of(state, excluded),
+            policy_of: policy_of(state, registered.clone(), excluded),
             settings: nodes::Settings::default(),
         };
         tasks.spawn_saying("nodes", async move {
+            // The guard asks whether pods are placed. The keeper of the certificates looks that up first of all.
+            let mut registered = registered;
+            let _ = timeout(KNOW_REGISTERED, registered.wait_for(Option::is_some)).await;
             match nodes::run(nodes, views).await {
                 Ok(()) => "it has nothing to do".to_owned(),
                 Err(ended) => ended.to_string(),
@@ -278,16 +285,24 @@ impl Controllers {
 
 /// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows pod
 /// only because it says nothing.
-fn policy_of(state: Arc<ArcSwap<State>>, excluded: Vec<String>) -> nodes::PolicyOf {
+fn policy_of(
+    state: Arc<ArcSwap<State>>,
+    registered: watch::Receiver<Option<Arc<Registered>>>,
+    excluded: Vec<String>,
+) -> nodes::PolicyOf {
     let unlabelled = BTreeMap::new();
     Arc::new(move |namespace| {
+        let registered = registered.borrow().clone();
         let state = state.load();
         let labels = state
             .facts
             .namespaces
             .get(namespace)
             .map(|namespace| &namespace.labels);
-        let is_left_out = registration::is_left_out(namespace, labels.unwrap_or(&unlabelled), &excluded);
+        // A namespace that asks to be left out is, whatever the selectors of the moment say.
+        let labelled = labels.unwrap_or(&unlabelled);
+        let is_left_out = registration::is_left_out(namespace, labelled, &excluded)
+            || !registered.is_some_and(|registered| registered.mutates_in(labelled));
         let asker = Asker {
             namespace,
             labels,
@@ -336,7 +351,7 @@ impl Judge {
             self.learn(&view);
             self.readiness.release(FACTS);
             loop {
-                match tokio::time::timeout(LOOK, views.changed()).await {
+                match timeout(LOOK, views.changed()).await {
                     Ok(Ok(())) => break,
                     Ok(Err(_)) => return,
                     Err(_) if today() != self.base.today => break,

@@ -207,3 +207,21 @@ fn selectors_are_written_as_the_flag_reads_them() {
         json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]})
     );
 }
+
+#[test]
+fn pods_are_placed_only_where_the_entry_stands_and_selects_the_namespace() {
+    let known = registered(&Options::default());
+    let labels = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let named = |name| labels(&[("kubernetes.io/metadata.name", name)]);
+    assert!(known.mutates_in(&named("shop")));
+    assert!(!known.mutates_in(&named("kube-system")));
+    assert!(!known.mutates_in(&labels(&[("transom.dev/ignore", "true")])));
+    let mut gone = known;
+    gone.mutating.entries.clear();
+    assert!(!gone.mutates_in(&named("shop")));
+}
