@@ -16,6 +16,7 @@ mod limits;
 mod metrics;
 mod router;
 mod server;
+mod span;
 mod tasks;
 mod tls;
 
@@ -27,6 +28,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+
+use crate::admission::Record;
 
 pub use crate::admission::Phase;
 
@@ -58,7 +61,7 @@ pub trait Review: Send + Sync + 'static {
 /// Ends when something is known.
 pub type News = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The answer to one review and what metrics say of it.
+/// The answer to one review, and what metrics and traces say of it.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// 200 for every review that was understood, allowed or not; 400 for a body that is no review.
@@ -69,6 +72,8 @@ pub struct Reply {
     pub labels: Option<ReviewLabels>,
     /// The slugs of the rules that found something, one per finding.
     pub rules: Vec<&'static str>,
+    /// What its span says of the review, but for the rules.
+    pub record: Option<Record>,
 }
 
 /// Why the webhook's server did not start, or did not go on.

@@ -61,6 +61,7 @@ impl Review for AllowAll {
             body: answer.to_string().into_bytes(),
             labels: None,
             rules: Vec::new(),
+            record: None,
         }
     }
 }
@@ -100,6 +101,7 @@ impl Replica {
             certificate: CertificateSource::Provided(Arc::clone(&serving)),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
+            tracer: None,
         })
         .await
         .unwrap();

@@ -8,6 +8,7 @@ mod standalone;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
@@ -19,6 +20,7 @@ use self::reviewer::Reviewer;
 use self::standalone::Files;
 use super::cluster::ClusterArgs;
 use super::logs::LogArgs;
+use crate::telemetry::{self, TracingArgs};
 use crate::webhook::{Config, LimitArgs, ListenArgs, Metrics, Readiness, Server, TlsArgs};
 
 /// Serve the admission webhook
@@ -53,7 +55,15 @@ pub struct ServeArgs {
     limits: LimitArgs,
     #[command(flatten)]
     logs: LogArgs,
+    #[command(flatten)]
+    tracing: TracingArgs,
 }
+
+/// How long the last spans may take to reach their collector, after the last review.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+
+/// How long threads may take to end that wait for the system, such as for a name server.
+const LAST_THREADS: Duration = Duration::from_secs(1);
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let ServeArgs {
@@ -66,25 +76,36 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         tls,
         limits,
         logs,
+        tracing,
     } = args;
     logs.start()?;
+    let tracing = tracing.settings()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the server")?;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
     let readiness = Readiness::default();
-    let config = Config {
+    let mut config = Config {
         listen,
         limits: limits.into(),
         certificate: tls.into(),
         metrics,
         readiness,
+        tracer: None,
     };
     let format = logs.format();
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let shutdown = shutdown()?;
-        if standalone {
+        let mut exporter = None;
+        if let Some(settings) = tracing {
+            let started = config
+                .metrics
+                .register(|registry| telemetry::start(settings, registry))?;
+            config.tracer = Some(started.0);
+            exporter = Some(started.1);
+        }
+        let ended = if standalone {
             let files = Files {
                 policy,
                 facts,
@@ -106,9 +127,14 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             }
         } else {
             cluster::run(in_cluster, &cluster, config, format, shutdown).await
+        };
+        if let Some(exporter) = exporter {
+            exporter.finish(LAST_SPANS).await;
         }
-    })?;
-    Ok(ExitCode::SUCCESS)
+        ended
+    });
+    runtime.shutdown_timeout(LAST_THREADS);
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// What comes to pass when somebody asks the process to end.

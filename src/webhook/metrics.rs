@@ -169,8 +169,8 @@ impl Metrics {
     }
 
     /// Adds metrics of another part of Transom; names get the prefix `transom_`.
-    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
+        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Counts a policy that was loaded, or could not be.
@@ -243,6 +243,7 @@ mod tests {
             body: Vec::new(),
             labels: Some(labels),
             rules: vec!["a-rule"],
+            record: None,
         };
         metrics.reviewed(&reply, Duration::from_micros(20));
         metrics.policy_reloaded(true);

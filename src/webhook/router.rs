@@ -16,7 +16,10 @@ use super::body::{Unread, collect, declared, discard};
 use super::health::response;
 use super::limits::{Gate, Limits, MAX_BODY, Permit, Shed};
 use super::metrics::Metrics;
+use super::span::ReviewSpan;
 use super::{News, Phase, Reply, Review};
+use crate::admission::Record;
+use crate::telemetry::Tracer;
 
 /// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
 /// connection it serves wait.
@@ -44,11 +47,18 @@ struct Inner<R: ?Sized> {
     gate: Gate,
     metrics: Metrics,
     large: Arc<Semaphore>,
+    tracer: Option<Tracer>,
     reviewer: Arc<R>,
 }
 
-/// A router that asks `reviewer` and counts in `metrics`. One process has one: its gauges are the bounds.
-pub fn router<R: Review + ?Sized>(reviewer: Arc<R>, limits: Limits, metrics: Metrics) -> Router<R> {
+/// A router that asks `reviewer`, counts in `metrics` and traces by `tracer`. One process has one: its gauges are the
+/// bounds.
+pub fn router<R: Review + ?Sized>(
+    reviewer: Arc<R>,
+    limits: Limits,
+    metrics: Metrics,
+    tracer: Option<Tracer>,
+) -> Router<R> {
     let gate = Gate::new(
         &limits,
         metrics.reviews_in_flight.clone(),
@@ -59,6 +69,7 @@ pub fn router<R: Review + ?Sized>(reviewer: Arc<R>, limits: Limits, metrics: Met
         gate,
         metrics,
         large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+        tracer,
         reviewer,
     }))
 }
@@ -79,6 +90,25 @@ const fn refusal(status: StatusCode, text: &'static str) -> Refusal {
     Refusal { status, text }
 }
 
+/// An answer, and what its span says of it.
+struct Answered {
+    response: Response<Full<Bytes>>,
+    record: Option<Record>,
+    rules: Vec<&'static str>,
+    /// Why there was no review.
+    error: Option<&'static str>,
+}
+
+/// The answer to a request that was admitted and could not be judged.
+fn unjudged(status: StatusCode, text: &'static str) -> Answered {
+    Answered {
+        response: response(status, TEXT, text),
+        record: None,
+        rules: Vec::new(),
+        error: Some(text),
+    }
+}
+
 impl<R: Review + ?Sized> Router<R> {
     /// Answers one request. Never fails, never queues; the future is cheap to drop.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
@@ -87,6 +117,7 @@ impl<R: Review + ?Sized> Router<R> {
         B::Data: Send,
     {
         let (head, mut body) = request.into_parts();
+        let mut span = ReviewSpan::begin(self.0.tracer.as_ref(), &head);
         let admitted = match accept(&head.method, head.uri.path(), &head.headers) {
             Ok(phase) => self
                 .0
@@ -96,12 +127,26 @@ impl<R: Review + ?Sized> Router<R> {
             Err(refused) => Err(refused),
         };
         match admitted {
-            Ok((phase, permit, bytes)) => self.judge(phase, permit, bytes).await,
+            Ok((phase, permit, bytes)) => {
+                span.read(bytes.len());
+                let Answered {
+                    response,
+                    record,
+                    rules,
+                    error,
+                } = self.judge(phase, permit, bytes).await;
+                if let Some(record) = &record {
+                    span.judged(record, &rules);
+                }
+                span.answered(response.status(), error);
+                response
+            }
             Err(Refusal { status, text }) => {
                 // A client that asked first (`Expect: 100-continue`) sends no body after a refusal.
                 if !head.headers.contains_key(EXPECT) {
                     discard(body, self.0.limits.body_timeout);
                 }
+                span.answered(status, Some(text));
                 let mut refused = response(status, TEXT, text);
                 if status == StatusCode::METHOD_NOT_ALLOWED {
                     refused
@@ -113,7 +158,7 @@ impl<R: Review + ?Sized> Router<R> {
         }
     }
 
-    async fn judge(&self, phase: Phase, permit: Permit, bytes: Bytes) -> Response<Full<Bytes>> {
+    async fn judge(&self, phase: Phase, permit: Permit, bytes: Bytes) -> Answered {
         match self.judge_once(phase, permit, bytes, false).await {
             Judged::Answer(answer) => answer,
             Judged::Later(permit, bytes, news) => {
@@ -121,9 +166,8 @@ impl<R: Review + ?Sized> Router<R> {
                 let _ = timeout(NEWS_WAIT, news).await;
                 match self.judge_once(phase, permit, bytes, true).await {
                     Judged::Answer(answer) => answer,
-                    Judged::Later(..) => response(
+                    Judged::Later(..) => unjudged(
                         StatusCode::SERVICE_UNAVAILABLE,
-                        TEXT,
                         "what the review needs is not known yet\n",
                     ),
                 }
@@ -138,9 +182,8 @@ impl<R: Review + ?Sized> Router<R> {
         let inner = Arc::clone(&self.0);
         let Ok(Ok(turn)) = timeout(LARGE_WAIT, Arc::clone(&self.0.large).acquire_owned()).await else {
             self.0.metrics.shed(Shed::Bytes);
-            return Judged::Answer(response(
+            return Judged::Answer(unjudged(
                 StatusCode::SERVICE_UNAVAILABLE,
-                TEXT,
                 "overloaded, too many large reviews in flight\n",
             ));
         };
@@ -150,9 +193,9 @@ impl<R: Review + ?Sized> Router<R> {
             inner.judge(phase, permit, bytes, is_last)
         });
         // A panic was caught inside; what is left is a runtime that shuts down.
-        judged.await.unwrap_or_else(|_| {
-            Judged::Answer(response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "shutting down\n"))
-        })
+        judged
+            .await
+            .unwrap_or_else(|_| Judged::Answer(unjudged(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")))
     }
 }
 
@@ -214,10 +257,17 @@ impl<R: Review + ?Sized> Inner<R> {
                     status,
                     body,
                     labels: _,
-                    rules: _,
+                    rules,
+                    record,
                 } = reply;
                 let is_json = status == StatusCode::OK || body.first() == Some(&b'{');
-                response(status, if is_json { JSON } else { TEXT }, body)
+                Answered {
+                    response: response(status, if is_json { JSON } else { TEXT }, body),
+                    record,
+                    rules,
+                    // What exactly was wrong is in the log: it may quote the body.
+                    error: (status != StatusCode::OK).then_some("the body is no AdmissionReview"),
+                }
             }
             Err(panic) => {
                 self.metrics.panicked();
@@ -228,9 +278,8 @@ impl<R: Review + ?Sized> Inner<R> {
                     panic = message(panic.as_ref()),
                     "a review panicked; this is a defect"
                 );
-                response(
+                unjudged(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    TEXT,
                     "the review panicked; see Transom's log\n",
                 )
             }
@@ -240,8 +289,12 @@ impl<R: Review + ?Sized> Inner<R> {
 }
 
 /// What came of one attempt to judge a review.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every review is answered at once, and a box would cost each of them an allocation"
+)]
 enum Judged {
-    Answer(Response<Full<Bytes>>),
+    Answer(Answered),
     /// There is something to wait for.
     Later(Permit, Bytes, News),
 }

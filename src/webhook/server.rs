@@ -24,6 +24,7 @@ use super::router::{Router, router};
 use super::tasks::Tasks;
 use super::tls::{self, CertificateSource, ServingCert, self_signed};
 use super::{Error, Review};
+use crate::telemetry::Tracer;
 
 /// Connections of the health listener: a kubelet, a Prometheus, and a few people.
 const HEALTH_CONNECTIONS: usize = 64;
@@ -41,6 +42,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// What `/readyz` says. The server itself holds `draining` and `certificate`.
     pub readiness: Readiness,
+    /// What makes the spans of reviews; none are made without.
+    pub tracer: Option<Tracer>,
 }
 
 /// Both addresses, bound; clients wait until a server serves on them.
@@ -76,6 +79,7 @@ pub struct Server {
     limits: Limits,
     metrics: Metrics,
     readiness: Readiness,
+    tracer: Option<Tracer>,
 }
 
 /// Who replaces the certificate.
@@ -132,6 +136,7 @@ impl Server {
             certificate,
             metrics,
             readiness,
+            tracer,
         } = config;
         let (serving, keeper) = match certificate {
             CertificateSource::SelfSigned { names, write_ca } => {
@@ -162,6 +167,7 @@ impl Server {
             limits,
             metrics,
             readiness,
+            tracer,
         })
     }
 
@@ -260,6 +266,7 @@ impl Server {
             limits,
             metrics,
             readiness,
+            tracer,
         } = self;
         let limits = Arc::new(limits);
         let mut tasks = Tasks::default();
@@ -288,7 +295,7 @@ impl Server {
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
             open: metrics.connections.clone(),
-            answer: router(reviewer, limits.as_ref().clone(), metrics),
+            answer: router(reviewer, limits.as_ref().clone(), metrics, tracer),
             limits,
             connections: Arc::clone(connections),
         };

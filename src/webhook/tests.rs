@@ -51,6 +51,7 @@ impl Review for Measure {
             body,
             labels: Some(labels),
             rules: vec!["a-rule"],
+            record: None,
         }
     }
 }
@@ -142,6 +143,7 @@ fn config(limits: Limits, certificate: CertificateSource) -> Config {
         certificate,
         metrics: Metrics::new("0.0.0", None),
         readiness: Readiness::default(),
+        tracer: None,
     }
 }
 

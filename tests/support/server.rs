@@ -81,6 +81,34 @@ impl Server {
 
     /// A POST over TLS: status and body.
     pub fn post(&self, path: &str, body: &[u8]) -> (u16, String) {
+        self.post_with(path, &[], body)
+    }
+
+    /// The same with more headers.
+    pub fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
+        let mut tls = self.connect();
+        write!(
+            tls,
+            "POST {path}?timeout=2s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n",
+            body.len()
+        )
+        .unwrap();
+        for (name, value) in headers {
+            write!(tls, "{name}: {value}\r\n").unwrap();
+        }
+        tls.write_all(b"\r\n").unwrap();
+        tls.write_all(body).unwrap();
+        let mut answer = Vec::new();
+        // The server may end the connection without a close_notify after its answer.
+        let _ = tls.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// A connection to the webhook.
+    pub fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots
             .add(CertificateDer::from_pem_file(&self.ca).unwrap())
@@ -94,21 +122,7 @@ impl Server {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let mut tls = StreamOwned::new(connection, stream);
-        write!(
-            tls,
-            "POST {path}?timeout=2s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\nconnection: close\r\n\r\n",
-            body.len()
-        )
-        .unwrap();
-        tls.write_all(body).unwrap();
-        let mut answer = Vec::new();
-        // The server may end the connection without a close_notify after its answer.
-        let _ = tls.read_to_end(&mut answer);
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        StreamOwned::new(connection, stream)
     }
 
     /// Asks it to end, and waits for its exit status.

@@ -94,18 +94,20 @@ impl Reviewer {
     fn reply(&self, phase: Phase, body: &[u8], judged: Judged) -> Reply {
         match judged {
             Ok(answer) => {
-                audit::log(self.format, name(phase), &answer.record);
+                let mut record = answer.record;
+                audit::log(self.format, name(phase), &record);
                 Reply {
                     status: StatusCode::OK,
                     body: answer.body,
                     labels: Some(ReviewLabels {
                         phase: name(phase),
-                        operation: answer.record.operation,
-                        kind: answer.record.kind,
-                        decision: answer.record.decision,
-                        dry_run: answer.record.dry_run,
+                        operation: record.operation,
+                        kind: record.kind,
+                        decision: record.decision,
+                        dry_run: record.dry_run,
                     }),
-                    rules: answer.record.rules,
+                    rules: std::mem::take(&mut record.rules),
+                    record: Some(record),
                 }
             }
             Err(error) => {
@@ -115,6 +117,7 @@ impl Reviewer {
                     body: format!("{error}\n").into_bytes(),
                     labels: None,
                     rules: Vec::new(),
+                    record: None,
                 }
             }
         }

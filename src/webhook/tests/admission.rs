@@ -6,7 +6,7 @@ use super::*;
 
 fn metered(limits: Limits) -> (Router<Measure>, Metrics) {
     let metrics = Metrics::new("0.0.0", None);
-    (router(Arc::new(Measure), limits, metrics.clone()), metrics)
+    (router(Arc::new(Measure), limits, metrics.clone(), None), metrics)
 }
 
 /// Waits until a gauge or counter has a value, for ever: a test that fails here is stopped by its harness.
@@ -255,6 +255,7 @@ impl Review for Crowded {
             body: Vec::new(),
             labels: None,
             rules: Vec::new(),
+            record: None,
         }
     }
 }
@@ -266,6 +267,7 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
         Arc::clone(&crowded),
         Limits::default(),
         Metrics::new("0.0.0", None),
+        None,
     );
     let answers = (0..8).map(|_| {
         let router = router.clone();
@@ -296,6 +298,7 @@ impl Review for Missing {
             body: Vec::new(),
             labels: None,
             rules: Vec::new(),
+            record: None,
         }
     }
 
@@ -318,6 +321,7 @@ async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
             Arc::new(Missing(heard)),
             Limits::default(),
             Metrics::new("0.0.0", None),
+            None,
         );
         let ask = || router.answer(post("/validate", full(vec![b' '; size])));
         assert_eq!(
@@ -335,4 +339,31 @@ async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
             "{size} bytes: judged when the news is there"
         );
     }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_wait_for_its_answer_leaves_a_span_that_says_so() {
+    let (tracer, mut recorded) = crate::telemetry::watched();
+    let metrics = Metrics::new("0.0.0", None);
+    let router = router(Arc::new(Measure), Limits::default(), metrics, Some(tracer));
+    let (_body, receiver) = fed(None);
+    let patience = Duration::from_millis(20);
+    let answer = tokio::time::timeout(patience, router.answer(post("/mutate", receiver))).await;
+    assert!(answer.is_err());
+    let span = recorded().expect("a span was recorded");
+    assert!(span.contains("the client went away before the answer"), "{span}");
+
+    router.answer(post("/validate", full("panic"))).await;
+    let span = recorded().expect("a span was recorded");
+    assert!(
+        span.contains("the review panicked") && span.contains("Number(500)"),
+        "{span}"
+    );
+    router.answer(post("/mutate", full("{}"))).await;
+    let span = recorded().expect("a span was recorded");
+    assert!(
+        span.contains("error: None") && span.contains("Number(200)"),
+        "{span}"
+    );
+    assert_eq!(recorded(), None);
 }

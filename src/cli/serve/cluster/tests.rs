@@ -37,6 +37,7 @@ async fn refusal(flags: &[&str]) -> String {
         certificate: flags.tls.into(),
         metrics: Metrics::new("0", None),
         readiness: Readiness::default(),
+        tracer: None,
     };
     let run = run(
         flags.in_cluster,

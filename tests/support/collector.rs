@@ -1,0 +1,270 @@
+//! A collector of traces: OTLP/HTTP, read by OpenTelemetry's own definitions; it may also refuse, or say nothing at all.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prost::Message as _;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+
+/// What a collector does with what it gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mood {
+    Takes,
+    /// Answers with this status.
+    Answers(u16),
+    /// Says 503 to the first request.
+    IsBusyAtFirst,
+    /// Never answers.
+    Hangs,
+}
+
+/// One span, as a person would read it.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// Ids in hexadecimal digits; no parent is an empty text.
+    pub trace: String,
+    pub id: String,
+    pub parent: String,
+    pub state: String,
+    pub name: String,
+    pub is_server: bool,
+    pub flags: u32,
+    pub start: u64,
+    pub end: u64,
+    pub attributes: BTreeMap<String, Value>,
+    pub resource: BTreeMap<String, Value>,
+    /// The message of its error.
+    pub error: Option<String>,
+}
+
+/// One export request.
+#[derive(Clone, Debug)]
+pub struct Export {
+    pub path: String,
+    pub headers: BTreeMap<String, String>,
+}
+
+#[derive(Default)]
+struct Received {
+    exports: Vec<Export>,
+    spans: Vec<Span>,
+}
+
+/// The server, on threads of its own; it ends when this is dropped.
+pub struct Collector {
+    pub address: SocketAddr,
+    received: Arc<Mutex<Received>>,
+    _runtime: Runtime,
+}
+
+impl Collector {
+    /// One that speaks plain HTTP.
+    pub fn start(mood: Mood) -> Self {
+        Self::start_with(mood, None)
+    }
+
+    /// One that speaks TLS with a certificate of its own, which goes to a file.
+    #[allow(dead_code, reason = "not every file of tests does")]
+    pub fn start_tls(ca: &Path) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        std::fs::write(ca, certificate.pem()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            )
+            .unwrap();
+        Self::start_with(Mood::Takes, Some(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    fn start_with(mood: Mood, tls: Option<TlsAcceptor>) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = Arc::new(Mutex::new(Received::default()));
+        runtime.spawn(accept(listener, tls, mood, Arc::clone(&received)));
+        Collector {
+            address,
+            received,
+            _runtime: runtime,
+        }
+    }
+
+    /// What it was sent so far.
+    pub fn spans(&self) -> Vec<Span> {
+        self.received.lock().unwrap().spans.clone()
+    }
+
+    /// The requests that it was sent so far.
+    #[allow(dead_code, reason = "not every file of tests does")]
+    pub fn exports(&self) -> Vec<Export> {
+        self.received.lock().unwrap().exports.clone()
+    }
+
+    /// Waits until there are as many spans of which something is true, and gives these.
+    #[track_caller]
+    pub fn wait_for(&self, count: usize, is_one: impl Fn(&Span) -> bool) -> Vec<Span> {
+        let start = Instant::now();
+        loop {
+            let mut spans = self.spans();
+            spans.retain(&is_one);
+            if spans.len() >= count {
+                return spans;
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "{} of {count} spans came: {spans:#?}",
+                spans.len()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, mood: Mood, received: Arc<Mutex<Received>>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (tls, received) = (tls.clone(), Arc::clone(&received));
+        tokio::spawn(async move {
+            match tls {
+                None => serve(stream, mood, &received).await,
+                Some(tls) => {
+                    // Whoever does not trust it goes away.
+                    if let Ok(stream) = tls.accept(stream).await {
+                        serve(stream, mood, &received).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+async fn serve<IO>(stream: IO, mood: Mood, received: &Mutex<Received>)
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let service = service_fn(|request| answer(request, mood, received));
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    mood: Mood,
+    received: &Mutex<Received>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let headers = head.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.as_str().to_owned(), value)
+    });
+    let export = Export {
+        path: head.uri.to_string(),
+        headers: headers.collect(),
+    };
+    let body = body.collect().await.unwrap().to_bytes();
+    let is_first = {
+        let mut received = received.lock().unwrap();
+        received.exports.push(export);
+        received.exports.len() == 1
+    };
+    let status = match mood {
+        Mood::IsBusyAtFirst if is_first => 503,
+        Mood::Takes | Mood::IsBusyAtFirst => {
+            received.lock().unwrap().spans.extend(read(&body));
+            200
+        }
+        Mood::Answers(status) => status,
+        Mood::Hangs => std::future::pending().await,
+    };
+    let response = Response::builder().status(status);
+    Ok(response.body(Full::default()).unwrap())
+}
+
+fn read(body: &[u8]) -> Vec<Span> {
+    let request = ExportTraceServiceRequest::decode(body).expect("what comes is OTLP");
+    let mut spans = Vec::new();
+    for resource_spans in request.resource_spans {
+        let resource = attributes(&resource_spans.resource.unwrap().attributes);
+        for scope_spans in resource_spans.scope_spans {
+            assert_eq!(scope_spans.scope.unwrap().name, "transom");
+            spans.extend(scope_spans.spans.into_iter().map(|span| Span {
+                trace: hex(&span.trace_id),
+                id: hex(&span.span_id),
+                parent: hex(&span.parent_span_id),
+                is_server: span.kind() == SpanKind::Server,
+                state: span.trace_state,
+                name: span.name,
+                flags: span.flags,
+                start: span.start_time_unix_nano,
+                end: span.end_time_unix_nano,
+                attributes: attributes(&span.attributes),
+                resource: resource.clone(),
+                error: span.status.map(|status| {
+                    assert_eq!(status.code(), StatusCode::Error);
+                    status.message
+                }),
+            }));
+        }
+    }
+    spans
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, Value> {
+    let read: BTreeMap<String, Value> = (pairs.iter())
+        .map(|pair| (pair.key.clone(), plain(pair.value.as_ref().unwrap())))
+        .collect();
+    assert_eq!(read.len(), pairs.len(), "each key stands there once: {pairs:?}");
+    read
+}
+
+fn plain(value: &AnyValue) -> Value {
+    match value.value.as_ref().unwrap() {
+        Any::StringValue(text) => json!(text),
+        Any::BoolValue(flag) => json!(flag),
+        Any::IntValue(number) => json!(number),
+        Any::ArrayValue(array) => array.values.iter().map(plain).collect(),
+        other => panic!("transom sends no {other:?}"),
+    }
+}
