@@ -2,8 +2,11 @@
 //! `$KUBEBUILDER_ASSETS` or `/usr/local/kubebuilder/bin` these tests say so and prove nothing.
 #![cfg(unix)]
 
-#[path = "support/control_plane.rs"]
+#[path = "support/collector.rs"]
 #[allow(dead_code)] // other tests need more of it
+mod collector;
+#[path = "support/control_plane.rs"]
+#[allow(dead_code)]
 mod control_plane;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +16,7 @@ use std::process::Command;
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
+use collector::{Collector, Mood};
 use control_plane::{ControlPlane, Printed, free_ports, programs, wait};
 use serde_json::{Value, json};
 
@@ -49,11 +53,26 @@ fn cluster() -> Option<&'static ControlPlane> {
         }
     };
     let started = CLUSTER.get_or_init(|| {
-        let cluster = ControlPlane::start(programs)?;
+        // The API server's own spans go nowhere: nobody listens there.
+        let [nowhere] = free_ports();
+        let tracing = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n\
+             endpoint: 127.0.0.1:{nowhere}\nsamplingRatePerMillion: 1000000\n"
+        );
+        std::fs::write(tracing.path(), text).unwrap();
+        let flag = format!("--tracing-config-file={}", tracing.path().display());
+        let cluster = ControlPlane::start_with(programs, &[&flag])?;
         prepare(&cluster)?;
         Ok(cluster)
     });
     Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Where the spans of the webhook "deny" go.
+fn collector() -> &'static Collector {
+    static COLLECTOR: OnceLock<Collector> = OnceLock::new();
+    COLLECTOR.get_or_init(|| Collector::start(Mood::Takes))
 }
 
 /// Says that something is not proved, past the test harness, which would keep it to itself.
@@ -125,6 +144,10 @@ fn register(cluster: &ControlPlane, name: &str, policy: Option<&str>) -> Result<
         );
         std::fs::write(&path, text).unwrap();
         args.extend(["--policy".to_owned(), path]);
+    }
+    if name == "deny" {
+        let endpoint = format!("http://{}", collector().address);
+        args.extend(["--otlp-endpoint".to_owned(), endpoint]);
     }
     let program = format!("transom-{name}");
     cluster.run_program(&program, Path::new(TRANSOM), &args);
@@ -1322,4 +1345,57 @@ fn a_field_that_another_admission_added_is_said_to_be_added() {
         said.contains("spec.hostPID: ") && said.contains(" (added in admission)"),
         "{said}"
     );
+}
+
+#[test]
+fn spans_of_reviews_are_children_of_the_api_servers_own() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+    let Some(cluster) = cluster() else { return };
+    make_namespace(cluster, "traces", &[("webhook", "deny")]);
+    switch_on(cluster, "traces", "deny");
+    create(cluster, "traces", &[pod("traced")], &[]).succeeded();
+    let spans = |name: &str, phases: &[&str]| {
+        let of = |phase: &str| {
+            let is_one = |span: &collector::Span| {
+                span.attributes.get("transom.object.name") == Some(&json!(name)) && span.name.ends_with(phase)
+            };
+            collector().wait_for(1, is_one).remove(0)
+        };
+        phases.iter().map(|phase| of(phase)).collect::<Vec<_>>()
+    };
+    let both = spans("traced", &["/mutate", "/validate"]);
+    assert_eq!(
+        both[0].trace, both[1].trace,
+        "both reviews of one request are in its trace"
+    );
+    for span in &both {
+        assert_eq!(span.parent.len(), 16, "{span:?}");
+        assert_ne!(span.parent, span.id);
+        // Sampled, and by a parent that is somebody else.
+        assert_eq!(span.flags & 0x301, 0x301, "{span:?}");
+        let agent = span.attributes["user_agent.original"].as_str().unwrap();
+        assert!(agent.starts_with("kube-apiserver"), "{agent}");
+        assert_eq!(span.attributes["transom.object.namespace"], "traces");
+    }
+    assert_ne!(
+        both[0].parent, both[1].parent,
+        "each call has a span of its own in the API server"
+    );
+
+    // An administrator's trace goes on through the API server.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = kube::Client::try_from(cluster.config().await).unwrap();
+        let request = hyper::Request::post("/api/v1/namespaces/traces/pods")
+            .header("content-type", "application/json")
+            .header("traceparent", format!("00-{TRACE}-{SPAN}-01"))
+            .body(serde_json::to_vec(&pod("followed")).unwrap())
+            .unwrap();
+        client.request::<Value>(request).await.unwrap();
+    });
+    for span in spans("followed", &["/mutate", "/validate"]) {
+        assert_eq!(span.trace, TRACE);
+        assert_ne!(span.parent, SPAN, "the API server's span stands between");
+    }
 }
