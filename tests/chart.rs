@@ -329,3 +329,101 @@ fn alerts_and_dashboard_use_metrics_that_are_documented() {
     }
     assert!(seen > 10, "only {seen} metrics were found");
 }
+
+#[test]
+fn tracing_that_cannot_work_is_refused() {
+    let Some(engine) = engine() else { return };
+    let cases = [
+        (
+            json!({"tracing": {"endpoint": "collector:4318"}}),
+            "/tracing/endpoint",
+        ),
+        (
+            json!({"tracing": {"endpoint": "http://user:password@collector:4318"}}),
+            "/tracing/endpoint",
+        ),
+        (json!({"tracing": {"ratio": 1.5}}), "/tracing/ratio"),
+        (
+            json!({"tracing": {"resourceAttributes": {"a=b": "c"}}}),
+            "invalid propertyName 'a=b'",
+        ),
+        (
+            json!({"tracing": {"endpoint": "https://collector:4318"}}),
+            "tracing.caConfigMap.name: the image has no CA certificates",
+        ),
+    ];
+    for (values, words) in cases {
+        let refusal = refusal(engine, &values);
+        assert!(refusal.contains(words), "{values}\n{refusal}");
+    }
+}
+
+#[test]
+fn tracing_is_off_until_there_is_an_endpoint_and_then_says_what_the_program_understands() {
+    let Some(engine) = engine() else { return };
+    let container = |values: &Value| {
+        let pod = engine.render(values).unwrap().object("Deployment", "transom")["spec"]["template"]["spec"]
+            .clone();
+        (pod["containers"][0].clone(), pod)
+    };
+    let variables = |container: &Value| -> Vec<Value> {
+        let mut all = container["env"].as_array().unwrap().clone();
+        all.retain(|it| it["name"].as_str().unwrap().starts_with("OTEL_"));
+        all
+    };
+    let idle =
+        json!({"tracing": {"ratio": 1, "caConfigMap": {"name": "ca"}, "headersSecret": {"name": "headers"}}});
+    for off in [json!({}), idle] {
+        let (container, pod) = container(&off);
+        assert!(variables(&container).is_empty(), "{container}");
+        assert_eq!(pod["volumes"], Value::Null);
+    }
+
+    let values = json!({"tracing": {
+        "endpoint": "https://collector.observability:4318",
+        "ratio": 0.01,
+        "headersSecret": {"name": "collector"},
+        "caConfigMap": {"name": "roots", "key": "bundle.pem"},
+        "resourceAttributes": {"deployment.environment.name": "a, b=c $(D)", "k8s.cluster.name": "east"},
+    }});
+    let (container, pod) = container(&values);
+    let variables = variables(&container);
+    assert_eq!(
+        json!(variables),
+        json!([
+            {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "https://collector.observability:4318"},
+            {"name": "OTEL_TRACES_SAMPLER_ARG", "value": "0.01"},
+            {"name": "OTEL_RESOURCE_ATTRIBUTES", "value":
+                "k8s.namespace.name=$(TRANSOM_NAMESPACE),k8s.pod.name=$(TRANSOM_IDENTITY),\
+                 deployment.environment.name=a%2C%20b%3Dc%20%24%28D%29,k8s.cluster.name=east"},
+            {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "collector", "key": "headers"}}},
+            {"name": "OTEL_EXPORTER_OTLP_CERTIFICATE", "value": "/var/run/transom/tracing/bundle.pem"},
+        ])
+    );
+    let mounts = json!([{"name": "tracing-ca", "mountPath": "/var/run/transom/tracing", "readOnly": true}]);
+    assert_eq!(container["volumeMounts"], mounts);
+    assert_eq!(
+        pod["volumes"],
+        json!([{"name": "tracing-ca", "configMap": {"name": "roots"}}])
+    );
+
+    // The kubelet puts a variable in where it was defined before.
+    let names: Vec<&str> = (container["env"].as_array().unwrap().iter())
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    assert!(at("TRANSOM_NAMESPACE").max(at("TRANSOM_IDENTITY")) < at("OTEL_RESOURCE_ATTRIBUTES"));
+    let help = Command::new(TRANSOM)
+        .args(["serve", "--help"])
+        .output()
+        .unwrap()
+        .stdout;
+    let help = String::from_utf8(help).unwrap();
+    for variable in &variables {
+        let name = variable["name"].as_str().unwrap();
+        assert!(
+            help.contains(&format!("[env: {name}")),
+            "transom serve does not know {name}:\n{help}"
+        );
+    }
+}

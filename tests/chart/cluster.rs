@@ -109,6 +109,10 @@ fn matrix() -> Vec<Value> {
         json!({"serviceAccount": {"create": false, "name": "existing"}, "rbac": {"create": false}}),
         json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "featureGates": ["A", "B"],
                "extraArgs": ["--tls-poll=1s"], "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "v", "emptyDir": {}}], "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}]}),
+        json!({"tracing": {"endpoint": "http://collector:4318", "ratio": 1}}),
+        // `--set` makes a text of it.
+        json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01", "headersSecret": {"name": "headers"},
+               "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
         json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "limits": {"maxConcurrent": 8, "maxBytesInFlight": "7MiB"}}),
     ]
 }

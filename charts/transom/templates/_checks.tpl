@@ -13,6 +13,9 @@
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) .Values.rbac.create -}}
 {{- fail "serviceAccount.name: with serviceAccount.create=false name the ServiceAccount; otherwise the rights of Transom would go to the namespace's default one" -}}
 {{- end -}}
+{{- if and (hasPrefix "https://" .Values.tracing.endpoint) (not .Values.tracing.caConfigMap.name) (not .Values.extraVolumes) -}}
+{{- fail "tracing.caConfigMap.name: the image has no CA certificates, so name a ConfigMap with those of the receiver (or mount a file by extraVolumes and name it in OTEL_EXPORTER_OTLP_CERTIFICATE by extraEnv)" -}}
+{{- end -}}
 {{- if .Values.policy.create -}}
 {{- include "transom.checkRules" . -}}
 {{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" (include "transom.podPolicySpec" . | fromYaml)) -}}

@@ -106,6 +106,35 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* OpenTelemetry's variables. Values of lists are percent-encoded; the kubelet puts in the namespace and the pod. */}}
+{{- define "transom.tracingEnv" -}}
+{{- with .Values.tracing }}
+{{- if .endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .endpoint | quote }}
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ .ratio | toString | quote }}
+{{- $attributes := list "k8s.namespace.name=$(TRANSOM_NAMESPACE)" "k8s.pod.name=$(TRANSOM_IDENTITY)" }}
+{{- range $key, $value := .resourceAttributes }}
+{{- $attributes = append $attributes (printf "%s=%s" $key ($value | urlquery | replace "+" "%20")) }}
+{{- end }}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: {{ join "," $attributes | quote }}
+{{- with .headersSecret.name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.Values.tracing.headersSecret.key }}
+{{- end }}
+{{- with .caConfigMap.name }}
+- name: OTEL_EXPORTER_OTLP_CERTIFICATE
+  value: /var/run/transom/tracing/{{ $.Values.tracing.caConfigMap.key }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* YAML reads an unquoted Off as false: (dict "value" … ) gives it back its name. */}}
 {{- define "transom.orOff" -}}
 {{- if eq (kindOf .) "bool" -}}
