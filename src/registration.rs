@@ -16,6 +16,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
+pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS, POOLS};
 use self::conditions::{Sieve, conditions};
 use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL};
 use crate::model::policy::{Policy, PoolLabel};

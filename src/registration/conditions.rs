@@ -4,8 +4,8 @@
 //! RuntimeClass, and little else. Where the two cannot be equal the conditions let more through, never less:
 //!
 //! - Of an image only words are compared, not whole tokens of its tag.
-//! - A pod of a size that nobody runs ([`CONTAINERS`], [`TERMS`], [`VALUES`], [`IMAGE`]) is not looked into: it goes to
-//!   the entry that fails open. So the worst legal object stays within the cost that the API server allows.
+//! - A pod of a size that nobody runs ([`CONTAINERS`], [`TERMS`], [`VALUES`], [`POOLS`], [`IMAGE`]) is not looked into: it
+//!   goes to the entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,13 @@ pub const TERMS: usize = 32;
 /// The most values of an expression on a label of the operating system or of a pool that are looked into. On a label of
 /// the build any number may stand: none is read.
 pub const VALUES: usize = 8;
+/// The most expressions on labels of pools, in all terms together, that are looked into: each of their values is compared
+/// with each of up to [`MOST_POOL_LABELS`].
+pub const POOLS: usize = 16;
+/// The most labels of pools beside the well-known ones.
+pub const MOST_POOL_LABELS: usize = 64;
+/// The most characters of a label's value, with a `*` at its end.
+pub const LONGEST_POOL_LABEL: usize = 64;
 /// The most characters of an image that are looked into.
 pub const IMAGE: usize = 512;
 
@@ -260,15 +267,15 @@ impl Pools {
 
     /// Larger than anything that runs. What costs most stands last.
     fn big(&self) -> String {
-        let keys = [OS_LABEL, BETA_OS_LABEL]
-            .into_iter()
-            .chain(self.0.keys().map(String::as_str));
-        let keys = keys.map(quoted).collect::<Vec<_>>().join(", ");
+        let pools: Vec<String> = self.0.keys().map(|key| quoted(key)).collect();
+        let pools = pools.join(", ");
+        let systems = [OS_LABEL, BETA_OS_LABEL].map(quoted).join(", ");
         format!(
             "cs.size() > {CONTAINERS} || ts.size() > {TERMS} || ts.exists(t,
     t.?matchExpressions.orValue([]).size() > {TERMS} || t.?matchExpressions.orValue([]).exists(e,
       e.?values.orValue([]).size() > {VALUES}
-      && e.?key.orValue('') in [{keys}]))"
+      && e.?key.orValue('') in [{systems}, {pools}]))
+    || ts.map(t, t.?matchExpressions.orValue([]).filter(e, e.?key.orValue('') in [{pools}]).size()).sum() > {POOLS}"
         )
     }
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
-use transom::registration::{Endpoint, Options, validating};
+use transom::registration::{Endpoint, Options, POOLS, validating};
 
 use crate::pods::Dice;
 use crate::world::{
-    BETA, BUILD, KINDS, OPTED, OS, RUNTIME, Sent, affinity, api_version, entries, is_condition_error, spec,
-    spec_of, term, world, wrap,
+    BETA, BUILD, KINDS, OPTED, OS, RUNTIME, Sent, affinity, api_version, entries, is_condition_error,
+    last_pool, spec, spec_of, term, world, wrap,
 };
 
 /// A pod that has everything that a condition looks at, and much that none does.
@@ -176,14 +176,23 @@ fn costliest_spec() -> Value {
         values.push("other");
         term(key, "In", &values)["matchExpressions"][0].clone()
     };
-    let mut expressions: Vec<Value> = (0..31)
-        .map(|n| match n % 3 {
-            0 => wide(OS, "linux"),
-            _ => wide("pool", "w4"),
+    let last = last_pool();
+    let mut pools = POOLS;
+    let mut terms: Vec<Value> = (0..32)
+        .map(|_| {
+            let mut expressions: Vec<Value> = (0..31)
+                .map(|n| match n % 3 {
+                    1 | 2 if pools > 0 => {
+                        pools -= 1;
+                        wide("pool", &last)
+                    }
+                    _ => wide(OS, "linux"),
+                })
+                .collect();
+            expressions.push(term(OS, "In", &["windows"])["matchExpressions"][0].clone());
+            json!({"matchExpressions": expressions})
         })
         .collect();
-    expressions.push(term(OS, "In", &["windows"])["matchExpressions"][0].clone());
-    let mut terms = vec![json!({"matchExpressions": expressions}); 32];
     terms[31]["matchExpressions"][31] = wide(OS, "windows");
     let list = |prefix: &str| -> Vec<Value> {
         (0..150)
@@ -209,6 +218,11 @@ fn the_worst_legal_pods_stay_within_the_cost() {
     let some = &[Kind::Pod, Kind::CronJob][..];
     let one_term = term("zone", "In", &["a"]);
     let terms = vec![one_term.clone(); room / (one_term.to_string().len() + 1)];
+    let mut of_pools = vec![term("pool", "In", &[last_pool().as_str(); 8]); 32];
+    for term in &mut of_pools {
+        let expressions = term["matchExpressions"].as_array_mut().unwrap();
+        expressions.resize(32, expressions[0].clone());
+    }
     let labels: serde_json::Map<String, Value> = (0..room / 20)
         .map(|n| (format!("key{n:06}"), "value".into()))
         .collect();
@@ -232,6 +246,11 @@ fn the_worst_legal_pods_stay_within_the_cost() {
         ("the smallest containers", some, containers(room / 6, "a")),
         ("one image", some, containers(room, &long_image(room - 100))),
         ("terms", some, spec(&affinity(&terms))),
+        (
+            "32 terms of 32 expressions on the label of a pool",
+            some,
+            spec(&affinity(&of_pools)),
+        ),
         ("values on the zone", some, spec(&wide("zone", "a"))),
         ("values on the operating system", some, spec(&wide(OS, "windows"))),
         (

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use transom::model::policy::{Policy, PoolLabel};
 use transom::model::workload::Kind;
-use transom::registration::{Endpoint, Options, mutating, names, validating};
+use transom::registration::{Endpoint, MOST_POOL_LABELS, Options, mutating, names, validating};
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
 use crate::recorder::{Call, Recorder};
@@ -231,11 +231,19 @@ pub fn only(key: &str, value: &str) -> LabelSelector {
     }
 }
 
-/// The well-known labels, and one of a policy's own with many values.
+/// The last value of [`pool_labels`], as long as a label's may be.
+pub fn last_pool() -> String {
+    format!("{}-last", "x".repeat(58))
+}
+
+/// The well-known labels, and as many of a policy's own as there may be: all values of one label, most of them long.
 pub fn pool_labels() -> Vec<PoolLabel> {
-    let own = ["win*", "it's", "w2", "w3*", "w4"].map(|value| PoolLabel {
+    let short = ["win*", "it's", "w2", "w3*", "w4"].map(str::to_owned);
+    let long = (short.len() + 1..MOST_POOL_LABELS).map(|n| format!("{}-{n:04}*", "x".repeat(58)));
+    let own = short.into_iter().chain(long).chain([last_pool()]);
+    let own = own.map(|value| PoolLabel {
         key: "pool".to_owned(),
-        value: value.to_owned(),
+        value,
     });
     Policy::well_known_pool_labels().into_iter().chain(own).collect()
 }

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::model::policy::PoolLabel;
 use crate::registration::{
-    BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_TIMEOUT, Options, mutating, validating,
+    BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options,
+    mutating, validating,
 };
 use crate::render;
 
@@ -133,6 +134,13 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
     };
     options.timeout = Duration::from_secs(*timeout);
     options.excluded_namespaces.clone_from(exclude_namespace);
+    if pool_label.len() > MOST_POOL_LABELS {
+        bail!(
+            "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: let one with \
+             a * at its end stand for several",
+            pool_label.len()
+        );
+    }
     options.pool_labels.extend(pool_label.iter().cloned());
     options.reverse_guard.clone_from(reverse_guard_selector);
     options.default_os.clone_from(default_os_selector);
@@ -165,6 +173,10 @@ fn url(text: &str) -> Result<Endpoint, String> {
 
 fn pool_label(text: &str) -> Result<PoolLabel, String> {
     match text.split_once('=') {
+        Some((_, value)) if value.len() > LONGEST_POOL_LABEL => Err(format!(
+            "no label has a value of more than {} characters",
+            LONGEST_POOL_LABEL - 1
+        )),
         Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok(PoolLabel {
             key: key.to_owned(),
             value: value.to_owned(),
