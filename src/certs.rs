@@ -97,7 +97,8 @@ pub struct KeeperConfig {
     pub mutating: String,
     /// The name of the ValidatingWebhookConfiguration.
     pub validating: String,
-    /// The DNS names and addresses by which the API server calls the webhook.
+    /// The DNS names and addresses that the certificate must have: those by which the API server calls the webhook, and
+    /// with a self-managed one, all that it is issued for.
     pub names: Vec<String>,
     /// How long things last.
     pub lifetimes: Lifetimes,

@@ -28,11 +28,12 @@ pub struct CertificateArgs {
     /// configurations; without it, that is left to you
     #[arg(long, env = "TRANSOM_CA_BUNDLE", value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// The Service by which the API server finds Transom; a self-managed certificate is for its names
+    /// The Service by which the API server finds Transom; a self-managed certificate is for its names, and any other one
+    /// must be for NAME.NAMESPACE.svc
     #[arg(long, env = "TRANSOM_SERVICE", value_name = "NAME", default_value = "transom")]
     service: String,
     /// The address by which the API server finds a Transom that runs beside its cluster; a self-managed certificate is
-    /// for its host too. Register it with transom generate webhooks --url
+    /// for its host too, and any other one must be. Register it with transom generate webhooks --url
     #[arg(long, env = "TRANSOM_WEBHOOK_URL", value_name = "https://HOST:PORT", value_parser = host)]
     webhook_url: Option<Host>,
 }
@@ -95,11 +96,14 @@ impl CertificateArgs {
     /// What is kept, and where.
     pub fn kept(&self, known_as: &NamesArgs, namespace: &str, source: &CertificateSource) -> KeeperConfig {
         let service = &self.service;
-        let mut names = vec![
-            format!("{service}.{namespace}.svc"),
-            format!("{service}.{namespace}.svc.cluster.local"),
-            format!("{service}.{namespace}"),
-        ];
+        // The only name of a Service that an API server dials.
+        let mut names = vec![format!("{service}.{namespace}.svc")];
+        // What is issued here has its other names too. A certificate that somebody else made needs only what is dialled:
+        // Transom is not ready while one of these is missing.
+        if self.certificates == Mode::SelfManaged {
+            names.push(format!("{service}.{namespace}.svc.cluster.local"));
+            names.push(format!("{service}.{namespace}"));
+        }
         names.extend(self.webhook_url.iter().map(|Host(host)| host.clone()));
         if let CertificateSource::SelfSigned { names: more, .. } = source {
             names.extend(more.iter().cloned());
@@ -132,7 +136,39 @@ fn host(text: &str) -> Result<Host, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        certificates: CertificateArgs,
+        #[command(flatten)]
+        names: NamesArgs,
+    }
+
+    #[test]
+    fn a_certificate_of_somebody_else_needs_only_the_names_that_are_dialled() {
+        let names = |arguments: &[&str]| {
+            let parsed = Arguments::parse_from([&["transom"], arguments].concat());
+            let source = CertificateSource::SelfSigned {
+                names: Vec::new(),
+                write_ca: None,
+            };
+            parsed.certificates.kept(&parsed.names, "ns", &source).names
+        };
+        let issued = ["transom.ns.svc", "transom.ns.svc.cluster.local", "transom.ns"];
+        assert_eq!(names(&[]), issued);
+        for mode in ["cert-manager", "provided"] {
+            let mode = format!("--certificates={mode}");
+            assert_eq!(names(&[&mode, "--service=s"]), ["s.ns.svc"]);
+            assert_eq!(
+                names(&[&mode, "--webhook-url=https://laptop:8443"]),
+                ["transom.ns.svc", "laptop"]
+            );
+        }
+    }
 
     #[test]
     fn the_host_of_a_webhook_url_is_found() {
