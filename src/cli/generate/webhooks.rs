@@ -10,6 +10,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
+use crate::cli::named_namespaces;
 use crate::model::policy::PoolLabel;
 use crate::registration::{
     BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options,
@@ -44,7 +45,7 @@ pub struct WebhooksArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT.as_secs()))]
     timeout: u64,
-    /// Namespaces that are left out besides kube-system, kube-node-lease, kube-public and the Service's own
+    /// Namespaces that are left out besides kube-system, kube-node-lease, kube-public and the Service's own. Empty: none
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_values_t = BY_DEFAULT.map(str::to_owned))]
     exclude_namespace: Vec<String>,
     /// One more label of node pools that says Windows, as in a policy's evidence.poolLabels; a * at the end of the
@@ -133,7 +134,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         FailurePolicyArg::Fail => FailurePolicy::Fail,
     };
     options.timeout = Duration::from_secs(*timeout);
-    options.excluded_namespaces.clone_from(exclude_namespace);
+    options.excluded_namespaces = named_namespaces(exclude_namespace.clone()).collect();
     if pool_label.len() > MOST_POOL_LABELS {
         bail!(
             "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: let one with \

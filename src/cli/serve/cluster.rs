@@ -17,6 +17,7 @@ use crate::certs;
 use crate::cli::cluster::{ClusterArgs, today};
 use crate::cli::connect::{ConnectArgs, NamesArgs};
 use crate::cli::logs::LogFormat;
+use crate::cli::named_namespaces;
 use crate::controller::gauges::Gauges;
 use crate::controller::lease::Leadership;
 use crate::controller::policies::{self, Policies};
@@ -40,7 +41,7 @@ pub struct InClusterArgs {
     #[command(flatten)]
     names: NamesArgs,
     /// Namespaces that the webhooks leave out besides kube-system, kube-node-lease, kube-public and Transom's own: no
-    /// pod gets a toleration there, so a taint is not set before their Windows pods have it
+    /// pod gets a toleration there, so a taint is not set before their Windows pods have it. Empty: none
     #[arg(
         long,
         env = "TRANSOM_EXCLUDE_NAMESPACE",
@@ -116,9 +117,7 @@ pub async fn run(
         readiness: config.readiness.clone(),
         gauges: Gauges::new(&config.metrics),
         registered,
-        excluded: args
-            .exclude_namespace
-            .into_iter()
+        excluded: named_namespaces(args.exclude_namespace)
             .chain([namespace.clone()])
             .collect(),
     };
