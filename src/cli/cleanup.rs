@@ -7,15 +7,17 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::connect::{ConnectArgs, NamesArgs};
-use crate::controller::cleanup::{self, Options, Report};
+use crate::controller::cleanup::{self, HOOKS, Options, Report};
 use crate::controller::nodes::take_back;
 
 /// Take Transom out of a cluster: webhook configurations first, then everything it wrote
 ///
 /// Deletes both webhook configurations, stops the controllers, takes back what they put on nodes (the label
 /// node.kubernetes.io/windows-build stays: the kubelet would not write it again), deletes the RuntimeClasses they made
-/// that nothing names, and the Secret, ConfigMap and Lease in Transom's namespace. Runs in a pod or with a kubeconfig,
-/// whether Transom is alive or not, any number of times. Ends with status 1 where something was refused.
+/// that nothing names, the Secret, ConfigMap and Lease in Transom's namespace, and what failed Jobs of the chart left.
+/// Where another installation is registered in the cluster, nodes, RuntimeClasses and definitions stay for it. Runs in a
+/// pod or with a kubeconfig, whether Transom is alive or not, any number of times. Ends with status 1 where something was
+/// refused.
 #[derive(Args, Debug)]
 #[allow(clippy::struct_excessive_bools)] // flags that have nothing to do with one another
 pub struct CleanupArgs {
@@ -38,6 +40,9 @@ pub struct CleanupArgs {
     /// Delete the CustomResourceDefinitions too, and with them every WindowsPodPolicy and WindowsNodePolicy
     #[arg(long)]
     crds: bool,
+    /// The hook of the chart that this runs as: its own Job, account and rights stay, for whoever runs the hook
+    #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
+    hook: Option<String>,
 }
 
 pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
@@ -59,6 +64,7 @@ pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
                 keep_runtime_classes: args.keep_runtime_classes,
             },
             crds: args.crds,
+            hook: args.hook,
         };
         let say = |text| anstream::eprintln!("{text}");
         anyhow::Ok((cleanup::run(&client, &options, &say).await, options))
@@ -107,7 +113,7 @@ fn print(report: &Report, options: &Options) -> std::io::Result<()> {
         (0, 0) => writeln!(out, "nothing else of Transom's is left in the cluster"),
         (0, kept) => writeln!(
             out,
-            "done; {kept} still in use: run transom cleanup again when nothing names them"
+            "done; {kept} still in use: run transom cleanup again when they are not"
         ),
         (failed, _) => writeln!(
             out,

@@ -1,6 +1,9 @@
 //! Taking Transom out of a cluster: its webhook configurations first, so that nothing waits for it any more; then
 //! everything that it wrote. Works while it runs and when it is dead, and any number of times.
 
+mod beside;
+mod hooks;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -11,12 +14,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+pub use self::hooks::HOOKS;
 use super::errors::{Failure, answered};
 use super::lease::LEASE;
 use super::memory::SEEN_CONFIG_MAP;
@@ -31,6 +35,9 @@ const STANDS_STILL: Duration = Duration::from_secs(LEASE.as_secs() + 5);
 
 /// The label of everything that belongs to Transom's installation.
 const OURS: &str = "app.kubernetes.io/name=transom";
+
+/// The label of a Secret that the leader made.
+const MADE_BY_LEADER: &str = "app.kubernetes.io/managed-by=transom";
 
 /// What is to go.
 #[derive(Clone, Debug)]
@@ -49,6 +56,8 @@ pub struct Options {
     pub take_back: TakeBack,
     /// Delete the CustomResourceDefinitions too, and with them every policy.
     pub crds: bool,
+    /// The hook of the chart that this runs as, one of [`HOOKS`]: its own objects stay.
+    pub hook: Option<String>,
 }
 
 /// What was done, and what could not be.
@@ -86,6 +95,38 @@ pub async fn run(client: &Client, options: &Options, say: &dyn Fn(String)) -> Re
             return report;
         }
     }
+    let others = match beside::others(client, &configuration).await {
+        Ok(others) => others,
+        Err(why) => {
+            report.failures.push(why);
+            Vec::new()
+        }
+    };
+    if others.is_empty() {
+        take_back(client, options, &mut report).await;
+    } else {
+        let what = "the labels and taints of nodes, and RuntimeClasses";
+        report.kept.push(beside::kept(&others, what));
+    }
+    delete_in_namespace(client, options, &others, &mut report).await;
+    hooks::delete_left_over(client, options, &mut report).await;
+    if options.crds && !others.is_empty() {
+        let what = "the CustomResourceDefinitions and the policies";
+        report.kept.push(beside::kept(&others, what));
+    } else if options.crds {
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for name in [
+            "windowspodpolicies.transom.dev",
+            "windowsnodepolicies.transom.dev",
+        ] {
+            delete(&api, name, &mut report).await;
+        }
+    }
+    report
+}
+
+/// Takes back what the controllers put on nodes, and their RuntimeClasses.
+async fn take_back(client: &Client, options: &Options, report: &mut Report) {
     let TakenBack {
         nodes,
         runtime_classes,
@@ -104,36 +145,30 @@ pub async fn run(client: &Client, options: &Options, say: &dyn Fn(String)) -> Re
     );
     report.kept.extend(kept);
     report.failures.extend(failures);
+}
 
+/// Deletes what the controllers wrote into Transom's own namespace.
+async fn delete_in_namespace(
+    client: &Client,
+    options: &Options,
+    others: &[beside::Installation],
+    report: &mut Report,
+) {
     let namespace = &options.namespace;
-    delete(
-        &Api::<Secret>::namespaced(client.clone(), namespace),
-        &options.certificate_secret,
-        &mut report,
-    )
-    .await;
-    delete(
-        &Api::<ConfigMap>::namespaced(client.clone(), namespace),
-        SEEN_CONFIG_MAP,
-        &mut report,
-    )
-    .await;
-    delete(
-        &Api::<Lease>::namespaced(client.clone(), namespace),
-        &options.lease,
-        &mut report,
-    )
-    .await;
-    if options.crds {
-        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for name in [
-            "windowspodpolicies.transom.dev",
-            "windowsnodepolicies.transom.dev",
-        ] {
-            delete(&api, name, &mut report).await;
-        }
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    delete(&secrets, &options.certificate_secret, report).await;
+    // The one of before, where the certificate has come from somewhere else since: the key of a CA is in it.
+    let by_default = format!("{}-certificates", options.name);
+    if by_default != options.certificate_secret {
+        delete_labelled(&secrets, &by_default, MADE_BY_LEADER, report).await;
     }
-    report
+    // There is one in a namespace, whatever the installations in it are called.
+    if !others.iter().any(|other| other.is_in(namespace)) {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        delete(&api, SEEN_CONFIG_MAP, report).await;
+    }
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    delete(&leases, &options.lease, report).await;
 }
 
 async fn delete<K>(api: &Api<K>, name: &str, report: &mut Report)
@@ -142,6 +177,35 @@ where
 {
     let what = format!("{} {name}", K::kind(&()));
     match answered(api.delete(name, &DeleteParams::default())).await {
+        Ok(_) => report.done.push(format!("{what} deleted")),
+        Err(Failure::Gone) => {}
+        Err(why) => report.failures.push(format!("{what}: {why}")),
+    }
+}
+
+/// Deletes an object only where it carries this label (`key=value`): another one of that name is somebody else's.
+async fn delete_labelled<K>(api: &Api<K>, name: &str, label: &str, report: &mut Report)
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    let what = format!("{} {name}", K::kind(&()));
+    let found = match answered(api.get_metadata(name)).await {
+        Ok(found) => found.metadata,
+        Err(Failure::Gone) => return,
+        Err(why) => return report.failures.push(format!("{what}: {why}")),
+    };
+    let labels = found.labels.unwrap_or_default();
+    let (key, value) = label.split_once('=').unwrap_or((label, ""));
+    if labels.get(key).is_none_or(|is| is != value) {
+        return;
+    }
+    let seen = Preconditions {
+        uid: found.uid,
+        ..Preconditions::default()
+    };
+    // In the background: a Job takes its pods with it.
+    let params = DeleteParams::background().preconditions(seen);
+    match answered(api.delete(name, &params)).await {
         Ok(_) => report.done.push(format!("{what} deleted")),
         Err(Failure::Gone) => {}
         Err(why) => report.failures.push(format!("{what}: {why}")),

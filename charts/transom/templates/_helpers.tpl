@@ -30,7 +30,8 @@ zz-{{ include "transom.fullname" . }}
 {{- default (printf "%s-certificates" (include "transom.fullname" .)) .Values.certificates.secretName -}}
 {{- end -}}
 
-{{/* The Secret that the leader makes. The cleanup deletes no other: not one of yours, and not cert-manager's. */}}
+{{/* The Secret that the leader makes. The cleanup deletes no other but what the leader made under the name by default:
+not one of yours, and not cert-manager's. */}}
 {{- define "transom.selfManagedSecret" -}}
 {{- if eq .Values.certificates.mode "self-managed" -}}
 {{- include "transom.certificateSecret" . -}}

@@ -1,0 +1,96 @@
+//! Other installations of Transom in the same cluster: what they keep is not taken away under them.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use kube::api::ListParams;
+use kube::{Api, Client};
+
+use super::OURS;
+use crate::controller::errors::answered;
+use crate::registration::configuration_name;
+
+/// Another installation, as the webhook configurations show it.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Installation {
+    /// The name of its webhook configurations.
+    configuration: String,
+    /// The namespace of its Service, where it has one.
+    namespace: Option<String>,
+}
+
+impl Installation {
+    /// Whether it is in this namespace.
+    pub(super) fn is_in(&self, namespace: &str) -> bool {
+        self.namespace.as_deref() == Some(namespace)
+    }
+}
+
+/// The installations that are registered under another name than `own`, each once.
+pub(super) async fn others(client: &Client, own: &str) -> Result<Vec<Installation>, String> {
+    let params = ListParams::default().labels(OURS);
+    let unknown = |why| format!("cannot see whether another Transom keeps nodes here: {why}");
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let mutating = answered(mutating.list(&params)).await.map_err(unknown)?;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let validating = answered(validating.list(&params)).await.map_err(unknown)?;
+    let mutating = mutating.items.into_iter().map(|found| {
+        let client = (found.webhooks.into_iter().flatten()).map(|webhook| webhook.client_config);
+        installation(found.metadata.name, client)
+    });
+    let validating = validating.items.into_iter().map(|found| {
+        let client = (found.webhooks.into_iter().flatten()).map(|webhook| webhook.client_config);
+        installation(found.metadata.name, client)
+    });
+    Ok(of(mutating.chain(validating), own))
+}
+
+fn installation(
+    name: Option<String>,
+    mut clients: impl Iterator<Item = WebhookClientConfig>,
+) -> Installation {
+    Installation {
+        configuration: name.unwrap_or_default(),
+        namespace: clients.find_map(|client| Some(client.service?.namespace)),
+    }
+}
+
+fn of(found: impl Iterator<Item = Installation>, own: &str) -> Vec<Installation> {
+    // A configuration of another project may carry the label by accident; the name says how Transom's are called.
+    let prefix = configuration_name("");
+    let mut others: Vec<Installation> = found
+        .filter(|it| it.configuration != own && it.configuration.starts_with(&prefix))
+        .collect();
+    others.sort_by(|a, b| a.configuration.cmp(&b.configuration));
+    others.dedup_by(|a, b| a.configuration == b.configuration);
+    others
+}
+
+/// What stays because of them, and how it goes.
+pub(super) fn kept(others: &[Installation], what: &str) -> String {
+    let names: Vec<&str> = others.iter().map(|it| it.configuration.as_str()).collect();
+    format!(
+        "{what}: Transom is registered as {} too, and keeps them; the cleanup of the last installation takes them away \
+         (one that is gone but for its webhook configurations: transom cleanup --name, without the zz-)",
+        names.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_installation_is_found_once_and_nobody_elses_configuration_counts() {
+        let found = |name: &str| Installation {
+            configuration: name.to_owned(),
+            namespace: Some("a".to_owned()),
+        };
+        let list = ["zz-transom", "zz-b", "other", "zz-b", "zz-a"].map(found);
+        let others = of(list.into_iter(), "zz-transom");
+        assert_eq!(others, [found("zz-a"), found("zz-b")]);
+        assert!(others[0].is_in("a") && !others[0].is_in("b"));
+        assert!(kept(&others, "x").starts_with("x: Transom is registered as zz-a, zz-b too"));
+        assert_eq!(of([found("zz-transom")].into_iter(), "zz-transom"), []);
+    }
+}
