@@ -15,7 +15,7 @@ use crate::api;
 ///
 /// Helm installs them once and leaves them as they are when a release is upgraded; the chart runs this before an
 /// upgrade. They are made where they are missing. The same by hand: transom generate crds | kubectl apply
-/// --server-side --force-conflicts -f -
+/// --server-side --field-manager=helm --force-conflicts -f -
 #[derive(Args, Debug)]
 pub struct UpgradeCrdsArgs {
     #[command(flatten)]

@@ -56,7 +56,7 @@ know. Nothing is known here of the cluster where there is none, as in `helm temp
 {{- $fields := dig "schema" "openAPIV3Schema" "properties" "spec" "properties" (dict) (first $known) -}}
 {{- range $field, $_ := .spec -}}
 {{- if not (hasKey $fields $field) -}}
-{{- fail (printf "%s.%s: the CustomResourceDefinition %s in the cluster is older than this chart and does not know it; bring it up to date first: transom generate crds | kubectl apply --server-side --force-conflicts -f -" $.value $field $.name) -}}
+{{- fail (printf "%s.%s: the CustomResourceDefinition %s in the cluster is older than this chart and does not know it; bring it up to date first: transom generate crds | kubectl apply --server-side --field-manager=helm --force-conflicts -f -" $.value $field $.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
