@@ -2,8 +2,12 @@
 //! harness, and prove nothing.
 #![cfg(unix)]
 
+#[path = "chart/certificates.rs"]
+mod certificates;
 #[path = "chart/cluster.rs"]
 mod cluster;
+#[path = "chart/container.rs"]
+mod container;
 #[path = "support/control_plane.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod control_plane;
@@ -13,8 +17,14 @@ mod engine;
 mod generated;
 #[path = "chart/kubelet.rs"]
 mod kubelet;
+#[path = "chart/leaving.rs"]
+mod leaving;
 #[path = "chart/live.rs"]
 mod live;
+#[path = "chart/older.rs"]
+mod older;
+#[path = "chart/release.rs"]
+mod release;
 
 use std::fs;
 use std::process::Command;

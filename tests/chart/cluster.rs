@@ -32,8 +32,8 @@ fn apply(cluster: &ControlPlane, objects: &str) {
         .succeeded();
 }
 
-/// The kinds that the chart needs of others, and its own.
-fn define(cluster: &ControlPlane) {
+/// The kinds that the chart needs of others.
+pub fn define_foreign(cluster: &ControlPlane) {
     for (group, version, kind, plural) in FOREIGN {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -49,9 +49,10 @@ fn define(cluster: &ControlPlane) {
         });
         apply(cluster, &definition.to_string());
     }
-    for file in ["windowspodpolicies", "windowsnodepolicies"] {
-        apply(cluster, &read(&format!("crds/{file}.yaml")));
-    }
+    established(cluster);
+}
+
+fn established(cluster: &ControlPlane) {
     let all = [
         "wait",
         "--for=condition=Established",
@@ -60,6 +61,15 @@ fn define(cluster: &ControlPlane) {
         "--timeout=60s",
     ];
     cluster.kubectl(&all).succeeded();
+}
+
+/// The kinds that the chart needs of others, and its own.
+fn define(cluster: &ControlPlane) {
+    define_foreign(cluster);
+    for file in ["windowspodpolicies", "windowsnodepolicies"] {
+        apply(cluster, &read(&format!("crds/{file}.yaml")));
+    }
+    established(cluster);
     for namespace in ["transom-system", "other"] {
         cluster.kubectl(&["create", "namespace", namespace]).succeeded();
     }
@@ -257,7 +267,7 @@ fn install_manifest(engine: &Engine) -> String {
     }
     format!(
         "# Transom without Helm, made from the chart's default values by tests/chart.rs:\n\
-         #   kubectl apply --server-side -f manifests/crds.yaml\n\
+         #   kubectl apply --server-side --field-manager=helm -f manifests/crds.yaml\n\
          #   kubectl wait --for=condition=Established crd/windowspodpolicies.transom.dev crd/windowsnodepolicies.transom.dev\n\
          #   kubectl apply --server-side -f manifests/install.yaml\n\
          # To be rid of it: transom cleanup, then kubectl delete -f manifests/install.yaml\n{}",
@@ -352,9 +362,9 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     ];
     cluster.kubectl(&patch).succeeded();
     let error = ask("upgrade", without_jobs.clone()).unwrap_err();
-    let cure = "transom generate crds | kubectl apply --server-side --force-conflicts -f -";
+    let cure = documented_apply();
     assert!(
-        error.contains("policy.spec.repair: the CustomResourceDefinition") && error.contains(cure),
+        error.contains("policy.spec.repair: the CustomResourceDefinition") && error.contains(&cure),
         "{error}"
     );
     // The cure cures, and so does the program.
@@ -371,7 +381,48 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     assert!(error.contains("it must contain {release}"), "{error}");
     // The definitions stay at an uninstall, and Helm installs over those that the program applied.
     ask_uninstall(engine, &kubeconfig);
-    ask("install", without_jobs).unwrap();
+    ask("install", without_jobs.clone()).unwrap();
+    ask_uninstall(engine, &kubeconfig);
+
+    // So it does over older ones that somebody applied as the documentation says; kubectl's own field manager would be
+    // in the way, which is why it says one.
+    let definition = "windowspodpolicies.transom.dev";
+    let older = super::older::definition(&read("crds/windowspodpolicies.yaml")).to_string();
+    let (_, documented) = cure.split_once("kubectl ").unwrap();
+    let documented: Vec<&str> = documented.split(' ').collect();
+    let undocumented: Vec<&str> = documented
+        .iter()
+        .copied()
+        .filter(|it| *it != "--field-manager=helm")
+        .collect();
+    for (command, works) in [(undocumented, false), (documented, true)] {
+        cluster.kubectl(&["delete", "crd", definition]).succeeded();
+        cluster.kubectl_with(&command, &older).succeeded();
+        let established = ["wait", "--for=condition=Established", "crd", definition];
+        cluster.kubectl(&established).succeeded();
+        let installed = ask("install", without_jobs.clone());
+        match installed {
+            Ok(_) => assert!(works, "{command:?} is in nobody's way"),
+            Err(error) => assert!(!works && error.contains("conflict"), "{command:?}: {error}"),
+        }
+    }
+    let now = cluster
+        .kubectl(&["get", "crd", definition, "-o", "json"])
+        .succeeded();
+    assert!(
+        super::older::knows_it(&now.object()),
+        "the installation did not bring it up to date"
+    );
+}
+
+/// How docs/operations.md says that definitions are applied by hand.
+fn documented_apply() -> String {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("transom generate crds | kubectl "));
+    line.unwrap().to_owned()
 }
 
 fn ask_uninstall(engine: &Engine, kubeconfig: &str) {

@@ -1,6 +1,7 @@
 //! Helm's own engine, in a Python process beside the test: `tests/chart/engine.py` speaks to it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, Once, OnceLock};
@@ -27,6 +28,17 @@ fn python() -> Result<String, String> {
             None => "python3 cannot import helm_python".to_owned(),
         }),
     }
+}
+
+/// The name under which Python runs: Helm takes its field manager from it, and the `helm` that people have is called so.
+/// It stays beside the real one, by which Python finds its packages.
+fn as_helm(python: &str) -> Result<String, String> {
+    let found = Command::new(python)
+        .args(["-c", "import os, sys; print(os.path.dirname(sys.executable))"])
+        .output()
+        .map_err(|error| error.to_string())?;
+    let folder = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    Ok(format!("{folder}/helm"))
 }
 
 /// Says that something is not proved, past the test harness, which would keep it to itself.
@@ -60,7 +72,9 @@ impl Engine {
     /// An engine for a chart in another folder.
     pub fn of(chart: &Path) -> Result<Self, String> {
         let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chart/engine.py");
-        let mut python = Command::new(python()?)
+        let python = python()?;
+        let mut python = Command::new(&python)
+            .arg0(as_helm(&python)?)
             .arg(driver)
             .arg(chart)
             .stdin(Stdio::piped())

@@ -14,13 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::TRANSOM;
+use super::container::command;
 use super::control_plane::{ControlPlane, free_ports, wait};
-
-/// The administrator's kubeconfig.
-pub fn kubeconfig(cluster: &ControlPlane) -> String {
-    cluster.path("admin.kubeconfig").display().to_string()
-}
 
 /// A replica of the Deployment.
 struct Replica {
@@ -28,7 +23,14 @@ struct Replica {
     process: Child,
     log: PathBuf,
     template: Value,
-    health: u16,
+    health: Health,
+}
+
+/// Where a replica says how it is, as the probes of its template say.
+struct Health {
+    port: u16,
+    ready: String,
+    live: String,
 }
 
 #[derive(Default)]
@@ -37,12 +39,17 @@ struct State {
     jobs: BTreeMap<String, String>,
     /// Everything that ended replicas said.
     said: String,
+    /// What no release may do.
+    failed: Vec<String>,
     count: usize,
-    settled: bool,
+    /// How often it was asked to settle, and for which of these it has.
+    asked: usize,
+    settled: usize,
 }
 
 /// Runs what the release wants to have run, until it is dropped.
 pub struct Kubelet {
+    cluster: Arc<ControlPlane>,
     state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -51,11 +58,18 @@ pub struct Kubelet {
 impl Drop for Kubelet {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
+        let ended = self.thread.take().map(JoinHandle::join);
         if let Ok(mut state) = self.state.lock() {
             for replica in &mut state.replicas {
                 let _ = replica.process.kill();
                 let _ = replica.process.wait();
+            }
+            if !std::thread::panicking() {
+                assert!(state.failed.is_empty(), "{}", state.failed.join("\n"));
+                assert!(
+                    matches!(ended, None | Some(Ok(()))),
+                    "the thread of the kubelet has ended"
+                );
             }
         }
     }
@@ -68,7 +82,7 @@ impl Kubelet {
             Arc::new(AtomicBool::new(false)),
         );
         let thread = {
-            let (state, stop) = (Arc::clone(&state), Arc::clone(&stop));
+            let (state, stop, cluster) = (Arc::clone(&state), Arc::clone(&stop), Arc::clone(&cluster));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     jobs(&cluster, &state);
@@ -78,17 +92,41 @@ impl Kubelet {
             })
         };
         Kubelet {
+            cluster,
             state,
             stop,
             thread: Some(thread),
         }
     }
 
-    /// Waits until the replicas are those that the Deployment wants now.
+    /// Waits until the replicas are those that the Deployment wants now, every one of them ready.
     pub fn settled(&self) {
-        self.state.lock().unwrap().settled = false;
-        let settled = || self.state.lock().unwrap().settled;
-        assert!(wait(Duration::from_secs(120), settled), "{}", self.logs());
+        let asked = {
+            let mut state = self.state.lock().unwrap();
+            state.asked += 1;
+            state.asked
+        };
+        let ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let done = || {
+            let state = self.state.lock().unwrap();
+            state.settled >= asked || !state.failed.is_empty() || ended()
+        };
+        let done = wait(Duration::from_secs(240), done);
+        let failed = self.state.lock().unwrap().failed.clone();
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
+        assert!(done && !ended(), "{}", self.logs());
+    }
+
+    /// The nodes go: the replicas end as they do when they are asked to, and nothing runs any more.
+    pub fn leave(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+        let replicas = std::mem::take(&mut self.state.lock().unwrap().replicas);
+        for replica in replicas {
+            end(&self.cluster, &self.state, replica);
+        }
     }
 
     /// What the replicas said, those that ended too.
@@ -114,45 +152,6 @@ impl Kubelet {
     }
 }
 
-/// A kubeconfig with the token of a ServiceAccount, as a pod has it.
-fn account(cluster: &ControlPlane, namespace: &str, name: &str) -> PathBuf {
-    let token = cluster
-        .kubectl(&["create", "token", name, "-n", namespace, "--duration=1h"])
-        .succeeded()
-        .out;
-    let text = fs::read_to_string(cluster.path("admin.kubeconfig")).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    config["users"][0]["user"] = json!({"token": token.trim()});
-    let file = cluster.path(&format!("{namespace}-{name}.kubeconfig"));
-    fs::write(&file, config.to_string()).unwrap();
-    file
-}
-
-/// The command of a pod's only container. Where the API server is does not come from the environment of a pod here, so
-/// a kubeconfig says it.
-fn command(cluster: &ControlPlane, namespace: &str, pod: &str, template: &Value) -> Command {
-    let spec = &template["spec"];
-    let container = &spec["containers"][0];
-    let mut command = Command::new(TRANSOM);
-    let strings = |list: &Value| -> Vec<String> {
-        let list = list.as_array().into_iter().flatten();
-        list.map(|it| it.as_str().unwrap().to_owned()).collect()
-    };
-    command.args(strings(&container["args"])).env_clear();
-    for variable in container["env"].as_array().into_iter().flatten() {
-        let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
-            Some("metadata.namespace") => namespace,
-            Some("metadata.name") => pod,
-            Some(other) => panic!("{other}"),
-            None => variable["value"].as_str().unwrap(),
-        };
-        command.env(variable["name"].as_str().unwrap(), value);
-    }
-    let account = account(cluster, namespace, spec["serviceAccountName"].as_str().unwrap());
-    command.env("TRANSOM_KUBECONFIG", account).stdin(Stdio::null());
-    command
-}
-
 /// Runs each Job once, and reports how it ended.
 fn jobs(cluster: &ControlPlane, state: &Mutex<State>) {
     let listed = cluster.kubectl(&["get", "jobs", "-A", "-o", "json"]);
@@ -170,7 +169,7 @@ fn jobs(cluster: &ControlPlane, state: &Mutex<State>) {
         let namespace = job["metadata"]["namespace"].as_str().unwrap();
         // The Deployment must go on being looked after, and some cleanups wait for it.
         state.lock().unwrap().jobs.insert(uid.to_owned(), String::new());
-        let mut command = command(cluster, namespace, name, &job["spec"]["template"]);
+        let mut command = command(cluster, namespace, name, &job["spec"]["template"]).unwrap();
         let mut process = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -181,7 +180,8 @@ fn jobs(cluster: &ControlPlane, state: &Mutex<State>) {
             std::thread::sleep(Duration::from_millis(100));
         }
         let output = process.wait_with_output().unwrap();
-        let said = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        let said =
+            [output.stdout, output.stderr].map(|it: Vec<u8>| String::from_utf8_lossy(&it).into_owned());
         state.lock().unwrap().jobs.insert(uid.to_owned(), said.concat());
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Ended", "lastTransitionTime": now});
@@ -222,6 +222,14 @@ fn stop_replicas(cluster: &ControlPlane, state: &Mutex<State>) {
 
 /// Brings the replicas to what the Deployment says: new ones first, and an old one goes when a new one is ready.
 fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
+    let asked = {
+        let state = state.lock().unwrap();
+        if !state.failed.is_empty() {
+            return;
+        }
+        state.asked
+    };
+    alive(state);
     let listed = cluster.kubectl(&["get", "deployments", "-n", "transom-system", "-o", "json"]);
     if !listed.ok {
         return;
@@ -240,16 +248,10 @@ fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
             .count() as u64
     };
     while current(&state.lock().unwrap()) < wanted {
-        let replica = start(cluster, state, template, address);
-        // The caBundle, and with it readiness, may wait for the whole first replica.
-        if !wait(Duration::from_secs(60), || is_ready(replica.health)) {
-            let log = fs::read_to_string(&replica.log).unwrap_or_default();
-            eprintln!(
-                "{} does not become ready: {}\n{log}",
-                replica.name,
-                readiness(replica.health)
-            );
-        }
+        let replica = match start(cluster, state, template, address) {
+            Ok(replica) => replica,
+            Err(why) => return state.lock().unwrap().failed.push(why),
+        };
         let old = {
             let mut state = state.lock().unwrap();
             let old = state.replicas.iter().position(|it| it.template != *template);
@@ -271,11 +273,29 @@ fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
     } {
         end(cluster, state, old);
     }
-    state.lock().unwrap().settled = true;
+    state.lock().unwrap().settled = asked;
 }
 
-/// Starts a replica and makes it an endpoint of the Service when it is ready, as the controllers of Kubernetes would.
-fn start(cluster: &ControlPlane, state: &Mutex<State>, template: &Value, address: IpAddr) -> Replica {
+/// A kubelet would restart what its liveness probe finds dead; here that fails the test.
+fn alive(state: &Mutex<State>) {
+    let mut state = state.lock().unwrap();
+    let dead = |it: &&Replica| !is_ok(&it.health, &it.health.live);
+    let dead = state.replicas.iter().find(dead);
+    let dead = dead.map(|it| {
+        let log = fs::read_to_string(&it.log).unwrap_or_default();
+        format!("{} is not alive any more:\n{log}", it.name)
+    });
+    state.failed.extend(dead);
+}
+
+/// Starts a replica and makes it an endpoint of the Service when it is ready, as the controllers of Kubernetes would. One
+/// that does not become ready is ended, and never an endpoint.
+fn start(
+    cluster: &ControlPlane,
+    state: &Mutex<State>,
+    template: &Value,
+    address: IpAddr,
+) -> Result<Replica, String> {
     let number = {
         let mut state = state.lock().unwrap();
         state.count += 1;
@@ -283,26 +303,37 @@ fn start(cluster: &ControlPlane, state: &Mutex<State>, template: &Value, address
     };
     let name = format!("transom-{number}");
     let [port, health] = free_ports();
-    let mut command = command(cluster, "transom-system", &name, template);
+    let mut command = command(cluster, "transom-system", &name, template)?;
     // Two pods have an address each; two processes share one.
     for (variable, port) in [("TRANSOM_LISTEN", port), ("TRANSOM_HEALTH_LISTEN", health)] {
-        let env = &template["spec"]["containers"][0]["env"];
-        let given = env
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|it| it["name"] == variable)
-            .unwrap();
-        let (host, _) = given["value"].as_str().unwrap().rsplit_once(':').unwrap();
+        let (host, _) = listens(template, variable);
         command.env(variable, format!("{host}:{port}"));
     }
+    let health = Health {
+        port: health,
+        ready: probe(template, "readinessProbe"),
+        live: probe(template, "livenessProbe"),
+    };
     let log = cluster.path(&format!("{name}.log"));
-    let process = command
+    let mut process = command
         .stderr(fs::File::create(&log).unwrap())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    wait(Duration::from_secs(60), || is_ready(health));
+    // The caBundle, and with it readiness, waits for the first leader, or for whoever else writes it.
+    let ready = wait(Duration::from_secs(90), || {
+        is_ok(&health, &health.ready) || process.try_wait().unwrap().is_some()
+    });
+    if !ready || !is_ok(&health, &health.ready) || !is_ok(&health, &health.live) {
+        let said = [&health.ready, &health.live].map(|path| answer(health.port, path));
+        let _ = process.kill();
+        let _ = process.wait();
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        return Err(format!(
+            "{name} does not become ready:\n{}\n{log}",
+            said.join("\n")
+        ));
+    }
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": name, "namespace": "transom-system", "labels": {"kubernetes.io/service-name": "transom"}},
@@ -312,13 +343,32 @@ fn start(cluster: &ControlPlane, state: &Mutex<State>, template: &Value, address
     cluster
         .kubectl_with(&["create", "-f", "-"], &slice.to_string())
         .succeeded();
-    Replica {
+    Ok(Replica {
         name,
         process,
         log,
         template: template.clone(),
         health,
-    }
+    })
+}
+
+/// The address and the port that a variable of the container says.
+fn listens<'a>(template: &'a Value, variable: &str) -> (&'a str, &'a str) {
+    let env = template["spec"]["containers"][0]["env"].as_array().unwrap();
+    let given = env.iter().find(|it| it["name"] == variable).unwrap();
+    given["value"].as_str().unwrap().rsplit_once(':').unwrap()
+}
+
+/// The path of a probe, which must ask the port that the container says and the program listens at.
+fn probe(template: &Value, which: &str) -> String {
+    let container = &template["spec"]["containers"][0];
+    let get = &container[which]["httpGet"];
+    let mut ports = container["ports"].as_array().unwrap().iter();
+    let port = ports.find(|it| it["name"] == get["port"]);
+    let port = port.unwrap_or_else(|| panic!("{which} asks no port of the container: {container:#}"));
+    let (_, listens) = listens(template, "TRANSOM_HEALTH_LISTEN");
+    assert_eq!(port["containerPort"].to_string(), listens, "{which}");
+    get["path"].as_str().unwrap().to_owned()
 }
 
 /// Takes a replica out of the Service and ends it, in the order in which Kubernetes does it: both at once.
@@ -338,15 +388,19 @@ fn end(cluster: &ControlPlane, state: &Mutex<State>, mut replica: Replica) {
     let _ = writeln!(state.lock().unwrap().said, "== {} (ended)\n{said}", replica.name);
 }
 
-fn is_ready(health: u16) -> bool {
-    readiness(health).starts_with("HTTP/1.1 200")
+/// Whether a probe succeeds.
+fn is_ok(health: &Health, path: &str) -> bool {
+    answer(health.port, path).starts_with("HTTP/1.1 200")
 }
 
-fn readiness(health: u16) -> String {
+fn answer(port: u16, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut text = String::new();
-    if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", health)) {
-        let _ = stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+        let _ = write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        );
         let _ = stream.read_to_string(&mut text);
     }
     text

@@ -1,0 +1,187 @@
+//! Releases that wrote to nodes and made RuntimeClasses, and go: by the cleanup's own account, beside another
+//! installation, and where the API server refuses half.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::container::account;
+use super::control_plane::wait;
+use super::engine::{Engine, engine};
+use super::release::{NAMESPACE, World, cleanup, definitions, node};
+
+const CLASS: &str = "windows-ltsc2022";
+
+/// A node whose taints nobody has set yet.
+fn untainted() -> Value {
+    let mut node = node();
+    node["spec"] = json!({});
+    node
+}
+
+/// Installs the release with everything that it can write, and waits until it has.
+fn install(world: &World, engine: &Engine, more: &Value) {
+    let mut values = json!({"replicas": 1, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true}}}});
+    let more = more.as_object().unwrap().clone();
+    values.as_object_mut().unwrap().extend(more);
+    world.deploy(engine, "install", &values);
+    let written = || {
+        taints(world) == json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}])
+            && world.has(&["runtimeclass", CLASS])
+            && world.has(&["configmap", "transom-seen", "-n", NAMESPACE])
+    };
+    assert!(wait(Duration::from_secs(60), written), "{}", world.kubelet.logs());
+}
+
+/// The taints of the node but for the one that the API server puts on every new one.
+fn taints(world: &World) -> Value {
+    let mut taints = world.get("node", "win-1")["spec"]["taints"].clone();
+    if let Some(list) = taints.as_array_mut() {
+        list.retain(|it| it["key"] != "node.kubernetes.io/not-ready");
+    }
+    taints
+}
+
+/// Of a node, what Transom may write, but for the build label, which stays.
+fn of_ours(node: &Value) -> [Value; 3] {
+    let mut labels = node["metadata"]["labels"].clone();
+    labels
+        .as_object_mut()
+        .unwrap()
+        .remove("node.kubernetes.io/windows-build");
+    [
+        labels,
+        node["metadata"]["annotations"].clone(),
+        node["spec"]["taints"].clone(),
+    ]
+}
+
+#[test]
+fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
+    let Some(engine) = engine() else { return };
+    let Some(world) = World::start("what a release takes back", &untainted()) else {
+        return;
+    };
+    let before = world.get("node", "win-1");
+    install(&world, engine, &json!({}));
+
+    // Another release, which nobody runs, goes: what the first one keeps is not touched, not even for a moment.
+    let second = |what: &str, more: &Value| {
+        let done = world.ask_as(engine, what, "second", "second", more);
+        done.unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()))
+    };
+    let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false}});
+    second("install", &json!({ "values": values }));
+    let version = |kind: &str, name: &str| world.get(kind, name)["metadata"]["resourceVersion"].clone();
+    let kept = [version("node", "win-1"), version("runtimeclass", CLASS)];
+    second("uninstall", &json!({}));
+    let jobs = world.kubelet.jobs();
+    let says =
+        "kept: the labels and taints of nodes, and RuntimeClasses: Transom is registered as zz-transom too";
+    assert!(jobs.contains(says), "{jobs}");
+    assert_eq!([version("node", "win-1"), version("runtimeclass", CLASS)], kept);
+    let configuration = ["mutatingwebhookconfiguration", "zz-second-transom"];
+    assert!(!world.has(&configuration));
+
+    // What Helm leaves of a Job before an upgrade that failed.
+    let rendered = engine.render(&json!({})).unwrap();
+    let hooks = rendered.objects.iter();
+    let failed: Vec<&Value> = hooks
+        .filter(|it| it["metadata"]["name"] == "transom-pre-upgrade")
+        .collect();
+    assert_eq!(failed.len(), 4, "{failed:#?}");
+    for object in failed {
+        world.create(object);
+    }
+    let ended = || world.kubelet.jobs().contains("is up to date");
+    assert!(wait(Duration::from_secs(30), ended), "{}", world.kubelet.jobs());
+
+    world
+        .ask(engine, "uninstall", &json!({}))
+        .unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()));
+    assert_eq!(world.left(), definitions(), "{}", world.kubelet.jobs());
+    assert_eq!(of_ours(&world.get("node", "win-1")), of_ours(&before));
+}
+
+/// The rights of the cleanup's own account, but for deleting one configuration, scaling, and the Secret.
+fn half(engine: &Engine) -> Value {
+    let rendered = engine.render(&json!({})).unwrap();
+    let rules = |kind: &str| {
+        rendered.object(kind, "transom-pre-delete")["rules"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let mut left = Vec::new();
+    let mut withheld = 0;
+    for mut rule in [rules("ClusterRole"), rules("Role")].concat() {
+        let verbs = rule["verbs"].as_array().unwrap().clone();
+        let resources = rule["resources"].as_array_mut().unwrap();
+        let before = resources.len();
+        resources.retain(|it| match it.as_str().unwrap() {
+            "validatingwebhookconfigurations" => !verbs.contains(&json!("delete")),
+            "deployments/scale" | "secrets" => false,
+            _ => true,
+        });
+        withheld += before - resources.len();
+        if !resources.is_empty() {
+            left.push(rule);
+        }
+    }
+    assert_eq!(withheld, 3, "{left:#?}");
+    Value::from(left)
+}
+
+#[test]
+fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
+    let Some(engine) = engine() else { return };
+    let Some(mut world) = World::start("a cleanup that is refused half", &untainted()) else {
+        return;
+    };
+    let before = world.get("node", "win-1");
+    install(&world, engine, &json!({"hooks": "none"}));
+    let half = account(&world.cluster, "half", &half(engine));
+    // No node is left to run anything.
+    world.kubelet.leave();
+
+    let done = cleanup(half.to_str().unwrap(), &["--hook", "pre-delete"]);
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    let beginning = |line: &str| line.split(": ").take(2).collect::<Vec<_>>().join(": ");
+    let lines: Vec<String> = said.lines().map(beginning).collect();
+    assert_eq!(
+        lines,
+        [
+            "MutatingWebhookConfiguration zz-transom deleted",
+            "Node win-1: what was Transom's is taken back",
+            "RuntimeClass windows-ltsc2022 deleted",
+            "ConfigMap transom-seen deleted",
+            "Lease transom deleted",
+            "FAILED: ValidatingWebhookConfiguration zz-transom",
+            "FAILED: Deployment transom cannot be scaled to 0",
+            "FAILED: Secret transom-certificates",
+            "the policies stay, and their status is no longer true; --crds deletes them with their definitions",
+            "3 could not be done: run transom cleanup again when that is mended",
+        ],
+        "{said}"
+    );
+    for line in said.lines().filter(|line| line.starts_with("FAILED")) {
+        assert!(line.contains("is forbidden"), "{line}");
+    }
+    assert_eq!(of_ours(&world.get("node", "win-1")), of_ours(&before));
+
+    let done = cleanup(&world.kubeconfig, &[]);
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success(), "{said}");
+    let mended = [
+        "ValidatingWebhookConfiguration zz-transom deleted",
+        "Deployment transom scaled to 0",
+        "Secret transom-certificates deleted",
+    ];
+    assert_eq!(said.lines().take(3).collect::<Vec<_>>(), mended, "{said}");
+    world.ask(engine, "uninstall", &json!({})).unwrap();
+    let left: Vec<String> = (world.left().into_iter())
+        .filter(|it| !it.ends_with("/half"))
+        .collect();
+    assert_eq!(left, definitions());
+}
