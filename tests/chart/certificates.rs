@@ -8,6 +8,14 @@ use super::cluster::define_foreign;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, node};
 
+/// One replica, which nobody waits for when it goes: no create is counted here.
+fn values(more: &Value) -> Value {
+    let mut values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}});
+    let more = more.as_object().unwrap().clone();
+    values.as_object_mut().unwrap().extend(more);
+    values
+}
+
 /// The Secret that the leader makes, and that cert-manager writes where the mode is its.
 const OURS: &str = "transom-certificates";
 
@@ -52,7 +60,7 @@ fn a_certificate_of_somebody_else_is_served_with_the_names_that_the_chart_asks_f
 }
 
 fn cert_manager(world: &World, engine: &Engine) {
-    let values = json!({"replicas": 1, "certificates": {"mode": "cert-manager"}});
+    let values = values(&json!({"certificates": {"mode": "cert-manager"}}));
     let rendered = engine.render(&values).unwrap();
     let certificate = &rendered.object("Certificate", OURS)["spec"];
     assert_eq!(certificate["secretName"], OURS);
@@ -84,14 +92,15 @@ fn cert_manager(world: &World, engine: &Engine) {
 }
 
 fn provided_after_self_managed(world: &World, engine: &Engine) {
-    world.deploy(engine, "install", &json!({"replicas": 1}));
+    world.deploy(engine, "install", &values(&json!({})));
     assert!(has_secret(world, OURS), "the leader made none");
-    world.deploy(engine, "upgrade", &json!({"replicas": 0}));
+    // In a rolling update the leader of before would publish its own CA for as long as the new replica is not ready.
+    world.deploy(engine, "upgrade", &values(&json!({"replicas": 0})));
 
     // The only name that the documentation asks of it.
     let (secret, bundle) = issue("mine", vec![format!("transom.{NAMESPACE}.svc")]);
     world.create(&secret);
-    let values = json!({"replicas": 1, "certificates": {"mode": "provided", "secretName": "mine"}});
+    let values = values(&json!({"certificates": {"mode": "provided", "secretName": "mine"}}));
     world.deploy(engine, "upgrade", &values);
     for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
         for entry in world.get(kind, "zz-transom")["webhooks"].as_array().unwrap() {

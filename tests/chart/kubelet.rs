@@ -124,9 +124,7 @@ impl Kubelet {
             thread.join().unwrap();
         }
         let replicas = std::mem::take(&mut self.state.lock().unwrap().replicas);
-        for replica in replicas {
-            end(&self.cluster, &self.state, replica);
-        }
+        end(&self.cluster, &self.state, replicas);
     }
 
     /// What the replicas said, those that ended too.
@@ -214,9 +212,7 @@ fn stop_replicas(cluster: &ControlPlane, state: &Mutex<State>) {
     let gone = wanted.ok && wanted.objects().iter().all(|it| it["spec"]["replicas"] == 0);
     if gone {
         let replicas = std::mem::take(&mut state.lock().unwrap().replicas);
-        for replica in replicas {
-            end(cluster, state, replica);
-        }
+        end(cluster, state, replicas);
     }
 }
 
@@ -236,7 +232,7 @@ fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
     }
     let Some(deployment) = listed.objects().into_iter().next() else {
         let left = std::mem::take(&mut state.lock().unwrap().replicas);
-        return left.into_iter().for_each(|replica| end(cluster, state, replica));
+        return end(cluster, state, left);
     };
     let template = &deployment["spec"]["template"];
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap();
@@ -259,20 +255,14 @@ fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
             state.replicas.push(replica);
             old
         };
-        if let Some(old) = old {
-            end(cluster, state, old);
-        }
+        end(cluster, state, old.into_iter().collect());
     }
-    while let Some(old) = {
+    let too_many: Vec<Replica> = {
         let mut state = state.lock().unwrap();
-        let old = state
-            .replicas
-            .iter()
-            .position(|it| it.template != *template || wanted == 0);
-        old.map(|at| state.replicas.remove(at))
-    } {
-        end(cluster, state, old);
-    }
+        let goes = |it: &mut Replica| it.template != *template || wanted == 0;
+        state.replicas.extract_if(.., goes).collect()
+    };
+    end(cluster, state, too_many);
     state.lock().unwrap().settled = asked;
 }
 
@@ -371,21 +361,25 @@ fn probe(template: &Value, which: &str) -> String {
     get["path"].as_str().unwrap().to_owned()
 }
 
-/// Takes a replica out of the Service and ends it, in the order in which Kubernetes does it: both at once.
-fn end(cluster: &ControlPlane, state: &Mutex<State>, mut replica: Replica) {
-    let pid = replica.process.id().to_string();
-    let _ = Command::new("kill").args(["-TERM", &pid]).status();
-    let endpoint = format!("endpointslice/{}", replica.name);
-    cluster.kubectl(&["delete", &endpoint, "-n", "transom-system"]);
-    let started = Instant::now();
-    while replica.process.try_wait().unwrap().is_none() {
-        if started.elapsed() > Duration::from_secs(45) {
-            let _ = replica.process.kill();
-        }
-        std::thread::sleep(Duration::from_millis(50));
+/// Takes replicas out of the Service and ends them, in the order in which Kubernetes does it: both at once.
+fn end(cluster: &ControlPlane, state: &Mutex<State>, mut replicas: Vec<Replica>) {
+    for replica in &replicas {
+        let pid = replica.process.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let endpoint = format!("endpointslice/{}", replica.name);
+        cluster.kubectl(&["delete", &endpoint, "-n", "transom-system"]);
     }
-    let said = fs::read_to_string(&replica.log).unwrap_or_default();
-    let _ = writeln!(state.lock().unwrap().said, "== {} (ended)\n{said}", replica.name);
+    let started = Instant::now();
+    for replica in &mut replicas {
+        while replica.process.try_wait().unwrap().is_none() {
+            if started.elapsed() > Duration::from_secs(45) {
+                let _ = replica.process.kill();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let said = fs::read_to_string(&replica.log).unwrap_or_default();
+        let _ = writeln!(state.lock().unwrap().said, "== {} (ended)\n{said}", replica.name);
+    }
 }
 
 /// Whether a probe succeeds.
