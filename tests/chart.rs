@@ -25,6 +25,8 @@ mod live;
 mod older;
 #[path = "chart/release.rs"]
 mod release;
+#[path = "chart/values.rs"]
+mod values;
 
 use std::fs;
 use std::process::Command;
@@ -48,7 +50,10 @@ fn what_the_chart_takes_from_the_code_is_what_the_code_says() {
     );
     is_up_to_date(&file("files/rules.txt"), &generated::rule_names());
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
-    is_up_to_date(&file("values.schema.json"), &generated::schema(&schema));
+    is_up_to_date(
+        &file("values.schema.json"),
+        &generated::schema(&schema, &read("values.yaml")),
+    );
     is_up_to_date(
         &file("README.md"),
         &generated::readme(&read("README.md"), &read("values.yaml")),
@@ -167,7 +172,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
 
 /// What is wrong with these values, in the words that a user gets.
 #[track_caller]
-fn refusal(engine: &engine::Engine, values: &Value) -> String {
+pub fn refusal(engine: &engine::Engine, values: &Value) -> String {
     let by_schema = engine.ask("validate", json!({"values": values}));
     by_schema
         .and_then(|_| engine.render(values).map(|_| ()))

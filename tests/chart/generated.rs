@@ -126,9 +126,56 @@ pub fn rule_names() -> String {
     names.join("\n") + "\n"
 }
 
+/// Values that null takes away, as Helm has it: what the templates then leave out. A parent chart's `global` is its own.
+pub const MAY_BE_NULL: [&str; 12] = [
+    "affinity",
+    "global.imageRegistry",
+    "imagePullSecrets",
+    "metrics.dashboard.labels",
+    "nodeSelector",
+    "podSecurityContext",
+    "resources",
+    "resources.limits",
+    "resources.requests",
+    "securityContext",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+
+/// The defaults of the chart.
+pub fn values(yaml: &str) -> Value {
+    let parsed = transom::manifest::parse(yaml.as_bytes().to_vec());
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    serde_json::from_str(&parsed.documents[0].json()).unwrap()
+}
+
+/// Requires every value that has a default: null would take it away, and a template would find nothing there.
+fn require(schema: &mut Value, values: &Value, path: &str) {
+    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+    let (Some(values), Some(fields)) = (values.as_object(), fields) else {
+        return;
+    };
+    let mut required = Vec::new();
+    for (name, value) in values {
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        if !MAY_BE_NULL.contains(&path.as_str()) {
+            required.push(name.clone());
+        }
+        require(fields.get_mut(name).unwrap_or(&mut Value::Null), value, &path);
+    }
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+}
+
 /// `values.schema.json`, with the schemas of the policies as the CustomResourceDefinitions have them.
-pub fn schema(written: &Value) -> String {
+pub fn schema(written: &Value, yaml: &str) -> String {
     let mut schema = written.clone();
+    require(&mut schema, &values(yaml), "");
     for (name, definition) in [
         ("podPolicySpec", api::pod_policy_definition()),
         ("nodePolicySpec", api::node_policy_definition()),
