@@ -56,3 +56,86 @@ fn null_is_refused_by_name_or_takes_a_value_away() {
         );
     }
 }
+
+#[test]
+fn what_would_only_fail_in_the_cluster_is_refused_before() {
+    let Some(engine) = engine() else { return };
+    let memory = |limit: &str| json!({"resources": {"limits": {"memory": limit}}});
+    let cert_manager = |more: Value| json!({"certificates": {"mode": "cert-manager", "certManager": more}});
+    let cases = [
+        (
+            json!({"limits": {"maxBytesInFlight": "1B"}}),
+            "limits.maxBytesInFlight: 1B is less than 7MiB",
+        ),
+        (
+            json!({"limits": {"maxBytesInFlight": "4GiB"}}),
+            "resources.limits.memory: 256Mi does not hold limits.maxBytesInFlight (4GiB) eight times",
+        ),
+        (memory("64Mi"), "resources.limits.memory: 64Mi does not hold"),
+        (memory("0..5"), "/resources/limits/memory"),
+        (memory("256mi"), "/resources/limits/memory"),
+        (
+            json!({"shutdown": {"gracePeriodSeconds": 5}}),
+            "shutdown.gracePeriodSeconds: 5 is no longer than drainDelay and drainTimeout together (30 s)",
+        ),
+        (json!({"shutdown": {"drainTimeout": "40s"}}), "together (45 s)"),
+        (
+            cert_manager(json!({"duration": "0s"})),
+            "certificates.certManager.duration: 0s",
+        ),
+        (
+            cert_manager(json!({"duration": "700h"})),
+            "certificates.certManager.renewBefore: 720h must be",
+        ),
+        (
+            cert_manager(json!({"issuerRef": {"kind": "Issuer"}})),
+            "missing property 'name'",
+        ),
+        (json!({"log": {"filter": "foo=bar=baz"}}), "/log/filter"),
+        (json!({"log": {"filter": "foo=loud"}}), "/log/filter"),
+        (json!({"listenAddress": "999.1.1.1"}), "/listenAddress"),
+        (json!({"listenAddress": "[:::]"}), "/listenAddress"),
+        (json!({"image": {"registry": "https://x/"}}), "/image/registry"),
+        (json!({"image": {"repository": "Foo Bar"}}), "/image/repository"),
+        (json!({"dnsPolicy": "None"}), "/dnsPolicy"),
+        (
+            json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10250}}),
+            "ports.health: 10250 is the kubelet's port on the host network",
+        ),
+        (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
+    ];
+    for (values, words) in cases {
+        let refusal = refusal(engine, &values);
+        assert!(refusal.contains(words), "{values}\n{refusal}");
+    }
+    let refusal = engine.render_as("1a", "default", &json!({})).unwrap_err();
+    assert!(
+        refusal.contains("fullnameOverride: the name \"1a-transom\""),
+        "{refusal}"
+    );
+    for values in [
+        json!({"limits": {"maxBytesInFlight": "7 mib"}}),
+        json!({"limits": {"maxBytesInFlight": "33554432"}, "resources": {"limits": {"memory": 268_435_456}}}),
+        json!({"limits": {"maxBytesInFlight": "128MiB"}, "resources": {"limits": {"memory": "1Gi"}}}),
+        json!({"limits": {"maxBytesInFlight": "1GiB"}, "resources": {"limits": null}}),
+        memory("0.25Gi"),
+        memory("2e9"),
+        json!({"shutdown": {"drainTimeout": "39s 999ms"}}),
+        cert_manager(json!({"duration": "1h", "renewBefore": "20m"})),
+        json!({"log": {"filter": "info,audit=warn,transom::webhook=debug,h2[span]=off"}}),
+        json!({"listenAddress": "[fd00::1]"}),
+        json!({"image": {"registry": "registry.example.com:5000/a/b-c"}}),
+    ] {
+        engine.ask("validate", json!({"values": values})).unwrap();
+        engine
+            .render(&values)
+            .unwrap_or_else(|error| panic!("{values}: {error}"));
+    }
+}
+
+#[test]
+fn a_release_with_dots_has_names_that_a_service_may_have() {
+    let Some(engine) = engine() else { return };
+    let rendered = engine.render_as("a.b", "default", &json!({})).unwrap();
+    assert_eq!(rendered.names("Deployment"), ["a-b-transom"]);
+}

@@ -4,6 +4,14 @@
 {{- if and .Values.hostNetwork (eq (int .Values.ports.webhook) 10250) -}}
 {{- fail "ports.webhook: 10250 is the kubelet's port on the host network; set another one, such as ports.webhook=10260, and let the API server reach it" -}}
 {{- end -}}
+{{- if and .Values.hostNetwork (eq (int .Values.ports.health) 10250) -}}
+{{- fail "ports.health: 10250 is the kubelet's port on the host network; set another one, such as ports.health=10261" -}}
+{{- end -}}
+{{- if not (regexMatch "^[a-z]" (include "transom.fullname" .)) -}}
+{{- fail (printf "fullnameOverride: the name %q would begin with a digit, which a Service must not; set one that begins with a letter" (include "transom.fullname" .)) -}}
+{{- end -}}
+{{- include "transom.checkSizes" . -}}
+{{- include "transom.checkTimes" . -}}
 {{- if eq (int .Values.ports.webhook) (int .Values.ports.health) -}}
 {{- fail (printf "ports: webhook and health are both %d; they need a port each" (int .Values.ports.health)) -}}
 {{- end -}}
@@ -28,6 +36,56 @@
 {{- end -}}
 {{- end -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" .Values.nodePolicy.spec) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A size in bytes, as the program reads 24MiB and Kubernetes 256Mi. */}}
+{{- define "transom.bytes" -}}
+{{- $text := trimSuffix "b" (trimSuffix "B" (toString . | replace " " "")) -}}
+{{- $units := dict "k" 1e3 "m" 1e6 "g" 1e9 "t" 1e12 "p" 1e15 "e" 1e18 "ki" 1024.0 "mi" 1048576.0 "gi" 1073741824.0 "ti" 1099511627776.0 "pi" 1125899906842624.0 "ei" 1152921504606846976.0 -}}
+{{- $number := regexFind "^[0-9.]+([eE][-+]?[0-9]+)?" $text -}}
+{{- mulf (float64 $number) (default 1.0 (get $units (trimPrefix $number $text | lower))) -}}
+{{- end -}}
+
+{{- define "transom.checkSizes" -}}
+{{- $flight := include "transom.bytes" .Values.limits.maxBytesInFlight | float64 -}}
+{{- if lt $flight 7340032.0 -}}
+{{- fail (printf "limits.maxBytesInFlight: %s is less than 7MiB, the largest review that the API server sends" .Values.limits.maxBytesInFlight) -}}
+{{- end -}}
+{{- $memory := dig "limits" "memory" "" (default (dict) .Values.resources) -}}
+{{- /* A quantity in thousandths of a byte is nobody's. */ -}}
+{{- if and $memory (not (hasSuffix "m" (toString $memory))) -}}
+{{- if lt (include "transom.bytes" $memory | float64) (mulf 8.0 $flight) -}}
+{{- fail (printf "resources.limits.memory: %v does not hold limits.maxBytesInFlight (%s) eight times, so reviews would end the process; raise the one or lower the other" $memory .Values.limits.maxBytesInFlight) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A duration in seconds: 1m 30s, 500ms, 720h. */}}
+{{- define "transom.seconds" -}}
+{{- $units := dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9]+(ms|s|m|h)" . -1 -}}
+{{- $sum = addf $sum (mulf (regexFind "[0-9]+" . | float64) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end -}}
+
+{{- define "transom.checkTimes" -}}
+{{- $drain := addf (include "transom.seconds" .Values.shutdown.drainDelay | float64) (include "transom.seconds" .Values.shutdown.drainTimeout | float64) -}}
+{{- if le (float64 .Values.shutdown.gracePeriodSeconds) $drain -}}
+{{- fail (printf "shutdown.gracePeriodSeconds: %d is no longer than drainDelay and drainTimeout together (%v s), so the kubelet would kill what still answers; raise it" (int .Values.shutdown.gracePeriodSeconds) $drain) -}}
+{{- end -}}
+{{- if eq .Values.certificates.mode "cert-manager" -}}
+{{- $certificate := .Values.certificates.certManager -}}
+{{- $lives := include "transom.seconds" $certificate.duration | float64 -}}
+{{- $before := include "transom.seconds" $certificate.renewBefore | float64 -}}
+{{- if lt $lives 3600.0 -}}
+{{- fail (printf "certificates.certManager.duration: %s is less than the hour that cert-manager asks for" $certificate.duration) -}}
+{{- end -}}
+{{- if or (lt $before 300.0) (ge $before $lives) -}}
+{{- fail (printf "certificates.certManager.renewBefore: %s must be five minutes or longer, and shorter than the duration (%s)" $certificate.renewBefore $certificate.duration) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
