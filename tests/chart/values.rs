@@ -1,8 +1,11 @@
 //! Values that break an installation in one way or another: each is refused by name, or does what it says.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::engine::engine;
+use super::engine::{Engine, Rendered, engine};
 use super::generated::{self, MAY_BE_NULL};
 use super::{read, refusal};
 
@@ -138,4 +141,111 @@ fn a_release_with_dots_has_names_that_a_service_may_have() {
     let Some(engine) = engine() else { return };
     let rendered = engine.render_as("a.b", "default", &json!({})).unwrap();
     assert_eq!(rendered.names("Deployment"), ["a-b-transom"]);
+}
+
+/// The container of the Deployment.
+fn container(rendered: &Rendered) -> &Value {
+    &rendered.object("Deployment", "transom")["spec"]["template"]["spec"]["containers"][0]
+}
+
+#[test]
+fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
+    let Some(engine) = engine() else { return };
+    for (namespaces, value) in [
+        (json!(["123", "null", "0x1f"]), "123,null,0x1f"),
+        (json!(["true"]), "true"),
+        (json!([]), ""),
+    ] {
+        let rendered = engine
+            .render(&json!({"exclusions": {"namespaces": namespaces}}))
+            .unwrap();
+        let env = container(&rendered)["env"].as_array().unwrap();
+        let given = env
+            .iter()
+            .find(|it| it["name"] == "TRANSOM_EXCLUDE_NAMESPACE")
+            .unwrap();
+        assert_eq!(given["value"], value, "{namespaces}");
+        let webhooks = rendered.object("ValidatingWebhookConfiguration", "zz-transom");
+        let excluded = &webhooks["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+        for namespace in namespaces.as_array().unwrap() {
+            assert!(excluded.as_array().unwrap().contains(namespace), "{excluded}");
+        }
+    }
+}
+
+#[test]
+fn a_spread_keeps_the_selector_that_it_has() {
+    let Some(engine) = engine() else { return };
+    let spread = |more: Value| {
+        let mut constraint =
+            json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"});
+        constraint
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let rendered = engine
+            .render(&json!({"topologySpreadConstraints": [constraint]}))
+            .unwrap();
+        let deployment = rendered.object("Deployment", "transom");
+        deployment["spec"]["template"]["spec"]["topologySpreadConstraints"][0].clone()
+    };
+    for selector in [
+        json!({"matchLabels": {"app": "other"}}),
+        json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+    ] {
+        assert_eq!(
+            spread(json!({"labelSelector": selector}))["labelSelector"],
+            selector
+        );
+    }
+    let ours = json!({"matchLabels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/instance": "transom"}});
+    assert_eq!(spread(json!({}))["labelSelector"], ours);
+    assert_eq!(spread(json!({}))["whenUnsatisfiable"], "DoNotSchedule");
+}
+
+/// Copies a folder with what is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_parent_chart_may_have_it_with_a_condition() {
+    if engine().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let parent = folder.path().join("platform");
+    copy(&generated::chart(), &parent.join("charts/transom"));
+    let metadata = "apiVersion: v2\nname: platform\nversion: 0.1.0\ndependencies:\n\
+                    - {name: transom, version: 0.1.0, condition: transom.enabled}\n";
+    fs::write(parent.join("Chart.yaml"), metadata).unwrap();
+    fs::write(parent.join("values.yaml"), "transom:\n  enabled: false\n").unwrap();
+    let engine = Engine::of(&parent).unwrap();
+    let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
+    let with = |enabled: bool| {
+        let values = json!({"global": global, "transom": {"enabled": enabled, "validation": "Warn"}});
+        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.render(&values).unwrap()
+    };
+    assert!(with(false).objects.is_empty());
+    let rendered = with(true);
+    let policy = &rendered.object("WindowsPodPolicy", "default")["spec"];
+    assert_eq!(policy["validation"], "Warn");
+    let image = container(&rendered)["image"].as_str().unwrap();
+    assert!(
+        image.starts_with("mirror.example.com/transom/transom:"),
+        "{image}"
+    );
+    let wrong = json!({"transom": {"enabled": true, "replicas": "two"}});
+    let error = engine.ask("validate", json!({"values": wrong})).unwrap_err();
+    assert!(error.contains("/replicas"), "{error}");
 }
