@@ -1,5 +1,6 @@
 //! Values that break an installation in one way or another: each is refused by name, or does what it says.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -248,4 +249,64 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let wrong = json!({"transom": {"enabled": true, "replicas": "two"}});
     let error = engine.ask("validate", json!({"values": wrong})).unwrap_err();
     assert!(error.contains("/replicas"), "{error}");
+}
+
+#[test]
+fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
+    let Some(engine) = engine() else { return };
+    let roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+    let accounts = |rendered: &Rendered| -> BTreeSet<String> {
+        let jobs = rendered.objects.iter().filter(|it| it["kind"] == "Job");
+        let named = jobs.map(|it| {
+            it["spec"]["template"]["spec"]["serviceAccountName"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        });
+        named.collect()
+    };
+    for hooks in ["helm", "argocd"] {
+        let render = |more: Value| {
+            let mut values = json!({"hooks": hooks});
+            values
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            engine.ask("validate", json!({"values": values})).unwrap();
+            engine.render(&values).unwrap()
+        };
+        let none = render(
+            json!({"rbac": {"create": false}, "serviceAccount": {"create": false, "name": "existing"}}),
+        );
+        for kind in roles.iter().chain(&["ServiceAccount"]) {
+            assert_eq!(none.names(kind), [""; 0], "{kind}");
+        }
+        assert_eq!(accounts(&none), ["existing".to_owned()].into());
+        assert!(none.notes.contains("rbac.create=false"), "{}", none.notes);
+
+        let ours = render(json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}));
+        for kind in roles {
+            assert_eq!(ours.names(kind), [""; 0], "{kind}");
+        }
+        assert_eq!(ours.names("ServiceAccount"), ["transom"]);
+        assert_eq!(accounts(&ours), ["janitor".to_owned()].into());
+
+        let bound = render(json!({"hooksServiceAccount": {"name": "janitor"}}));
+        for binding in bound
+            .objects
+            .iter()
+            .filter(|it| it["kind"].as_str().unwrap().ends_with("Binding"))
+        {
+            let of_a_job = binding["metadata"]["labels"]["app.kubernetes.io/component"].is_string();
+            let expected = if of_a_job { "janitor" } else { "transom" };
+            assert_eq!(binding["subjects"][0]["name"], expected, "{binding:#}");
+        }
+    }
+    // Each Job of the default has an account of its own, and nobody else has.
+    let default = engine.render(&json!({})).unwrap();
+    assert_eq!(
+        accounts(&default),
+        ["transom-pre-delete".to_owned(), "transom-pre-upgrade".to_owned()].into()
+    );
+    assert!(default.names("ServiceAccount").contains(&"transom-pre-delete"));
 }
