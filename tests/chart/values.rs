@@ -310,3 +310,67 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
     );
     assert!(default.names("ServiceAccount").contains(&"transom-pre-delete"));
 }
+
+#[test]
+fn the_webhooks_can_be_kept_to_some_namespaces() {
+    let Some(engine) = engine() else { return };
+    let selector =
+        json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
+    let values = json!({"webhooks": {
+        "namespaceSelector": selector, "failurePolicy": "Fail",
+        "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}},
+        "reverseGuard": {"enabled": true},
+    }});
+    let rendered = engine.render(&values).unwrap();
+    let whole = engine
+        .render(&json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true}}}))
+        .unwrap();
+    let mut entries = 0;
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let of = |rendered: &Rendered| {
+            rendered.object(kind, "zz-transom")["webhooks"]
+                .as_array()
+                .unwrap()
+                .clone()
+        };
+        for (narrow, whole) in of(&rendered).iter().zip(of(&whole)) {
+            let mut expected = whole["namespaceSelector"]["matchExpressions"]
+                .as_array()
+                .unwrap()
+                .clone();
+            expected.push(json!({"key": "tier", "operator": "Exists"}));
+            expected.push(json!({"key": "team", "operator": "In", "values": ["a"]}));
+            assert_eq!(narrow["namespaceSelector"]["matchExpressions"], json!(expected));
+            let own = narrow["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("default-os")
+                .then(|| json!({"team": "b"}));
+            assert_eq!(narrow["namespaceSelector"].get("matchLabels"), own.as_ref());
+            entries += 1;
+        }
+    }
+    assert!(entries >= 6, "{entries}");
+    // The controller would taint nodes whose pods no webhook gives the toleration.
+    let apply = |policy: Value| {
+        json!({"webhooks": {"namespaceSelector": selector}, "policy": {"spec": policy},
+                                       "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}})
+    };
+    let error = refusal(engine, &apply(json!({})));
+    assert!(
+        error.contains("webhooks.namespaceSelector: pods outside of it get no tolerations"),
+        "{error}"
+    );
+    engine
+        .render(&apply(json!({"namespaceSelector": selector})))
+        .unwrap();
+    let unscoped =
+        json!({"webhooks": {"failurePolicy": "Fail"}, "policy": {"spec": {"namespaceSelector": selector}}});
+    assert!(
+        engine
+            .render(&unscoped)
+            .unwrap()
+            .notes
+            .contains("webhooks.namespaceSelector narrows that")
+    );
+}

@@ -48,6 +48,11 @@ compares). Here stands only what differs from one installation to the next.
 {{- if or $values.webhooks.defaultOs.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOs" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOs.namespaceSelector) -}}
 {{- end -}}
+{{- /* As expressions, which cannot get in the way of an entry's own labels. */ -}}
+{{- $within := default (list) $values.webhooks.namespaceSelector.matchExpressions -}}
+{{- range $label, $value := $values.webhooks.namespaceSelector.matchLabels -}}
+{{- $within = append $within (dict "key" $label "operator" "In" "values" (list $value)) -}}
+{{- end -}}
 {{- $entries := list -}}
 {{- range $entry := $configuration.webhooks -}}
 {{- $which := first (splitList "." $entry.name) -}}
@@ -63,7 +68,7 @@ compares). Here stands only what differs from one installation to the next.
 {{- $left := first $selector.matchExpressions -}}
 {{- $_ := set $left "values" (concat (without $left.values "NAMESPACE") (list $root.Release.Namespace) $values.exclusions.namespaces | uniq) -}}
 {{- $only := default (dict) (get $optional $which) -}}
-{{- $_ := set $selector "matchExpressions" (concat (list $left) (rest $selector.matchExpressions) (default (list) $only.matchExpressions)) -}}
+{{- $_ := set $selector "matchExpressions" (concat (list $left) (rest $selector.matchExpressions) $within (default (list) $only.matchExpressions)) -}}
 {{- with $only.matchLabels -}}
 {{- $_ := set $selector "matchLabels" . -}}
 {{- end -}}
