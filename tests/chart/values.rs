@@ -374,3 +374,30 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
             .contains("webhooks.namespaceSelector narrows that")
     );
 }
+
+#[test]
+fn the_network_policy_lets_in_whom_the_values_name() {
+    let Some(engine) = engine() else { return };
+    let peers = json!([{"ipBlock": {"cidr": "192.0.2.0/28"}}]);
+    let ingress = |more: Value| {
+        let mut policy = json!({"enabled": true});
+        policy
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let values = json!({"networkPolicy": policy});
+        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.render(&values).unwrap().object("NetworkPolicy", "transom")["spec"]["ingress"].clone()
+    };
+    let open = ingress(json!({}));
+    assert!(
+        open[0].get("from").is_none() && open[1].get("from").is_none(),
+        "{open}"
+    );
+    let narrow = ingress(json!({"webhookFrom": peers}));
+    assert_eq!(
+        (&narrow[0]["from"], &narrow[0]["ports"][0]["port"]),
+        (&peers, &json!("webhook"))
+    );
+    assert!(narrow[1].get("from").is_none(), "{narrow}");
+}
