@@ -25,6 +25,8 @@ mod live;
 mod older;
 #[path = "chart/release.rs"]
 mod release;
+#[path = "chart/notes.rs"]
+mod notes;
 #[path = "chart/values.rs"]
 mod values;
 
