@@ -15,6 +15,9 @@ mod control_plane;
 mod engine;
 #[path = "chart/generated.rs"]
 mod generated;
+#[path = "support/install.rs"]
+#[allow(dead_code, reason = "other tests need more of it")]
+mod install;
 #[path = "chart/kubelet.rs"]
 mod kubelet;
 #[path = "chart/leaving.rs"]
@@ -25,6 +28,8 @@ mod live;
 mod older;
 #[path = "chart/release.rs"]
 mod release;
+#[path = "chart/monitoring.rs"]
+mod monitoring;
 #[path = "chart/notes.rs"]
 mod notes;
 #[path = "chart/values.rs"]
@@ -328,7 +333,7 @@ fn the_notes_tell_what_was_installed_and_what_comes_next() {
 #[test]
 fn alerts_and_dashboard_use_metrics_that_are_documented() {
     let Some(engine) = engine() else { return };
-    let values = json!({"metrics": {"prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}}});
+    let values = json!({"metrics": {"prometheusRule": {"enabled": true, "job": "transom"}, "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
     let rules = rendered.object("PrometheusRule", "transom").to_string();
     let dashboard = rendered.object("ConfigMap", "transom-dashboard")["data"]["transom.json"].clone();

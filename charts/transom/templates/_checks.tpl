@@ -10,6 +10,9 @@
 {{- if not (regexMatch "^[a-z]" (include "transom.fullname" .)) -}}
 {{- fail (printf "fullnameOverride: the name %q would begin with a digit, which a Service must not; set one that begins with a letter" (include "transom.fullname" .)) -}}
 {{- end -}}
+{{- if and .Values.metrics.prometheusRule.enabled (not .Values.metrics.serviceMonitor.enabled) (not .Values.metrics.prometheusRule.job) -}}
+{{- fail "metrics.prometheusRule.job: without metrics.serviceMonitor.enabled name the job by which your Prometheus scrapes Transom, or the alert TransomAbsent would never end" -}}
+{{- end -}}
 {{- include "transom.checkSizes" . -}}
 {{- include "transom.checkTimes" . -}}
 {{- if eq (int .Values.ports.webhook) (int .Values.ports.health) -}}
@@ -87,6 +90,9 @@
 {{- $before := include "transom.seconds" $certificate.renewBefore | float64 -}}
 {{- if lt $lives 3600.0 -}}
 {{- fail (printf "certificates.certManager.duration: %s is less than the hour that cert-manager asks for" $certificate.duration) -}}
+{{- end -}}
+{{- if and .Values.metrics.prometheusRule.enabled (gt (mulf 86400.0 (float64 .Values.metrics.prometheusRule.certificateDays)) $before) -}}
+{{- fail (printf "metrics.prometheusRule.certificateDays: %v days begin before a certificate is renewed (certificates.certManager.renewBefore=%s), so the alert would come with every one; lower it" .Values.metrics.prometheusRule.certificateDays $certificate.renewBefore) -}}
 {{- end -}}
 {{- if or (lt $before 300.0) (ge $before $lives) -}}
 {{- fail (printf "certificates.certManager.renewBefore: %s must be five minutes or longer, and shorter than the duration (%s)" $certificate.renewBefore $certificate.duration) -}}

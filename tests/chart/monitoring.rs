@@ -1,0 +1,203 @@
+//! Alerts and dashboard ask for metrics and labels that are really there: those of a replica that has answered reviews, and
+//! those of an API server that could not reach one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, free_ports, wait};
+use super::engine::engine;
+use super::install::{self, Replica};
+use super::refusal;
+
+/// What Prometheus adds to every sample of a target.
+const OF_THE_TARGET: [&str; 4] = ["job", "namespace", "pod", "instance"];
+
+/// The labels of every metric of a scrape, by its name.
+fn scraped(text: &str, into: &mut BTreeMap<String, BTreeSet<String>>) {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let labels = into.entry(name.to_owned()).or_default();
+        let Some((_, within)) = line.split_once('{') else {
+            continue;
+        };
+        for part in within.split("=\"").take(within.matches("=\"").count()) {
+            labels.insert(part.rsplit([',', '{', '"']).next().unwrap().to_owned());
+        }
+    }
+}
+
+/// The metrics of an expression, each with the labels that it is selected by.
+fn selected(expression: &str) -> Vec<(String, Vec<String>)> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for (at, _) in expression.match_indices('{') {
+        let before = &expression[..at];
+        let start = before.rfind(|c| !is_name(c)).map_or(0, |at| at + 1);
+        let within = expression[at + 1..].split('}').next().unwrap();
+        let mut labels = Vec::new();
+        for (at, _) in within.match_indices("=\"").chain(within.match_indices("=~\"")) {
+            let name = within[..at].trim_end_matches('!');
+            let start = name.rfind(|c| !is_name(c)).map_or(0, |at| at + 1);
+            labels.push(name[start..].to_owned());
+        }
+        found.push((before[start..].to_owned(), labels));
+    }
+    found
+}
+
+/// The names in every `by (…)` of an expression.
+fn grouped(expression: &str) -> Vec<&str> {
+    let lists = expression
+        .split("by (")
+        .skip(1)
+        .filter_map(|it| it.split(')').next());
+    lists.flat_map(|list| list.split(',').map(str::trim)).collect()
+}
+
+#[test]
+fn what_is_asked_for_is_read() {
+    let expression = "sum by (a, le) (rate(m_total{x=\"1\",y=~\".+\",z!=\"3\"}[5m])) or by_b{}";
+    let m = ("m_total".to_owned(), ["x", "z", "y"].map(str::to_owned).to_vec());
+    assert_eq!(selected(expression), [m, ("by_b".to_owned(), vec![])]);
+    assert_eq!(grouped(expression), ["a", "le"]);
+    let mut live = BTreeMap::new();
+    scraped("# TYPE m\nm_total{x=\"a,b=c\",y=\"\"} 1\nplain 2\n", &mut live);
+    assert_eq!(live["m_total"], ["x", "y"].map(str::to_owned).into());
+    assert!(live["plain"].is_empty());
+}
+
+/// Every metric that there is, of a replica and of the API server before and after.
+fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "win-1", "labels": {"kubernetes.io/os": "windows"}},
+        "status": {"nodeInfo": {
+            "operatingSystem": "windows", "architecture": "amd64", "kernelVersion": "10.0.20348.2402",
+            "osImage": "Windows Server 2022 Datacenter", "containerRuntimeVersion": "containerd://1.7.20",
+            "kubeletVersion": "v1.36.0", "kubeProxyVersion": "v1.36.0",
+            "machineID": "", "systemUUID": "", "bootID": "",
+        }},
+    });
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &node.to_string())
+        .succeeded();
+    install::prepare(cluster, install::POLICIES);
+    let [port, health] = free_ports();
+    install::register(cluster, port, &["--validate-failure-policy", "Fail"]);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "namespace": "default"},
+        "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+                 "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]},
+    });
+    let create = || cluster.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &pod.to_string());
+    // Nobody listens yet: /mutate is passed by, and /validate refused. The API server takes a moment to know the webhooks.
+    let unreached = || {
+        create()
+            .err
+            .contains("failed calling webhook \"strong.validate.transom.dev\"")
+    };
+    assert!(wait(Duration::from_secs(20), unreached), "{}", create().err);
+    let replica = Replica::start_at(cluster, "replica", port, health, &[]);
+    replica.is_ready(cluster);
+    let denied = || create().err.contains("denied the request");
+    assert!(wait(Duration::from_secs(20), denied), "{}", create().err);
+
+    let mut live = BTreeMap::new();
+    scraped(&replica.get("/metrics").unwrap().1, &mut live);
+    let of_the_server = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
+    for (metric, more) in [
+        ("fail_open_count", "name=\"strong.mutate.transom.dev\""),
+        ("rejection_count", "name=\"strong.validate.transom.dev\""),
+        ("rejection_count", "error_type=\"calling_webhook_error\""),
+    ] {
+        let is_it = |line: &str| {
+            line.starts_with(&format!("apiserver_admission_webhook_{metric}{{")) && line.contains(more)
+        };
+        assert!(of_the_server.lines().any(is_it), "{metric} {more}");
+    }
+    scraped(&of_the_server, &mut live);
+    live
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
+    let Some(engine) = engine() else { return };
+    let Some(cluster) = ControlPlane::start_or_skip("alerts and dashboard") else {
+        return;
+    };
+    let live = live(&cluster);
+    let values = json!({"metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
+                                    "dashboard": {"enabled": true}}});
+    let rendered = engine.render(&values).unwrap();
+    let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
+    let mut asked: Vec<(String, String)> = Vec::new();
+    for rule in rules.as_array().unwrap() {
+        asked.push((
+            rule["expr"].as_str().unwrap().to_owned(),
+            rule["annotations"].to_string(),
+        ));
+    }
+    let dashboard = rendered.object("ConfigMap", "transom-dashboard")["data"]["transom.json"].clone();
+    let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            asked.push((target["expr"].as_str().unwrap().to_owned(), String::new()));
+        }
+    }
+    assert!(asked.len() > 15, "{asked:?}");
+    for (expression, annotations) in &asked {
+        let mut has: BTreeSet<&str> = OF_THE_TARGET.into();
+        let metrics = selected(expression);
+        assert!(!metrics.is_empty(), "{expression}");
+        for (metric, labels) in metrics.iter().filter(|(metric, _)| metric != "up") {
+            let there = live
+                .get(metric)
+                .unwrap_or_else(|| panic!("there is no {metric}: {expression}"));
+            for label in labels {
+                let known = there.contains(label) || OF_THE_TARGET.contains(&label.as_str());
+                assert!(known, "{metric} has no {label}: {expression}");
+            }
+            has.extend(there.iter().map(String::as_str));
+        }
+        for label in grouped(expression) {
+            assert!(has.contains(label), "nothing has {label}: {expression}");
+        }
+        for label in annotations.split("$labels.").skip(1) {
+            let label = label.split(' ').next().unwrap();
+            assert!(has.contains(label), "nothing has {label}: {annotations}");
+        }
+    }
+}
+
+#[test]
+fn an_alert_that_would_never_end_is_refused() {
+    let Some(engine) = engine() else { return };
+    let rule = json!({"enabled": true});
+    let error = refusal(engine, &json!({"metrics": {"prometheusRule": rule}}));
+    assert!(
+        error.contains("metrics.prometheusRule.job: without metrics.serviceMonitor.enabled"),
+        "{error}"
+    );
+    let short = |days: f64| {
+        json!({
+            "certificates": {"mode": "cert-manager", "certManager": {"duration": "72h", "renewBefore": "24h"}},
+            "metrics": {"prometheusRule": {"enabled": true, "job": "transom", "certificateDays": days}},
+        })
+    };
+    let error = refusal(engine, &short(7.0));
+    assert!(
+        error.contains("metrics.prometheusRule.certificateDays: 7 days begin before"),
+        "{error}"
+    );
+    let rules = engine
+        .render(&short(0.5))
+        .unwrap()
+        .object("PrometheusRule", "transom")
+        .to_string();
+    assert!(
+        rules.contains("< 0.5 * 86400") && rules.contains("job=\\\"transom\\\""),
+        "{rules}"
+    );
+}
