@@ -37,11 +37,16 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
+ARG CREATED=unknown
+ARG SOURCE=unknown
 LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.description="Admission webhook and policy controller for Windows pods on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.revision="$REVISION"
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.created="$CREATED" \
+      org.opencontainers.image.source="$SOURCE"
+COPY LICENSE /LICENSE
 COPY --from=build /out/transom /transom
 # A number, so that runAsNonRoot can be checked; OpenShift runs it as another one.
 USER 65532:65532
