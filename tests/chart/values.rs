@@ -401,3 +401,65 @@ fn the_network_policy_lets_in_whom_the_values_name() {
     );
     assert!(narrow[1].get("from").is_none(), "{narrow}");
 }
+
+#[test]
+fn no_label_or_annotation_stands_twice_whoever_sets_it() {
+    let Some(engine) = engine() else { return };
+    // The engine reads what was rendered strictly: a key that stands twice is an error there.
+    let labels = json!({"app.kubernetes.io/part-of": "platform", "app.kubernetes.io/version": "9", "team": "a",
+                        "app.kubernetes.io/managed-by": "somebody", "helm.sh/chart": "other"});
+    let annotations =
+        json!({"kubectl.kubernetes.io/default-container": "other", "helm.sh/resource-policy": "keep"});
+    let values = json!({
+        "commonLabels": labels, "podLabels": labels, "commonAnnotations": annotations, "podAnnotations": annotations,
+        "service": {"annotations": annotations}, "webhooks": {"annotations": annotations},
+        "metrics": {"serviceMonitor": {"enabled": true, "labels": labels}, "dashboard": {"enabled": true, "labels": labels},
+                    "prometheusRule": {"enabled": true, "labels": labels}},
+    });
+    engine.ask("validate", json!({"values": values})).unwrap();
+    let rendered = engine.render(&values).unwrap();
+    for object in &rendered.objects {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/part-of"], "platform", "{object:#}");
+        // Helm takes nothing for its own that says another manager.
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{object:#}");
+        assert_eq!(labels["app.kubernetes.io/name"], "transom", "{object:#}");
+    }
+    let template = &rendered.object("Deployment", "transom")["spec"]["template"]["metadata"];
+    assert_eq!(
+        template["annotations"]["kubectl.kubernetes.io/default-container"],
+        "other"
+    );
+    let error = refusal(
+        engine,
+        &json!({"metrics": {"dashboard": {"labels": {"app.kubernetes.io/name": "x"}}}}),
+    );
+    assert!(error.contains("invalid propertyName"), "{error}");
+}
+
+#[test]
+fn the_right_to_patch_the_webhooks_goes_with_who_writes_the_ca() {
+    let Some(engine) = engine() else { return };
+    let provided = |ca: &str| json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ca}}});
+    for (values, publishes) in [
+        (json!({}), true),
+        (provided("ca.crt"), true),
+        (provided(""), false),
+        (json!({"certificates": {"mode": "cert-manager"}}), false),
+    ] {
+        let rendered = engine.render(&values).unwrap();
+        let rules = rendered.object("ClusterRole", "transom")["rules"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let rule = rules
+            .iter()
+            .find(|it| it["apiGroups"][0] == "admissionregistration.k8s.io")
+            .unwrap();
+        assert_eq!(
+            rule["verbs"].as_array().unwrap().contains(&json!("patch")),
+            publishes,
+            "{values}: {rule}"
+        );
+    }
+}

@@ -47,15 +47,18 @@ app.kubernetes.io/name: transom
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* (dict "root" $ "component" … "labels" …): one map, so that no key stands there twice. What others select by is fixed, of
+the rest yours count. */}}
 {{- define "transom.labels" -}}
-{{ include "transom.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: transom
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $root := .root -}}
+{{- $labels := include "transom.selectorLabels" $root | fromYaml -}}
+{{- $_ := set $labels "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- with .component -}}
+{{- $_ := set $labels "app.kubernetes.io/component" . -}}
+{{- end -}}
+{{- $ours := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/part-of" "transom" -}}
+{{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- merge $labels (default (dict) .labels) $root.Values.commonLabels $ours | toYaml -}}
 {{- end -}}
 
 {{/* metadata of an object in the namespace: (dict "root" $ "name" … "component" … "annotations" …) */}}
@@ -65,13 +68,7 @@ name: {{ .name }}
 namespace: {{ default .root.Release.Namespace .namespace }}
 {{- end }}
 labels:
-  {{- include "transom.labels" .root | nindent 2 }}
-  {{- with .component }}
-  app.kubernetes.io/component: {{ . }}
-  {{- end }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "transom.labels" . | nindent 2 }}
 {{- $annotations := merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
 {{- with $annotations }}
 annotations:
