@@ -11,6 +11,8 @@ mod container;
 #[path = "support/control_plane.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod control_plane;
+#[path = "chart/documents.rs"]
+mod documents;
 #[path = "chart/engine.rs"]
 mod engine;
 #[path = "chart/generated.rs"]
@@ -32,6 +34,10 @@ mod release;
 mod monitoring;
 #[path = "chart/notes.rs"]
 mod notes;
+#[path = "chart/packaging.rs"]
+mod packaging;
+#[path = "chart/rendered.rs"]
+mod rendered;
 #[path = "chart/values.rs"]
 mod values;
 

@@ -39,6 +39,10 @@ class Engine:
     def uninstall(self, cluster, name, namespace):
         return self._cluster(cluster, namespace).uninstall(name, timeout=60)
 
+    def parse(self, kind, expression):
+        """What --set and --set-json make of their argument."""
+        return {"--set": helm.parse_set_string, "--set-json": helm.parse_set_json}[kind](expression)
+
     def show(self, what):
         return helm.show(self.chart, what)
 

@@ -201,6 +201,10 @@ fn for_values(schema: &Value) -> Value {
     let mut out = Map::new();
     for (key, value) in schema {
         match key.as_str() {
+            // A date is one for Helm too; int32 and the like are not.
+            "format" if value == "date" => {
+                out.insert(key.clone(), value.clone());
+            }
             "default" | "format" => {}
             "properties" => {
                 let each = value.as_object().unwrap().iter();

@@ -1,0 +1,232 @@
+//! What the documentation tells a user to type: flags of the program, values of the chart, and YAML to copy.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::TRANSOM;
+use super::engine::{Engine, engine};
+use super::generated;
+use super::read;
+
+/// The pages about the chart, with those that `tests/readme.rs` has no eye on.
+const PAGES: [&str; 8] = [
+    "README.md",
+    "charts/transom/README.md",
+    "docs/coexistence.md",
+    "docs/install.md",
+    "docs/metrics.md",
+    "docs/operations.md",
+    "docs/release.md",
+    "docs/security.md",
+];
+
+fn text(page: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap()
+}
+
+/// The fenced blocks of a page in one language; what is left of it is its prose.
+fn blocks(page: &str, languages: &[&str]) -> (Vec<String>, String) {
+    let (text, mut blocks, mut prose) = (text(page), Vec::new(), String::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(language) = line.trim_start().strip_prefix("```") else {
+            prose.push_str(line);
+            prose.push('\n');
+            continue;
+        };
+        let inside: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "```").collect();
+        if languages.contains(&language) {
+            blocks.push(inside.join("\n"));
+        }
+    }
+    (blocks, prose)
+}
+
+/// Everything in a page that a shell could read: the lines of its blocks, and what stands in backticks.
+fn typed(page: &str) -> Vec<String> {
+    let (blocks, prose) = blocks(page, &["sh", "console"]);
+    let lines = blocks.iter().flat_map(|block| {
+        let block = block.replace("\\\n", " ");
+        block
+            .lines()
+            .map(|line| line.trim_start_matches("$ ").to_owned())
+            .collect::<Vec<_>>()
+    });
+    let spans = prose
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(|span| span.replace('\n', " "));
+    lines.chain(spans).collect()
+}
+
+/// The words of a command, as a shell divides it, up to a pipe.
+fn words(command: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in command.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '|') => break,
+            (None, ' ') => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// With --help at its end a command says what it would do, once it has understood what stands before.
+fn help(words: &[String]) -> (bool, String) {
+    let output = Command::new(TRANSOM).args(words).arg("--help").output().unwrap();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[test]
+fn every_command_of_the_program_in_the_pages_has_flags_that_it_knows() {
+    let mut seen = 0;
+    for page in PAGES {
+        for command in typed(page).iter().filter_map(|it| it.strip_prefix("transom ")) {
+            let words = words(command);
+            let mut helped = help(&words);
+            // Where only a flag is named, its value is not.
+            if !helped.0 && words.last().is_some_and(|last| last.starts_with("--")) {
+                helped = help(&[&words[..], &["x".to_owned()]].concat());
+            }
+            assert!(helped.0, "{page}: transom {command}\n{}", helped.1);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "{seen} commands");
+    assert!(
+        !help(&["cleanup", "--keep-nodes"].map(str::to_owned)).0,
+        "--help hides a flag that is not there"
+    );
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// The values that a command sets; `None` where it sets none.
+fn set(engine: &Engine, command: &str) -> Option<Value> {
+    let mut values = None;
+    let words = words(command);
+    for pair in words
+        .windows(2)
+        .filter(|pair| pair[0] == "--set" || pair[0] == "--set-json")
+    {
+        // What a reader fills in.
+        let expression = pair[1]
+            .replace('…', "registry.corp.example")
+            .replace("$DIGEST", &format!("sha256:{}", "a".repeat(64)));
+        let parsed = engine
+            .ask("parse", json!({"kind": pair[0], "expression": expression}))
+            .unwrap();
+        merge(values.get_or_insert_with(|| json!({})), parsed);
+    }
+    values
+}
+
+#[test]
+fn every_set_in_the_pages_is_a_value_that_the_chart_takes() {
+    let Some(engine) = engine() else { return };
+    let mut seen = 0;
+    for page in PAGES {
+        for command in typed(page) {
+            let Some(values) = set(engine, &command) else {
+                continue;
+            };
+            engine
+                .ask("validate", json!({"values": values}))
+                .unwrap_or_else(|error| panic!("{page}: {command}\n{error}"));
+            engine
+                .render(&values)
+                .unwrap_or_else(|error| panic!("{page}: {command}\n{error}"));
+            seen += 1;
+        }
+    }
+    assert!(seen > 15, "{seen} commands");
+}
+
+/// The schema of a value; `None` where the chart has no such value.
+fn schema_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Value> {
+    path.split('.').try_fold(schema, |at, name| {
+        let below = at["properties"].get(name);
+        let below = below.or_else(|| at.get("additionalProperties").filter(|it| it.is_object()))?;
+        match below["$ref"].as_str() {
+            Some(reference) => schema.pointer(reference.trim_start_matches('#')),
+            None => Some(below),
+        }
+    })
+}
+
+#[test]
+fn every_value_that_the_pages_name_is_there() {
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    assert!(schema_of(&schema, "policy.spec.rules.any").is_some());
+    assert!(schema_of(&schema, "policy.spec.rulez").is_none());
+    let mut seen = 0;
+    for page in PAGES {
+        let (_, prose) = blocks(page, &[]);
+        for span in prose.split('`').skip(1).step_by(2) {
+            let path = span.split(['=', ':', ' ']).next().unwrap();
+            let is_path = path.contains('.') && !path.contains(['/', '*', '(']);
+            let first = path.split('.').next().unwrap();
+            if is_path && schema["properties"].get(first).is_some() {
+                assert!(schema_of(&schema, path).is_some(), "{page}: {span}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} values");
+}
+
+#[test]
+fn the_yaml_of_the_pages_can_be_read_and_names_what_the_chart_makes() {
+    let mut seen = 0;
+    for page in PAGES {
+        for block in blocks(page, &["yaml"]).0 {
+            // Kyverno's variables, which Transom takes for a chart that was not rendered.
+            let value = generated::values(&block.replace("{{", "\u{27e6}"));
+            assert!(value.is_object(), "{page}: {value}");
+            for ignored in value["spec"]["ignoreDifferences"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                let kind = ignored["kind"].as_str().unwrap();
+                let known = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+                assert!(
+                    known.contains(&kind) && ignored["group"] == "admissionregistration.k8s.io",
+                    "{ignored}"
+                );
+            }
+            for policy in value["policyPreconditions"]
+                .as_object()
+                .into_iter()
+                .flat_map(|it| it.values())
+            {
+                assert_eq!(policy["all"].as_array().map(Vec::len), Some(2), "{page}: {value}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "{seen} blocks");
+}

@@ -1,0 +1,330 @@
+//! What comes of values: templates do what the comments in values.yaml say.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::engine::{Engine, Rendered, engine};
+use super::{generated, refusal};
+
+/// The container of the Deployment.
+fn container(rendered: &Rendered) -> &Value {
+    &rendered.object("Deployment", "transom")["spec"]["template"]["spec"]["containers"][0]
+}
+
+#[test]
+fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
+    let Some(engine) = engine() else { return };
+    for (namespaces, value) in [
+        (json!(["123", "null", "0x1f"]), "123,null,0x1f"),
+        (json!(["true"]), "true"),
+        (json!([]), ""),
+    ] {
+        let rendered = engine
+            .render(&json!({"exclusions": {"namespaces": namespaces}}))
+            .unwrap();
+        let env = container(&rendered)["env"].as_array().unwrap();
+        let given = env
+            .iter()
+            .find(|it| it["name"] == "TRANSOM_EXCLUDE_NAMESPACE")
+            .unwrap();
+        assert_eq!(given["value"], value, "{namespaces}");
+        let webhooks = rendered.object("ValidatingWebhookConfiguration", "zz-transom");
+        let excluded = &webhooks["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+        for namespace in namespaces.as_array().unwrap() {
+            assert!(excluded.as_array().unwrap().contains(namespace), "{excluded}");
+        }
+    }
+}
+
+#[test]
+fn a_spread_keeps_the_selector_that_it_has() {
+    let Some(engine) = engine() else { return };
+    let spread = |more: Value| {
+        let mut constraint =
+            json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"});
+        constraint
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let rendered = engine
+            .render(&json!({"topologySpreadConstraints": [constraint]}))
+            .unwrap();
+        let deployment = rendered.object("Deployment", "transom");
+        deployment["spec"]["template"]["spec"]["topologySpreadConstraints"][0].clone()
+    };
+    for selector in [
+        json!({"matchLabels": {"app": "other"}}),
+        json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+    ] {
+        assert_eq!(
+            spread(json!({"labelSelector": selector}))["labelSelector"],
+            selector
+        );
+    }
+    let ours = json!({"matchLabels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/instance": "transom"}});
+    assert_eq!(spread(json!({}))["labelSelector"], ours);
+    assert_eq!(spread(json!({}))["whenUnsatisfiable"], "DoNotSchedule");
+}
+
+/// Copies a folder with what is in it.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_parent_chart_may_have_it_with_a_condition() {
+    if engine().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let parent = folder.path().join("platform");
+    copy(&generated::chart(), &parent.join("charts/transom"));
+    let metadata = "apiVersion: v2\nname: platform\nversion: 0.1.0\ndependencies:\n\
+                    - {name: transom, version: 0.1.0, condition: transom.enabled}\n";
+    fs::write(parent.join("Chart.yaml"), metadata).unwrap();
+    fs::write(parent.join("values.yaml"), "transom:\n  enabled: false\n").unwrap();
+    let engine = Engine::of(&parent).unwrap();
+    let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
+    let with = |enabled: bool| {
+        let values = json!({"global": global, "transom": {"enabled": enabled, "validation": "Warn"}});
+        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.render(&values).unwrap()
+    };
+    assert!(with(false).objects.is_empty());
+    let rendered = with(true);
+    let policy = &rendered.object("WindowsPodPolicy", "default")["spec"];
+    assert_eq!(policy["validation"], "Warn");
+    let image = container(&rendered)["image"].as_str().unwrap();
+    assert!(
+        image.starts_with("mirror.example.com/transom/transom:"),
+        "{image}"
+    );
+    let wrong = json!({"transom": {"enabled": true, "replicas": "two"}});
+    let error = engine.ask("validate", json!({"values": wrong})).unwrap_err();
+    assert!(error.contains("/replicas"), "{error}");
+}
+
+#[test]
+fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
+    let Some(engine) = engine() else { return };
+    let roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+    let accounts = |rendered: &Rendered| -> BTreeSet<String> {
+        let jobs = rendered.objects.iter().filter(|it| it["kind"] == "Job");
+        let named = jobs.map(|it| {
+            it["spec"]["template"]["spec"]["serviceAccountName"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        });
+        named.collect()
+    };
+    for hooks in ["helm", "argocd"] {
+        let render = |more: Value| {
+            let mut values = json!({"hooks": hooks});
+            values
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            engine.ask("validate", json!({"values": values})).unwrap();
+            engine.render(&values).unwrap()
+        };
+        let none = render(
+            json!({"rbac": {"create": false}, "serviceAccount": {"create": false, "name": "existing"}}),
+        );
+        for kind in roles.iter().chain(&["ServiceAccount"]) {
+            assert_eq!(none.names(kind), [""; 0], "{kind}");
+        }
+        assert_eq!(accounts(&none), ["existing".to_owned()].into());
+        assert!(none.notes.contains("rbac.create=false"), "{}", none.notes);
+
+        let ours = render(json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}));
+        for kind in roles {
+            assert_eq!(ours.names(kind), [""; 0], "{kind}");
+        }
+        assert_eq!(ours.names("ServiceAccount"), ["transom"]);
+        assert_eq!(accounts(&ours), ["janitor".to_owned()].into());
+
+        let bound = render(json!({"hooksServiceAccount": {"name": "janitor"}}));
+        for binding in bound
+            .objects
+            .iter()
+            .filter(|it| it["kind"].as_str().unwrap().ends_with("Binding"))
+        {
+            let of_a_job = binding["metadata"]["labels"]["app.kubernetes.io/component"].is_string();
+            let expected = if of_a_job { "janitor" } else { "transom" };
+            assert_eq!(binding["subjects"][0]["name"], expected, "{binding:#}");
+        }
+    }
+    // Each Job of the default has an account of its own, and nobody else has.
+    let default = engine.render(&json!({})).unwrap();
+    assert_eq!(
+        accounts(&default),
+        ["transom-pre-delete".to_owned(), "transom-pre-upgrade".to_owned()].into()
+    );
+    assert!(default.names("ServiceAccount").contains(&"transom-pre-delete"));
+}
+
+#[test]
+fn the_webhooks_can_be_kept_to_some_namespaces() {
+    let Some(engine) = engine() else { return };
+    let selector =
+        json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
+    let values = json!({"webhooks": {
+        "namespaceSelector": selector, "failurePolicy": "Fail",
+        "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}},
+        "reverseGuard": {"enabled": true},
+    }});
+    let rendered = engine.render(&values).unwrap();
+    let whole = engine
+        .render(&json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true}}}))
+        .unwrap();
+    let mut entries = 0;
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let of = |rendered: &Rendered| {
+            rendered.object(kind, "zz-transom")["webhooks"]
+                .as_array()
+                .unwrap()
+                .clone()
+        };
+        for (narrow, whole) in of(&rendered).iter().zip(of(&whole)) {
+            let mut expected = whole["namespaceSelector"]["matchExpressions"]
+                .as_array()
+                .unwrap()
+                .clone();
+            expected.push(json!({"key": "tier", "operator": "Exists"}));
+            expected.push(json!({"key": "team", "operator": "In", "values": ["a"]}));
+            assert_eq!(narrow["namespaceSelector"]["matchExpressions"], json!(expected));
+            let own = narrow["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("default-os")
+                .then(|| json!({"team": "b"}));
+            assert_eq!(narrow["namespaceSelector"].get("matchLabels"), own.as_ref());
+            entries += 1;
+        }
+    }
+    assert!(entries >= 6, "{entries}");
+    // The controller would taint nodes whose pods no webhook gives the toleration.
+    let apply = |policy: Value| {
+        json!({"webhooks": {"namespaceSelector": selector}, "policy": {"spec": policy},
+                                       "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}})
+    };
+    let error = refusal(engine, &apply(json!({})));
+    assert!(
+        error.contains("webhooks.namespaceSelector: pods outside of it get no tolerations"),
+        "{error}"
+    );
+    engine
+        .render(&apply(json!({"namespaceSelector": selector})))
+        .unwrap();
+    let unscoped =
+        json!({"webhooks": {"failurePolicy": "Fail"}, "policy": {"spec": {"namespaceSelector": selector}}});
+    assert!(
+        engine
+            .render(&unscoped)
+            .unwrap()
+            .notes
+            .contains("webhooks.namespaceSelector narrows that")
+    );
+}
+
+#[test]
+fn the_network_policy_lets_in_whom_the_values_name() {
+    let Some(engine) = engine() else { return };
+    let peers = json!([{"ipBlock": {"cidr": "192.0.2.0/28"}}]);
+    let ingress = |more: Value| {
+        let mut policy = json!({"enabled": true});
+        policy
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let values = json!({"networkPolicy": policy});
+        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.render(&values).unwrap().object("NetworkPolicy", "transom")["spec"]["ingress"].clone()
+    };
+    let open = ingress(json!({}));
+    assert!(
+        open[0].get("from").is_none() && open[1].get("from").is_none(),
+        "{open}"
+    );
+    let narrow = ingress(json!({"webhookFrom": peers}));
+    assert_eq!(
+        (&narrow[0]["from"], &narrow[0]["ports"][0]["port"]),
+        (&peers, &json!("webhook"))
+    );
+    assert!(narrow[1].get("from").is_none(), "{narrow}");
+}
+
+#[test]
+fn no_label_or_annotation_stands_twice_whoever_sets_it() {
+    let Some(engine) = engine() else { return };
+    // The engine reads what was rendered strictly: a key that stands twice is an error there.
+    let labels = json!({"app.kubernetes.io/part-of": "platform", "app.kubernetes.io/version": "9", "team": "a",
+                        "app.kubernetes.io/managed-by": "somebody", "helm.sh/chart": "other"});
+    let annotations =
+        json!({"kubectl.kubernetes.io/default-container": "other", "helm.sh/resource-policy": "keep"});
+    let values = json!({
+        "commonLabels": labels, "podLabels": labels, "commonAnnotations": annotations, "podAnnotations": annotations,
+        "service": {"annotations": annotations}, "webhooks": {"annotations": annotations},
+        "metrics": {"serviceMonitor": {"enabled": true, "labels": labels}, "dashboard": {"enabled": true, "labels": labels},
+                    "prometheusRule": {"enabled": true, "labels": labels}},
+    });
+    engine.ask("validate", json!({"values": values})).unwrap();
+    let rendered = engine.render(&values).unwrap();
+    for object in &rendered.objects {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/part-of"], "platform", "{object:#}");
+        // Helm takes nothing for its own that says another manager.
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{object:#}");
+        assert_eq!(labels["app.kubernetes.io/name"], "transom", "{object:#}");
+    }
+    let template = &rendered.object("Deployment", "transom")["spec"]["template"]["metadata"];
+    assert_eq!(
+        template["annotations"]["kubectl.kubernetes.io/default-container"],
+        "other"
+    );
+    let error = refusal(
+        engine,
+        &json!({"metrics": {"dashboard": {"labels": {"app.kubernetes.io/name": "x"}}}}),
+    );
+    assert!(error.contains("invalid propertyName"), "{error}");
+}
+
+#[test]
+fn the_right_to_patch_the_webhooks_goes_with_who_writes_the_ca() {
+    let Some(engine) = engine() else { return };
+    let provided = |ca: &str| json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ca}}});
+    for (values, publishes) in [
+        (json!({}), true),
+        (provided("ca.crt"), true),
+        (provided(""), false),
+        (json!({"certificates": {"mode": "cert-manager"}}), false),
+    ] {
+        let rendered = engine.render(&values).unwrap();
+        let rules = rendered.object("ClusterRole", "transom")["rules"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let rule = rules
+            .iter()
+            .find(|it| it["apiGroups"][0] == "admissionregistration.k8s.io")
+            .unwrap();
+        assert_eq!(
+            rule["verbs"].as_array().unwrap().contains(&json!("patch")),
+            publishes,
+            "{values}: {rule}"
+        );
+    }
+}
