@@ -146,7 +146,7 @@ pub const MAY_BE_NULL: [&str; 12] = [
 pub fn values(yaml: &str) -> Value {
     let parsed = transom::manifest::parse(yaml.as_bytes().to_vec());
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
-    serde_json::from_str(&parsed.documents[0].json()).unwrap()
+    serde_json::from_str(parsed.documents[0].json()).unwrap()
 }
 
 /// Requires every value that has a default: null would take it away, and a template would find nothing there.
@@ -198,6 +198,11 @@ fn for_values(schema: &Value) -> Value {
     let Value::Object(schema) = schema else {
         return schema.clone();
     };
+    // The same for every selector: stricter than the API server is with a selector of a policy, as labels are.
+    let fields = schema.get("properties").and_then(Value::as_object);
+    if fields.is_some_and(|it| it.contains_key("matchLabels") && it.contains_key("matchExpressions")) {
+        return json!({"$ref": "#/definitions/selector"});
+    }
     let mut out = Map::new();
     for (key, value) in schema {
         match key.as_str() {

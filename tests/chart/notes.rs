@@ -13,9 +13,10 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             json!({}),
             &[
                 "pods cannot start",
+                "kubectl wait --for=condition=Ready wpp/default",
                 "helm uninstall transom --namespace transom-system --no-hooks",
             ],
-            &["is installed"],
+            &["is installed", "are refused from now on"],
         ),
         (
             json!({"global": {"imageRegistry": "registry.example.com"}}),

@@ -46,7 +46,7 @@ fn the_chart_says_of_itself_what_is_so() {
 }
 
 /// Answers what Helm asks of an API server before it renders: its version, and that it has no kinds.
-fn answer(stream: TcpStream, version: &str) -> std::io::Result<()> {
+fn answer(mut stream: &TcpStream, version: &str) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let request = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     let path = request.split([' ', '?']).nth(1).unwrap_or_default();
@@ -74,7 +74,7 @@ fn answer(stream: TcpStream, version: &str) -> std::io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    (&stream).write_all((head + &body).as_bytes())
+    stream.write_all((head + &body).as_bytes())
 }
 
 /// The kubeconfig of something that says it is this version of Kubernetes. There is no such API server to run.
@@ -83,7 +83,7 @@ fn kubernetes(version: &'static str, folder: &Path) -> String {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let _ = answer(stream, version);
+            let _ = answer(&stream, version);
         }
     });
     let config = json!({

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::control_plane::ControlPlane;
 use super::engine::{Engine, Rendered, engine};
 use super::{generated, refusal};
 
@@ -326,5 +327,61 @@ fn the_right_to_patch_the_webhooks_goes_with_who_writes_the_ca() {
             publishes,
             "{values}: {rule}"
         );
+    }
+}
+
+#[test]
+fn an_api_server_takes_what_the_values_for_narrowing_make() {
+    let Some(engine) = engine() else { return };
+    let Some(cluster) = ControlPlane::start_or_skip("values that narrow what the chart makes") else {
+        return;
+    };
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("manifests/crds.yaml")
+        .display()
+        .to_string();
+    cluster
+        .kubectl(&["apply", "--server-side", "-f", &crds])
+        .succeeded();
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "crd",
+        "--all",
+        "--timeout=60s",
+    ];
+    cluster.kubectl(&wait).succeeded();
+    cluster
+        .kubectl(&["create", "namespace", "transom-system"])
+        .succeeded();
+    let selector =
+        json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
+    for values in [
+        json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}),
+        json!({"hooks": "argocd", "serviceAccount": {"create": false, "name": "existing"}}),
+        json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "reverseGuard": {"enabled": true},
+                            "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
+               "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}}),
+        json!({"networkPolicy": {"enabled": true, "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}),
+        json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},
+               "commonLabels": {"app.kubernetes.io/part-of": "platform"},
+               "podAnnotations": {"kubectl.kubernetes.io/default-container": "other"}}),
+        json!({"exclusions": {"namespaces": ["123", "null"]}, "resources": null, "nodeSelector": null, "securityContext": null,
+               "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+                                              "labelSelector": {"matchLabels": {"app": "other"}}}]}),
+    ] {
+        engine.ask("validate", json!({"values": values})).unwrap();
+        let rendered = engine.render(&values).unwrap();
+        let dry_run = [
+            "apply",
+            "--server-side",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+            "-",
+        ];
+        let printed = cluster.kubectl_with(&dry_run, &rendered.list());
+        assert!(printed.ok && printed.err.is_empty(), "{values}\n{}", printed.err);
+        assert_eq!(printed.out.lines().count(), rendered.objects.len(), "{values}");
     }
 }

@@ -138,6 +138,48 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
 }
 
 #[test]
+fn a_selector_that_no_label_can_match_is_refused_wherever_it_stands() {
+    let Some(engine) = engine() else { return };
+    let places: [fn(&Value) -> Value; 4] = [
+        |it| json!({"policy": {"spec": {"namespaceSelector": it}}}),
+        |it| json!({"nodePolicy": {"spec": {"nodeSelector": it}}}),
+        |it| json!({"webhooks": {"namespaceSelector": it}}),
+        |it| json!({"webhooks": {"defaultOs": {"namespaceSelector": it}}}),
+    ];
+    let expression = |it: Value| json!({"matchExpressions": [it]});
+    let impossible = [
+        json!({"matchLabels": {"team": "not a label"}}),
+        json!({"matchLabels": {"not a key": "a"}}),
+        json!({"matchLabels": {"team": true}}),
+        expression(json!({"key": "team", "operator": "in", "values": ["a"]})),
+        expression(json!({"key": "team", "operator": "In"})),
+        expression(json!({"key": "team", "operator": "NotIn", "values": []})),
+        expression(json!({"key": "team", "operator": "Exists", "values": ["a"]})),
+        expression(json!({"key": "team", "operator": "In", "values": ["-a"]})),
+    ];
+    for place in places {
+        for selector in &impossible {
+            let refusal = refusal(engine, &place(selector));
+            let named =
+                refusal.contains("elector/match") || refusal.contains("invalid propertyName 'not a key'");
+            assert!(named, "{selector}: {refusal}");
+        }
+        for selector in [
+            json!({}),
+            json!({"matchLabels": {"example.com/team": "A_1.b", "empty": ""}}),
+            expression(json!({"key": "team", "operator": "In", "values": ["a", "b"]})),
+            expression(json!({"key": "team", "operator": "DoesNotExist"})),
+        ] {
+            let values = place(&selector);
+            engine.ask("validate", json!({"values": values})).unwrap();
+            engine
+                .render(&values)
+                .unwrap_or_else(|error| panic!("{values}: {error}"));
+        }
+    }
+}
+
+#[test]
 fn a_release_with_dots_has_names_that_a_service_may_have() {
     let Some(engine) = engine() else { return };
     let rendered = engine.render_as("a.b", "default", &json!({})).unwrap();
