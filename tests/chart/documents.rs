@@ -134,7 +134,7 @@ fn set(engine: &Engine, command: &str) -> Option<Value> {
     {
         // What a reader fills in.
         let expression = pair[1]
-            .replace('…', "registry.corp.example")
+            .replace('…', "mirror.example.com")
             .replace("$DIGEST", &format!("sha256:{}", "a".repeat(64)));
         let parsed = engine
             .ask("parse", json!({"kind": pair[0], "expression": expression}))

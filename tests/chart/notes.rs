@@ -6,7 +6,7 @@ use super::engine::engine;
 
 /// These words stand in the notes of these values, and those do not.
 fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
-    let built = json!({"registry": "registry.corp.example"});
+    let built = json!({"registry": "mirror.example.com"});
     vec![
         // The placeholder of the chart is nobody's registry, by whichever value it came.
         (
@@ -29,7 +29,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             &["pods cannot start", "--no-hooks"],
         ),
         (
-            json!({"global": {"imageRegistry": "mirror.corp.example"}}),
+            json!({"global": {"imageRegistry": "mirror.example.com"}}),
             &["is installed"],
             &["pods cannot start"],
         ),
