@@ -217,19 +217,6 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
         }
     }
     assert!(entries >= 6, "{entries}");
-    // The controller would taint nodes whose pods no webhook gives the toleration.
-    let apply = |policy: Value| {
-        json!({"webhooks": {"namespaceSelector": selector}, "policy": {"spec": policy},
-                                       "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}})
-    };
-    let error = refusal(engine, &apply(json!({})));
-    assert!(
-        error.contains("webhooks.namespaceSelector: pods outside of it get no tolerations"),
-        "{error}"
-    );
-    engine
-        .render(&apply(json!({"namespaceSelector": selector})))
-        .unwrap();
     let unscoped =
         json!({"webhooks": {"failurePolicy": "Fail"}, "policy": {"spec": {"namespaceSelector": selector}}});
     assert!(

@@ -38,11 +38,6 @@
 {{- fail "nodePolicy.spec.taints: NoExecute evicts running pods; set nodePolicy.spec.taints.allowNoExecute=true if that is what you want" -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.webhooks.namespaceSelector (eq (default "" $taints.mode) "Apply") -}}
-{{- if not (and .Values.policy.create (deepEqual .Values.webhooks.namespaceSelector (default (dict) .Values.policy.spec.namespaceSelector))) -}}
-{{- fail "webhooks.namespaceSelector: pods outside of it get no tolerations, and nodePolicy.spec.taints.mode=Apply would taint their nodes all the same; set policy.spec.namespaceSelector to the same selector, or the mode to Report" -}}
-{{- end -}}
-{{- end -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" .Values.nodePolicy.spec) -}}
 {{- end -}}
 {{- end -}}
