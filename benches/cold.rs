@@ -5,7 +5,6 @@
 #[path = "support/cluster.rs"]
 mod cluster;
 #[path = "support/inputs.rs"]
-#[allow(dead_code)]
 mod inputs;
 
 use std::hint::black_box;
@@ -39,14 +38,18 @@ fn main() {
     let subject = parse();
 
     print!("{:<5}", "MiB");
-    COLUMNS.iter().for_each(|column| print!(" {column:>9}"));
+    for column in COLUMNS {
+        print!(" {column:>9}");
+    }
     println!();
     for mebibytes in [0, 2, 16, 64] {
         let mut other = vec![1_u8; mebibytes << 20];
         let mut medians: [Vec<Duration>; COLUMNS.len()] = Default::default();
         for _ in 0..ROUNDS {
             let mut time = |column: usize, work: &dyn Fn()| {
-                other.iter_mut().step_by(64).for_each(|byte| *byte ^= 1);
+                for byte in other.iter_mut().step_by(64) {
+                    *byte ^= 1;
+                }
                 black_box(&other);
                 let started = Instant::now();
                 work();

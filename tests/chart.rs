@@ -26,16 +26,16 @@ mod kubelet;
 mod leaving;
 #[path = "chart/live.rs"]
 mod live;
-#[path = "chart/older.rs"]
-mod older;
-#[path = "chart/release.rs"]
-mod release;
 #[path = "chart/monitoring.rs"]
 mod monitoring;
 #[path = "chart/notes.rs"]
 mod notes;
+#[path = "chart/older.rs"]
+mod older;
 #[path = "chart/packaging.rs"]
 mod packaging;
+#[path = "chart/release.rs"]
+mod release;
 #[path = "chart/rendered.rs"]
 mod rendered;
 #[path = "chart/values.rs"]
