@@ -267,15 +267,17 @@ impl Pools {
 
     /// Larger than anything that runs. What costs most stands last.
     fn big(&self) -> String {
-        let pools: Vec<String> = self.0.keys().map(|key| quoted(key)).collect();
-        let pools = pools.join(", ");
         let systems = [OS_LABEL, BETA_OS_LABEL].map(quoted).join(", ");
+        // The chart puts in each label of a pool where one stands: with its comma, everywhere.
+        let pools: String = self.0.keys().map(|key| format!(", {}", quoted(key))).collect();
+        let key = "e.?key.orValue('')";
         format!(
             "cs.size() > {CONTAINERS} || ts.size() > {TERMS} || ts.exists(t,
     t.?matchExpressions.orValue([]).size() > {TERMS} || t.?matchExpressions.orValue([]).exists(e,
       e.?values.orValue([]).size() > {VALUES}
-      && e.?key.orValue('') in [{systems}, {pools}]))
-    || ts.map(t, t.?matchExpressions.orValue([]).filter(e, e.?key.orValue('') in [{pools}]).size()).sum() > {POOLS}"
+      && {key} in [{systems}{pools}]))
+    || ts.map(t, t.?matchExpressions.orValue([]).filter(e,
+      {key} in [{systems}{pools}] && !({key} in [{systems}])).size()).sum() > {POOLS}"
         )
     }
 
