@@ -151,7 +151,8 @@ fn register(cluster: &ControlPlane, name: &str, policy: Option<&str>) -> Result<
     }
     let program = format!("transom-{name}");
     cluster.run_program(&program, Path::new(TRANSOM), &args);
-    let listens = || std::net::TcpStream::connect(("127.0.0.1", health)).is_ok();
+    // The ports are bound before there is a certificate.
+    let listens = || Path::new(&ca).exists() && std::net::TcpStream::connect(("127.0.0.1", health)).is_ok();
     if !wait(Duration::from_secs(30), listens) {
         return Err(format!(
             "{program} does not listen:\n{}",
