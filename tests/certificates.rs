@@ -685,7 +685,14 @@ async fn files_of_somebody_else_are_served_and_their_ca_published_only_where_ask
         BTreeSet::from([String::new()]),
         "that is the CA injector's"
     );
-    let why = injected.readiness.reasons().join("; ");
+    let mut why = String::new();
+    for _ in 0..100 {
+        why = injected.readiness.reasons().join("; ");
+        if why.contains("certificate-chain") && why.contains("inject-ca-from") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     assert!(
         why.contains("certificate-chain") && why.contains("inject-ca-from"),
         "{why}"
