@@ -267,17 +267,19 @@ impl Pools {
 
     /// Larger than anything that runs. What costs most stands last.
     fn big(&self) -> String {
-        let systems = [OS_LABEL, BETA_OS_LABEL].map(quoted).join(", ");
-        // The chart puts in each label of a pool where one stands: with its comma, everywhere.
-        let pools: String = self.0.keys().map(|key| format!(", {}", quoted(key))).collect();
+        let systems = [OS_LABEL, BETA_OS_LABEL];
+        let both = systems.into_iter().chain(self.0.keys().map(String::as_str));
+        // The chart puts in each label of a pool where one stands: after a comma, everywhere.
+        let both = both.map(quoted).collect::<Vec<_>>().join(", ");
+        let systems = systems.map(quoted).join(", ");
         let key = "e.?key.orValue('')";
         format!(
             "cs.size() > {CONTAINERS} || ts.size() > {TERMS} || ts.exists(t,
     t.?matchExpressions.orValue([]).size() > {TERMS} || t.?matchExpressions.orValue([]).exists(e,
       e.?values.orValue([]).size() > {VALUES}
-      && {key} in [{systems}{pools}]))
+      && {key} in [{both}]))
     || ts.map(t, t.?matchExpressions.orValue([]).filter(e,
-      {key} in [{systems}{pools}] && !({key} in [{systems}])).size()).sum() > {POOLS}"
+      {key} in [{both}] && !({key} in [{systems}])).size()).sum() > {POOLS}"
         )
     }
 
