@@ -1,4 +1,4 @@
-//! One review after the caches went cold, as between two calls of an API server: a warm loop shows a fifth of that.
+//! One review after the caches went cold, as between two calls of an API server: a warm loop shows a fraction of that.
 //!
 //! `cargo bench --bench cold`: medians in microseconds, by how many MiB were written before each.
 
