@@ -57,7 +57,8 @@ pub struct Decider {
 impl Decider {
     /// What is to be written to a node.
     pub fn decide(&self, node: &NodeView) -> NodePlan {
-        let may_be_there = self.owner(node) == Owner::Unknown && !self.others_are_gone;
+        let owner = self.owner(node);
+        let may_be_there = owner == Owner::Unknown && !self.others_are_gone;
         match self.policies.choose(node) {
             Choice::Held => NodePlan::default(),
             _ if node.is_marked() && may_be_there => NodePlan::default(),
@@ -66,7 +67,7 @@ impl Decider {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
                 let mut want = policy.want(cleared);
-                want.inherits = matches!(self.owner(node), Owner::Unknown | Owner::LetGo);
+                want.inherits = owner != Owner::Selects;
                 plan(node, Some(&want))
             }
         }
