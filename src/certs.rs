@@ -19,15 +19,16 @@ mod decide;
 mod issue;
 mod keeper;
 mod publish;
-#[cfg(test)]
-mod simulation;
 mod store;
+#[cfg(test)]
+mod tests;
 mod x509;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::webhook::{CertificateError, CertificateFiles};
+use crate::tls::files::CertificateFiles;
+use crate::tls::identity::{CertificateError, IdentityError};
 
 pub use self::decide::{Action, Bundles, Configuration, Entry, Situation, decide};
 pub use self::keeper::{Keeper, first};
@@ -169,5 +170,5 @@ pub enum Error {
     },
     /// What was issued cannot be served.
     #[error("cannot serve the certificate that was just issued: {0}")]
-    Issued(crate::webhook::IdentityError),
+    Issued(IdentityError),
 }

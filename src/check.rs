@@ -1,4 +1,6 @@
-//! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No files, no output.
+//! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No output.
+
+pub mod files;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -9,14 +9,6 @@
 //! every write names the resourceVersion that it was decided on.
 
 pub mod cleanup;
-pub mod errors;
-pub mod facts;
-pub mod gauges;
-pub mod lease;
-pub mod memory;
-pub mod nodes;
-pub mod policies;
-pub mod remember;
-pub mod runtime_classes;
-pub mod view;
-pub mod watches;
+pub mod node_policies;
+pub mod pod_policies;
+pub mod remember_pools;

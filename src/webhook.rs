@@ -17,8 +17,6 @@ mod metrics;
 mod router;
 mod server;
 mod span;
-mod tasks;
-mod tls;
 
 #[cfg(test)]
 mod tests;
@@ -30,19 +28,17 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use crate::admission::Record;
+use crate::process::tasks::TaskEnded;
+use crate::tls::identity::CertificateError;
 
 pub use crate::admission::Phase;
 
-pub use self::args::{LimitArgs, ListenArgs, TlsArgs};
-pub use self::health::{HealthRouter, Readiness};
+pub use self::args::{LimitArgs, ListenArgs};
+pub use self::health::HealthRouter;
 pub use self::limits::Limits;
-pub use self::metrics::{Metrics, ReviewLabels};
+pub use self::metrics::ReviewLabels;
 pub use self::router::{Router, router};
 pub use self::server::{Config, Listening, Server, serve};
-pub use self::tasks::{TaskEnded, Tasks};
-pub use self::tls::files::CertificateFiles;
-pub(crate) use self::tls::self_signed::{ca_params, leaf_params, valid};
-pub use self::tls::{CertificateError, CertificateSource, Identity, IdentityError, ServingCert};
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
 pub trait Review: Send + Sync + 'static {

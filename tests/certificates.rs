@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateMode, FIELD_MANAGER, Keeper, KeeperConfig, Lifetimes};
-use transom::controller::lease::Leadership;
+use transom::cluster::lease::Leadership;
 use transom::registration::registered::Registered;
 use transom::webhook::{
     CertificateFiles, CertificateSource, Config, Limits, ListenArgs, Metrics, Phase, Readiness, Reply,

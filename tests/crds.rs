@@ -20,9 +20,9 @@ use kube::runtime::events::Recorder;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use transom::api;
-use transom::controller::lease::Leadership;
-use transom::controller::policies::{self, Policies};
-use transom::controller::view::{ClusterView, NamespaceView};
+use transom::cluster::lease::Leadership;
+use transom::cluster::view::{ClusterView, NamespaceView};
+use transom::controller::pod_policies::{self, Policies};
 use transom::model::policy::{Action, PoolLabel};
 use transom::registration::registered::{Configuration, Entry, Registered};
 use transom::registration::{Options, mutating, validating};
@@ -483,7 +483,7 @@ impl Writer {
         let (register, registered) = watch::channel(None);
         let policies = Arc::new(Mutex::new(Policies::default()));
         let recorder = Recorder::new(client.clone(), "transom".into());
-        let task = tokio::spawn(policies::run(
+        let task = tokio::spawn(pod_policies::run(
             client.clone(),
             seen,
             registered,
@@ -707,7 +707,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     let policies = Arc::new(Mutex::new(Policies::default()));
     let recorder = Recorder::new(writer.client.clone(), "transom".into());
     let (_register, registered) = watch::channel(None);
-    let task = tokio::spawn(policies::run(
+    let task = tokio::spawn(pod_policies::run(
         writer.client.clone(),
         seen,
         registered,

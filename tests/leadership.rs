@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use transom::controller::lease::{self, ACT, LEASE, Leadership};
+use transom::cluster::lease::{self, ACT, LEASE, Leadership};
 
 const NAMESPACE: &str = "default";
 

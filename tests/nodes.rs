@@ -18,12 +18,12 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
-use transom::controller::nodes::plan::plan;
-use transom::controller::nodes::read::view_of;
-use transom::controller::nodes::take_back::{Options, take_back_everything};
-use transom::controller::nodes::want::NodePolicy;
-use transom::controller::nodes::write::{Pace, Writer};
-use transom::controller::view::{NodeView, OWNED_ANNOTATION};
+use transom::cluster::view::{NodeView, OWNED_ANNOTATION};
+use transom::controller::node_policies::nodes::plan::plan;
+use transom::controller::node_policies::nodes::read::view_of;
+use transom::controller::node_policies::nodes::take_back::{Options, take_back_everything};
+use transom::controller::node_policies::nodes::write::{Pace, Writer};
+use transom::controller::node_policies::policies::NodePolicy;
 use transom::model::facts::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
 use world::{World, node, policy, quick};
 
@@ -119,7 +119,7 @@ async fn a_kubelet_that_writes_another_build_is_corrected_ever_more_slowly() {
     let world = world!();
     world.create(&node("w1", LTSC2022, &[])).await;
     world.create(&policy("windows", json!({}))).await;
-    let _running = world.run(transom::controller::nodes::Settings {
+    let _running = world.run(transom::controller::node_policies::Settings {
         back_off: Duration::from_millis(100),
         ..quick()
     });
@@ -155,7 +155,7 @@ async fn nothing_of_another_writer_is_lost() {
     world.create(&node("w1", LTSC2022, &[])).await;
     let taint = |value: &str| json!({"taints": {"mode": "Apply", "taints": [{"key": "os", "value": value, "effect": "NoSchedule"}]}});
     world.create(&policy("windows", taint("windows"))).await;
-    let _running = world.run(transom::controller::nodes::Settings {
+    let _running = world.run(transom::controller::node_policies::Settings {
         back_off: Duration::from_millis(10),
         ..quick()
     });
@@ -810,7 +810,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         keep_taints: true,
         keep_runtime_classes: true,
     };
-    let refusal = |report: &transom::controller::nodes::take_back::Report| {
+    let refusal = |report: &transom::controller::node_policies::nodes::take_back::Report| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
     let report = take_back_everything(&world.client, Options::default()).await;
@@ -847,7 +847,10 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     let again = take_back_everything(&world.client, Options::default()).await;
-    assert_eq!(again, transom::controller::nodes::take_back::Report::default());
+    assert_eq!(
+        again,
+        transom::controller::node_policies::nodes::take_back::Report::default()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -866,10 +869,10 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     let events_before = world.requests("events", "POST").await;
     let start = Instant::now();
     // Four times as fast as in production, where it takes as many times longer: a node costs a patch and an Event.
-    let _running = world.run(transom::controller::nodes::Settings {
+    let _running = world.run(transom::controller::node_policies::Settings {
         writes_per_second: 200,
         in_flight: 4,
-        ..transom::controller::nodes::Settings::default()
+        ..transom::controller::node_policies::Settings::default()
     });
     let (mut most, mut last, mut seen) = (0.0_f64, Instant::now(), before);
     loop {

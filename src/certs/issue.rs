@@ -6,7 +6,7 @@ use rcgen::{CertifiedIssuer, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyD
 
 use super::x509::Authority;
 use super::{Error, Lifetimes};
-use crate::webhook::{ca_params, leaf_params, valid};
+use crate::tls::issue::{ca_params, leaf_params, valid};
 
 /// A CA with the key that it signs with.
 pub(super) struct NewAuthority {

@@ -26,9 +26,12 @@ use super::publish::{Place, Published};
 use super::store::{SecretPlace, SecretState, Stored};
 use super::x509::Leaf;
 use super::{CertificateMode, Error, KeeperConfig};
-use crate::controller::lease::Leadership;
+use crate::cluster::lease::Leadership;
+use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
 use crate::registration::registered::Registered;
-use crate::webhook::{Identity, Metrics, Readiness, ServingCert};
+use crate::tls::identity::Identity;
+use crate::tls::serving::ServingCert;
 
 /// Why Transom is not ready while the API server cannot be expected to trust what is served.
 const REASON: &str = "certificate-chain";

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::webhook::{Identity, IdentityError};
+use crate::tls::identity::{Identity, IdentityError};
 
 /// The certificate of a CA.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,22 +1,22 @@
 //! `transom check`: reads files, folders and standard input, and says what admission would say.
 
-use std::fs;
-use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::Date;
 
-use super::cluster::{ClusterArgs, today};
-use crate::api::read_policies;
-use crate::check::{Checked, Input, Manifests, Unreadable};
+use super::cluster::ClusterArgs;
+use crate::check::files::{policies, read};
+use crate::check::{Checked, Manifests};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::subject::Stage;
+use crate::process::today;
 use crate::render::{Json, Summary, TextReport};
 
 /// Check manifests as admission would: files, folders, standard input
@@ -128,88 +128,4 @@ fn progress(objects: usize, format: Format) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// The policies of a file, or what counts without one.
-///
-/// # Errors
-/// Everything that is wrong with the file, one line each.
-pub fn policies(file: Option<&Path>, fallback: Policy) -> anyhow::Result<PolicySet> {
-    let Some(file) = file else {
-        return Ok(PolicySet::new(Vec::new(), fallback));
-    };
-    let name = file.display();
-    let bytes = fs::read(file).with_context(|| format!("cannot read the policy file {name} (--policy)"))?;
-    match read_policies(bytes) {
-        Ok(stored) => Ok(PolicySet::new(stored, fallback)),
-        Err(errors) => {
-            let lines: Vec<String> = errors.iter().map(|error| format!("{name}:{error}")).collect();
-            bail!("the policy file cannot be used:\n{}", lines.join("\n"))
-        }
-    }
-}
-
-/// Reads a file, every manifest below a folder, or standard input.
-pub fn read(path: &Path, manifests: &mut Manifests) {
-    let failed = |path: &Path, error: &io::Error| Unreadable {
-        source: path.display().to_string(),
-        line: 0,
-        message: error.to_string(),
-    };
-    if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        match io::stdin().lock().read_to_end(&mut bytes) {
-            Ok(_) => manifests.add(Input {
-                source: "-".to_owned(),
-                bytes,
-            }),
-            Err(error) => manifests.add_error(failed(path, &error)),
-        }
-        return;
-    }
-    if path.is_dir() {
-        read_folder(path, manifests, 0);
-        return;
-    }
-    match fs::read(path) {
-        Ok(bytes) => manifests.add(Input {
-            source: path.display().to_string(),
-            bytes,
-        }),
-        Err(error) => manifests.add_error(failed(path, &error)),
-    }
-}
-
-fn read_folder(folder: &Path, manifests: &mut Manifests, depth: usize) {
-    /// A link that leads back up would otherwise never end.
-    const DEEPEST: usize = 64;
-    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut entries = match entries {
-        Ok(entries) if depth < DEEPEST => entries,
-        Ok(_) => return,
-        Err(error) => {
-            let (source, message) = (folder.display().to_string(), error.to_string());
-            return manifests.add_error(Unreadable {
-                source,
-                line: 0,
-                message,
-            });
-        }
-    };
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        let is_manifest = path
-            .extension()
-            .is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
-        if hidden {
-            continue;
-        }
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            read_folder(&path, manifests, depth + 1);
-        } else if is_manifest && path.is_file() {
-            read(&path, manifests);
-        }
-    }
 }

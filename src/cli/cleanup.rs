@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 
-use super::connect::{ConnectArgs, NamesArgs};
+use crate::cluster::client::{ConnectArgs, NamesArgs};
 use crate::controller::cleanup::{self, HOOKS, Options, Report};
-use crate::controller::nodes::take_back;
+use crate::controller::node_policies::nodes::take_back;
 
 /// Take Transom out of a cluster: webhook configurations first, then everything it wrote
 ///

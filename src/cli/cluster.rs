@@ -44,11 +44,6 @@ impl ClusterArgs {
     }
 }
 
-/// Today in UTC.
-pub fn today() -> Date {
-    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
-}
-
 /// Reads `1.36` or `v1.36.2` as 36.
 fn release(text: &str) -> Result<u32, String> {
     match major_minor(text) {

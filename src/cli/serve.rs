@@ -1,10 +1,5 @@
 //! `transom serve`: the webhook, in a cluster, beside one, or without any.
 
-mod certificates;
-mod cluster;
-mod reviewer;
-mod standalone;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,13 +10,17 @@ use arc_swap::ArcSwap;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::cluster::InClusterArgs;
-use self::reviewer::Reviewer;
-use self::standalone::Files;
 use super::cluster::ClusterArgs;
-use super::logs::LogArgs;
+use crate::process::logs::LogArgs;
+use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
+use crate::process::today;
+use crate::serve::cluster::{self, InClusterArgs};
+use crate::serve::reviewer::Reviewer;
+use crate::serve::standalone::{self, Files};
 use crate::telemetry::{self, TracingArgs};
-use crate::webhook::{Config, LimitArgs, ListenArgs, Metrics, Readiness, Server, TlsArgs};
+use crate::tls::args::TlsArgs;
+use crate::webhook::{Config, LimitArgs, ListenArgs, Server};
 
 /// Serve the admission webhook
 ///
@@ -86,6 +85,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         .context("cannot start the threads of the server")?;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
     let readiness = Readiness::default();
+    let base = cluster.facts(today());
     let mut config = Config {
         listen,
         limits: limits.into(),
@@ -106,11 +106,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             exporter = Some(started.1);
         }
         let ended = if standalone {
-            let files = Files {
-                policy,
-                facts,
-                cluster,
-            };
+            let files = Files { policy, facts, base };
             let state = Arc::new(ArcSwap::from_pointee(files.load()?));
             let metrics = config.metrics.clone();
             let server = Server::bind(config).await?;
@@ -126,7 +122,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
                 }
             }
         } else {
-            cluster::run(in_cluster, &cluster, config, format, shutdown).await
+            cluster::run(in_cluster, base, config, format, shutdown).await
         };
         if let Some(exporter) = exporter {
             exporter.finish(LAST_SPANS).await;

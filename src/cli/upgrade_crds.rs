@@ -8,8 +8,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 
-use super::connect::ConnectArgs;
 use crate::api;
+use crate::cluster::client::ConnectArgs;
 
 /// Bring the CustomResourceDefinitions in a cluster up to date
 ///

@@ -21,10 +21,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 pub use self::hooks::HOOKS;
-use super::errors::{Failure, answered};
-use super::lease::LEASE;
-use super::memory::SEEN_CONFIG_MAP;
-use super::nodes::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
+use super::node_policies::nodes::take_back::{
+    Options as TakeBack, Report as TakenBack, take_back_everything,
+};
+use crate::cluster::errors::{Failure, answered};
+use crate::cluster::lease::LEASE;
+use crate::cluster::pools::SEEN_CONFIG_MAP;
 use crate::registration::configuration_name;
 
 /// How long a leader is waited for that does not stop.

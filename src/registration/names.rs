@@ -28,3 +28,30 @@ pub const ALL: [&str; 8] = [
     DEFAULT_OS_VALIDATE,
     GUARD_VALIDATE,
 ];
+
+/// The namespaces of a list that was split at its commas: what is empty names none, so that an empty variable means
+/// "none" where a missing one means the default.
+pub fn named_namespaces(list: Vec<String>) -> impl Iterator<Item = String> {
+    list.into_iter()
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_of_namespaces_names_none() {
+        let named = |text: &str| named_namespaces(text.split(',').map(str::to_owned).collect()).collect();
+        for (text, names) in [
+            ("", &[][..]),
+            (",", &[]),
+            ("a,, b", &["a", "b"]),
+            ("123", &["123"]),
+        ] {
+            let found: Vec<String> = named(text);
+            assert_eq!(found, names, "{text:?}");
+        }
+    }
+}

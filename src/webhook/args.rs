@@ -1,12 +1,12 @@
 //! The flags of the webhook's server and their environment variables, parsed into types at the border.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::limits::MAX_BODY;
+use crate::process::values::{bytes, count, duration, positive};
 
 /// Where the server listens.
 #[derive(Args, Clone, Debug)]
@@ -28,40 +28,6 @@ pub struct ListenArgs {
         default_value = "127.0.0.1:8080"
     )]
     pub health_listen: SocketAddr,
-}
-
-/// What the server shows its clients: a certificate from files, or one that it issues to itself.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Certificate")]
-pub struct TlsArgs {
-    /// Certificate chain in PEM, the server's own certificate first; read again when its content changes.
-    /// Without it, the server issues itself a certificate from a CA that lives as long as the process
-    #[arg(long, env = "TRANSOM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-    /// Private key of the certificate in PEM: PKCS#8, SEC1 or RSA
-    #[arg(long, env = "TRANSOM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-    /// How often the certificate and key files are looked at for new content
-    #[arg(long, env = "TRANSOM_TLS_POLL", value_name = "DURATION", default_value = "5s", value_parser = positive)]
-    pub tls_poll: Duration,
-    /// Where to write the CA of the self-issued certificate in PEM, for `clientConfig.caBundle`
-    #[arg(
-        long,
-        env = "TRANSOM_WRITE_CA",
-        value_name = "FILE",
-        conflicts_with = "tls_cert"
-    )]
-    pub write_ca: Option<PathBuf>,
-    /// One more DNS name or IP address in the self-issued certificate; may be repeated. It always has
-    /// localhost, 127.0.0.1, ::1 and the address of --listen
-    #[arg(
-        long,
-        env = "TRANSOM_TLS_NAME",
-        value_name = "NAME",
-        value_delimiter = ',',
-        conflicts_with = "tls_cert"
-    )]
-    pub tls_name: Vec<String>,
 }
 
 /// How much the server takes on, and how long it waits.
@@ -119,52 +85,6 @@ pub struct LimitArgs {
     pub drain_timeout: Duration,
 }
 
-/// A duration as people write it: `5s`, `500ms`, `1m 30s`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let help = "write a number and its unit, such as 500ms, 5s or 2m";
-    let signed: jiff::SignedDuration = text.trim().parse().map_err(|_| help.to_owned())?;
-    Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
-}
-
-/// A duration that is not zero.
-fn positive(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("must be longer than zero".to_owned()),
-        long => Ok(long),
-    }
-}
-
-/// A number that is not zero, and small enough for a semaphore.
-fn count(text: &str) -> Result<usize, String> {
-    match text.trim().parse::<u32>() {
-        Ok(0) => Err("must be at least 1".to_owned()),
-        Ok(number) => Ok(usize::try_from(number).unwrap_or(usize::MAX)),
-        Err(_) => Err("write a whole number, such as 256".to_owned()),
-    }
-}
-
-/// A size as people write it: `24MiB`, `24Mi`, `24MB`, `1048576`.
-fn bytes(text: &str) -> Result<usize, String> {
-    let help = || "write a number and its unit, such as 24MiB, 512KiB or 25MB".to_owned();
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: usize = number.parse().map_err(|_| help())?;
-    let factor = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1_000,
-        "m" | "mb" => 1_000_000,
-        "g" | "gb" => 1_000_000_000,
-        "ki" | "kib" => 1 << 10,
-        "mi" | "mib" => 1 << 20,
-        "gi" | "gib" => 1 << 30,
-        _ => return Err(help()),
-    };
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| "is more than this machine can address".to_owned())
-}
-
 /// A size in which the largest acceptable body fits; smaller ones would refuse that body for ever.
 fn bytes_in_flight(text: &str) -> Result<usize, String> {
     match bytes(text)? {
@@ -187,8 +107,6 @@ mod tests {
         #[command(flatten)]
         listen: ListenArgs,
         #[command(flatten)]
-        tls: TlsArgs,
-        #[command(flatten)]
         limits: LimitArgs,
     }
 
@@ -204,43 +122,10 @@ mod tests {
         assert_eq!(flags.limits.max_bytes_in_flight, 24 << 20);
         assert_eq!(flags.limits.header_timeout, Duration::from_secs(5));
         assert_eq!(flags.limits.drain_delay, Duration::ZERO);
-        assert_eq!(flags.tls.tls_poll, Duration::from_secs(5));
     }
 
     #[test]
-    fn a_certificate_needs_its_key_and_a_key_its_certificate() {
-        assert!(parse(&["--tls-cert", "a"]).is_err());
-        assert!(parse(&["--tls-key", "a"]).is_err());
-        assert!(parse(&["--tls-cert", "a", "--tls-key", "b"]).is_ok());
-        assert!(parse(&["--tls-cert", "a", "--tls-key", "b", "--write-ca", "c"]).is_err());
-    }
-
-    #[test]
-    fn sizes_are_read_in_every_spelling() {
-        let cases = [
-            ("1", 1),
-            ("2kB", 2_000),
-            ("3Ki", 3 << 10),
-            ("24MiB", 24 << 20),
-            ("1 gib", 1 << 30),
-            ("8M", 8_000_000),
-        ];
-        for (text, size) in cases {
-            assert_eq!(bytes(text), Ok(size), "{text}");
-        }
-        for text in ["", "MiB", "1.5MiB", "-1", "1 parsec", "99999999999GiB"] {
-            assert!(bytes(text).is_err(), "{text}");
-        }
+    fn the_largest_body_always_fits() {
         assert!(bytes_in_flight("1MiB").unwrap_err().contains("at least 7MiB"));
-    }
-
-    #[test]
-    fn durations_need_a_unit_and_timeouts_are_not_zero() {
-        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert!(duration("5").unwrap_err().contains("unit"));
-        assert!(duration("-5s").is_err());
-        assert!(positive("0s").is_err());
-        assert!(count("0").is_err());
     }
 }

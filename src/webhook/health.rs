@@ -1,49 +1,15 @@
-//! Liveness, readiness and metrics over plain HTTP; the reasons why Transom is not ready are kept here by name.
-
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+//! Liveness, readiness and metrics over plain HTTP.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::metrics::Metrics;
+use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-
-/// Whether Transom is ready: it is, unless somebody holds it back. Clones share the reasons.
-///
-/// A part that must be ready first holds at start and releases later: `hold("facts", "not listed yet")`.
-#[derive(Clone, Default, Debug)]
-pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, String>>>);
-
-impl Readiness {
-    /// Not ready because of `name`; `why` is for people, in one line. Holding again replaces the reason.
-    pub fn hold(&self, name: &'static str, why: impl Into<String>) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name, why.into());
-    }
-
-    /// `name` is no longer a reason.
-    pub fn release(&self, name: &'static str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-    }
-
-    /// Whether nobody holds.
-    pub fn is_ready(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    /// Why Transom is not ready, one `name: why` each, sorted by name; empty when it is.
-    pub fn reasons(&self) -> Vec<String> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().map(|(name, why)| format!("{name}: {why}")).collect()
-    }
-}
 
 /// Answers `/livez`, `/readyz` and `/metrics`.
 #[derive(Clone, Debug)]

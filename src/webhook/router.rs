@@ -15,10 +15,11 @@ use tokio::time::timeout;
 use super::body::{Unread, collect, declared, discard};
 use super::health::response;
 use super::limits::{Gate, Limits, MAX_BODY, Permit, Shed};
-use super::metrics::Metrics;
+use super::metrics::ReviewMetrics;
 use super::span::ReviewSpan;
 use super::{News, Phase, Reply, Review};
 use crate::admission::Record;
+use crate::process::metrics::Metrics;
 use crate::telemetry::Tracer;
 
 /// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
@@ -45,7 +46,7 @@ pub struct Router<R: ?Sized>(Arc<Inner<R>>);
 struct Inner<R: ?Sized> {
     limits: Limits,
     gate: Gate,
-    metrics: Metrics,
+    metrics: ReviewMetrics,
     large: Arc<Semaphore>,
     tracer: Option<Tracer>,
     reviewer: Arc<R>,
@@ -56,9 +57,10 @@ struct Inner<R: ?Sized> {
 pub fn router<R: Review + ?Sized>(
     reviewer: Arc<R>,
     limits: Limits,
-    metrics: Metrics,
+    metrics: &Metrics,
     tracer: Option<Tracer>,
 ) -> Router<R> {
+    let metrics = ReviewMetrics::new(metrics);
     let gate = Gate::new(
         &limits,
         metrics.reviews_in_flight.clone(),

@@ -17,14 +17,18 @@ use tokio_rustls::TlsAcceptor;
 use super::accept::{Listener, accept};
 use super::args::ListenArgs;
 use super::connection::{Answer, Stage, Tracked};
-use super::health::{HealthRouter, Readiness};
+use super::health::HealthRouter;
 use super::limits::Limits;
-use super::metrics::Metrics;
 use super::router::{Router, router};
-use super::tasks::Tasks;
-use super::tls::{self, CertificateSource, ServingCert, self_signed};
 use super::{Error, Review};
+use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
+use crate::process::tasks::Tasks;
 use crate::telemetry::Tracer;
+use crate::tls::files::CertificateFiles;
+use crate::tls::self_signed;
+use crate::tls::serving::{self, ServingCert};
+use crate::tls::source::CertificateSource;
 
 /// Connections of the health listener: a kubelet, a Prometheus, and a few people.
 const HEALTH_CONNECTIONS: usize = 64;
@@ -85,7 +89,7 @@ pub struct Server {
 /// Who replaces the certificate.
 enum Keeper {
     SelfSigned(Box<self_signed::Authority>, Vec<String>),
-    Files(tls::files::CertificateFiles),
+    Files(CertificateFiles),
     Nobody,
 }
 
@@ -154,7 +158,7 @@ impl Server {
             CertificateSource::Files(files) => (ServingCert::new(files.load().await?), Keeper::Files(files)),
             CertificateSource::Provided(serving) => (serving, Keeper::Nobody),
         };
-        let tls = tls::server_config(Arc::clone(&serving))?;
+        let tls = serving::server_config(Arc::clone(&serving))?;
         metrics.certificate_expires(serving.not_after());
         Ok(Self {
             webhook,
@@ -280,7 +284,7 @@ impl Server {
         tasks.spawn("health listener", accept(health, listener, health_stages));
         tasks.spawn(
             "certificate expiry",
-            tls::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
+            serving::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
         );
         match keeper {
             Keeper::SelfSigned(authority, names) => {
@@ -292,10 +296,18 @@ impl Server {
             Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
             Keeper::Nobody => {}
         }
+        let open = Gauge::default();
+        metrics.register(|registry| {
+            registry.register(
+                "connections_open",
+                "Open connections of the webhook",
+                open.clone(),
+            );
+        });
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            open: metrics.connections.clone(),
-            answer: router(reviewer, limits.as_ref().clone(), metrics, tracer),
+            open,
+            answer: router(reviewer, limits.as_ref().clone(), &metrics, tracer),
             limits,
             connections: Arc::clone(connections),
         };

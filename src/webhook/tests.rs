@@ -27,6 +27,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
+use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
+use crate::tls::files::CertificateFiles;
+use crate::tls::identity::Identity;
+use crate::tls::serving::ServingCert;
+use crate::tls::source::CertificateSource;
 
 /// A reviewer that answers with the length of the body, and panics at `panic`.
 struct Measure;

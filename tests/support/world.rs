@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transom::api::WindowsNodePolicy;
-use transom::controller::lease::Leadership;
-use transom::controller::nodes::read::view_of;
-use transom::controller::nodes::{Context, Counts, Settings, run};
-use transom::controller::view::{ClusterView, NodeView};
+use transom::cluster::lease::Leadership;
+use transom::cluster::view::{ClusterView, NodeView};
+use transom::controller::node_policies::nodes::read::view_of;
+use transom::controller::node_policies::{Context, Counts, Settings, run};
 use transom::model::policy::Policy;
 
 use crate::control_plane::{ControlPlane, programs_or_skip};

@@ -9,8 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 
 use super::super::publish::Published;
+use crate::process::metrics::Metrics;
 use crate::registration::registered::{Configuration, Registered};
-use crate::webhook::Metrics;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Phase {

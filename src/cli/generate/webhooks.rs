@@ -10,7 +10,6 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
-use crate::cli::named_namespaces;
 use crate::model::policy::PoolLabel;
 use crate::registration::{
     BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options,
@@ -134,7 +133,8 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         FailurePolicyArg::Fail => FailurePolicy::Fail,
     };
     options.timeout = Duration::from_secs(*timeout);
-    options.excluded_namespaces = named_namespaces(exclude_namespace.clone()).collect();
+    options.excluded_namespaces =
+        crate::registration::names::named_namespaces(exclude_namespace.clone()).collect();
     if pool_label.len() > MOST_POOL_LABELS {
         bail!(
             "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: let one with \

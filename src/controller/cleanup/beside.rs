@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::OURS;
-use crate::controller::errors::answered;
+use crate::cluster::errors::answered;
 use crate::registration::configuration_name;
 
 /// Another installation, as the webhook configurations show it.

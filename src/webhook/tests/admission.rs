@@ -6,7 +6,7 @@ use super::*;
 
 fn metered(limits: Limits) -> (Router<Measure>, Metrics) {
     let metrics = Metrics::new("0.0.0", None);
-    (router(Arc::new(Measure), limits, metrics.clone(), None), metrics)
+    (router(Arc::new(Measure), limits, &metrics, None), metrics)
 }
 
 /// Waits until a gauge or counter has a value, for ever: a test that fails here is stopped by its harness.
@@ -266,7 +266,7 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
     let router = router(
         Arc::clone(&crowded),
         Limits::default(),
-        Metrics::new("0.0.0", None),
+        &Metrics::new("0.0.0", None),
         None,
     );
     let answers = (0..8).map(|_| {
@@ -320,7 +320,7 @@ async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
         let router = router(
             Arc::new(Missing(heard)),
             Limits::default(),
-            Metrics::new("0.0.0", None),
+            &Metrics::new("0.0.0", None),
             None,
         );
         let ask = || router.answer(post("/validate", full(vec![b' '; size])));
@@ -345,7 +345,7 @@ async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
 async fn a_client_that_does_not_wait_for_its_answer_leaves_a_span_that_says_so() {
     let (tracer, mut recorded) = crate::telemetry::watched();
     let metrics = Metrics::new("0.0.0", None);
-    let router = router(Arc::new(Measure), Limits::default(), metrics, Some(tracer));
+    let router = router(Arc::new(Measure), Limits::default(), &metrics, Some(tracer));
     let (_body, receiver) = fed(None);
     let patience = Duration::from_millis(20);
     let answer = tokio::time::timeout(patience, router.answer(post("/mutate", receiver))).await;

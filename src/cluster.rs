@@ -1,0 +1,10 @@
+//! The cluster as Transom knows it: the client, the lease, the watches, and the view that they keep.
+
+pub mod client;
+pub mod errors;
+pub mod facts;
+pub mod lease;
+pub mod pools;
+pub mod survey;
+pub mod view;
+pub mod watches;

@@ -1,0 +1,347 @@
+//! The watches: what each of them sees goes into the view, trimmed; a watch that breaks is taken up again, and what
+//! was seen before goes on counting.
+
+mod trim;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, CustomResourceExt as _, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Notify, watch};
+
+use super::errors::words;
+use super::pools::SEEN_CONFIG_MAP;
+use super::view::ClusterView;
+use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
+use crate::model::facts::{Facts, major_minor};
+use crate::process::readiness::Readiness;
+use crate::process::tasks::{TaskEnded, Tasks};
+
+/// How long changes are gathered before they are published as one view.
+const GATHER: Duration = Duration::from_millis(100);
+/// How often the version of the API server is asked for: it changes under a running Transom when a cluster is upgraded.
+const ASK_VERSION: Duration = Duration::from_secs(10 * 60);
+/// Objects per page of a first list. A node with its images is tens of kilobytes, and a page is in memory whole.
+const PAGE: u32 = 100;
+
+/// What a view is made of: the watches, and the version of the API server. Each holds readiness under its name until
+/// it has been seen once.
+const PARTS: [&str; 7] = [
+    NODES,
+    CLASSES,
+    NAMESPACES,
+    POD_POLICIES,
+    NODE_POLICIES,
+    SEEN,
+    VERSION,
+];
+const NODES: &str = "nodes";
+const CLASSES: &str = "runtimeclasses";
+const NAMESPACES: &str = "namespaces";
+const POD_POLICIES: &str = "windowspodpolicies";
+const NODE_POLICIES: &str = "windowsnodepolicies";
+const SEEN: &str = "configmaps";
+const VERSION: &str = "version";
+
+/// The view as the watches have it at the moment. `None` until every watch has listed once.
+pub type Views = watch::Receiver<Option<Arc<ClusterView>>>;
+
+/// Watches the cluster until a watch ends, which none ever should; says which. Readiness is held until there is
+/// a first view. `namespace` is Transom's own: what is remembered of pools is there.
+pub async fn run(
+    client: Client,
+    namespace: &str,
+    readiness: Readiness,
+    views: watch::Sender<Option<Arc<ClusterView>>>,
+) -> TaskEnded {
+    let shared = Arc::new(Shared::new(readiness));
+    let mut tasks = Tasks::default();
+    let all = Config::default().page_size(PAGE);
+    let follow = |name| Follow {
+        shared: Arc::clone(&shared),
+        name,
+        config: all.clone(),
+    };
+
+    let api = Api::all(client.clone());
+    tasks.spawn(NODES, follow(NODES).run(api, trim::node, |view| &mut view.nodes));
+    let api = Api::all(client.clone());
+    tasks.spawn(
+        CLASSES,
+        follow(CLASSES).run(
+            api,
+            |class| Some(trim::runtime_class(class)),
+            |view| &mut view.runtime_classes,
+        ),
+    );
+    let api = Api::all(client.clone());
+    tasks.spawn(
+        NAMESPACES,
+        follow(NAMESPACES).run(
+            api,
+            |object| Some(trim::namespace(object)),
+            |view| &mut view.namespaces,
+        ),
+    );
+    // As JSON: a policy that this version cannot read must still be seen, and must hide no other.
+    let api = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
+    tasks.spawn(
+        POD_POLICIES,
+        follow(POD_POLICIES).run(api, trim::pod_policy, |view| &mut view.pod_policies),
+    );
+    let api = Api::all_with(client.clone(), &WindowsNodePolicy::api_resource());
+    tasks.spawn(
+        NODE_POLICIES,
+        follow(NODE_POLICIES).run(
+            api,
+            |policy| Some(trim::node_policy(policy)),
+            |view| &mut view.node_policies,
+        ),
+    );
+    let api = Api::namespaced(client.clone(), namespace);
+    let config = all.clone().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
+    let follow_seen = Follow {
+        config,
+        ..follow(SEEN)
+    };
+    tasks.spawn(
+        SEEN,
+        follow_seen.run(api, |map| Some(trim::seen(map)), |view| &mut view.seen),
+    );
+
+    tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client));
+    tasks.spawn("view", shared.publish(views));
+    tasks.ended().await
+}
+
+/// What the watches write and the publisher reads.
+struct Shared {
+    building: Mutex<ClusterView>,
+    changed: Notify,
+    readiness: Readiness,
+    /// Which watches have not listed yet; the view is no view before.
+    missing: Mutex<Vec<&'static str>>,
+}
+
+impl Shared {
+    fn new(readiness: Readiness) -> Self {
+        for name in PARTS {
+            readiness.hold(name, "not read from the API server yet");
+        }
+        let missing = PARTS.into();
+        Shared {
+            building: Mutex::default(),
+            changed: Notify::new(),
+            readiness,
+            missing: Mutex::new(missing),
+        }
+    }
+
+    fn seen(&self, name: &'static str) {
+        self.missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|other| *other != name);
+        self.readiness.release(name);
+        self.changed.notify_one();
+    }
+
+    /// Says that a watch does not work, once for every reason; what it has seen goes on counting while it is tried again.
+    fn broken(&self, name: &'static str, error: &watcher::Error, complaint: &mut String) {
+        let text = explain(name, error);
+        if self
+            .missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&name)
+        {
+            self.readiness.hold(name, text.clone());
+        }
+        if text == *complaint {
+            tracing::debug!(resource = name, "the watch has broken again: {text}");
+        } else {
+            tracing::warn!(
+                resource = name,
+                "the watch has broken and will be tried again: {text}"
+            );
+            *complaint = text;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ClusterView)) {
+        change(&mut self.building.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_one();
+    }
+
+    async fn follow_version(self: Arc<Self>, client: Client) {
+        /// After a failure: soon, because nothing is served before the first answer.
+        const RETRY: Duration = Duration::from_secs(2);
+        loop {
+            let wait = match client.apiserver_version().await {
+                Ok(version) => {
+                    let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
+                    if minor.is_none() {
+                        tracing::warn!(
+                            "the API server says its version is {:?}, which is none: it is taken for 1.{}",
+                            version.git_version,
+                            Facts::KUBERNETES
+                        );
+                    }
+                    self.change(|view| view.kubernetes = minor.unwrap_or(Facts::KUBERNETES));
+                    self.seen(VERSION);
+                    ASK_VERSION
+                }
+                Err(error) => {
+                    tracing::warn!("cannot ask the API server for its version: {error}");
+                    RETRY
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn publish(self: Arc<Self>, views: watch::Sender<Option<Arc<ClusterView>>>) {
+        loop {
+            self.changed.notified().await;
+            tokio::time::sleep(GATHER).await;
+            if self
+                .missing
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_empty()
+            {
+                let view = self
+                    .building
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone();
+                let view = Arc::new(view);
+                views.send_if_modified(|current| {
+                    let differs = current.as_deref().is_none_or(|current| !current.is_same(&view));
+                    if differs {
+                        *current = Some(view);
+                    }
+                    differs
+                });
+            }
+        }
+    }
+}
+
+/// One watch.
+struct Follow {
+    shared: Arc<Shared>,
+    name: &'static str,
+    config: Config,
+}
+
+impl Follow {
+    /// Follows one kind of object into its part of the view.
+    async fn run<K, T>(
+        self,
+        api: Api<K>,
+        trim: impl Fn(K) -> Option<T>,
+        part: impl Fn(&mut ClusterView) -> &mut BTreeMap<String, Arc<T>>,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+        T: PartialEq,
+    {
+        let Follow { shared, name, config } = self;
+        let events = watcher(api, config).default_backoff();
+        let mut events = std::pin::pin!(events);
+        // What a list has brought so far; the old view counts until the list is whole.
+        let mut listed = BTreeMap::new();
+        let mut complaint = String::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => {
+                    let object_name = name_of(&object);
+                    listed.extend(trim(object).map(|trimmed| (object_name, Arc::new(trimmed))));
+                }
+                Ok(Event::InitDone) => {
+                    shared.change(|view| *part(view) = std::mem::take(&mut listed));
+                    shared.seen(name);
+                }
+                Ok(Event::Apply(object)) => {
+                    let object_name = name_of(&object);
+                    let trimmed = trim(object);
+                    shared.change(|view| put(part(view), object_name, trimmed));
+                }
+                Ok(Event::Delete(object)) => shared.change(|view| _ = part(view).remove(&name_of(&object))),
+                Err(error) => shared.broken(name, &error, &mut complaint),
+            }
+        }
+    }
+}
+
+/// Puts an object in its place, or takes it out where nothing of it is of interest; an equal one keeps its identity.
+fn put<T: PartialEq>(part: &mut BTreeMap<String, Arc<T>>, name: String, object: Option<T>) {
+    match object {
+        None => _ = part.remove(&name),
+        Some(object) if part.get(&name).is_some_and(|known| **known == object) => {}
+        Some(object) => _ = part.insert(name, Arc::new(object)),
+    }
+}
+
+fn name_of<K: Resource>(object: &K) -> String {
+    object.meta().name.clone().unwrap_or_default()
+}
+
+/// Why a watch broke, and the cure of the two mistakes that people make.
+fn explain(name: &str, error: &watcher::Error) -> String {
+    let (source, status) = match error {
+        watcher::Error::InitialListFailed(source)
+        | watcher::Error::WatchStartFailed(source)
+        | watcher::Error::WatchFailed(source) => match source {
+            kube::Error::Api(status) => (Some(source), Some(status)),
+            _ => (Some(source), None),
+        },
+        watcher::Error::WatchError(status) => (None, Some(status)),
+        watcher::Error::NoResourceVersion => (None, None),
+    };
+    match (source, status) {
+        (_, Some(status)) if status.code == 404 => format!(
+            "the API server knows no {name}; install Transom's CustomResourceDefinitions: \
+             transom generate crds | kubectl apply --server-side -f -"
+        ),
+        (_, Some(status)) if status.code == 403 => {
+            format!(
+                "{}; grant Transom's ServiceAccount list and watch on {name}",
+                status.message
+            )
+        }
+        (Some(source), _) => words(source),
+        (None, Some(status)) => status.message.clone(),
+        (None, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::view::NodeView;
+
+    #[test]
+    fn a_heartbeat_makes_no_new_view() {
+        let node = |version: &str, kernel: &str| NodeView {
+            name: "w".into(),
+            resource_version: version.into(),
+            kernel_version: kernel.into(),
+            ..NodeView::default()
+        };
+        let mut view = ClusterView::default();
+        put(&mut view.nodes, "w".into(), Some(node("1", "10.0.20348.1")));
+        let before = view.clone();
+        put(&mut view.nodes, "w".into(), Some(node("2", "10.0.20348.1")));
+        assert!(view.is_same(&before));
+        put(&mut view.nodes, "w".into(), Some(node("3", "10.0.20348.2")));
+        assert!(!view.is_same(&before));
+    }
+}

@@ -1,0 +1,159 @@
+//! Nodes and RuntimeClasses, kept as the node policies want them: labels and taints of ours, and nothing else touched.
+//!
+//! ```text
+//! view ─ want (which policy counts) ─ plan (what is to be written) ─┬─ guard (may the first taint be set?)
+//!                                                                   ├─ write (merge patch, conflicts, pace)
+//!                                                                   └─ status (what to tell people)
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::runtime::events::Recorder;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::cluster::lease::Leadership;
+use crate::cluster::view::ClusterView;
+use crate::model::policy::Policy;
+
+pub mod classes;
+pub mod guard;
+mod keeper;
+pub mod nodes;
+pub mod policies;
+pub mod status;
+
+/// What counts in a namespace, for whoever asks what would become of its pods.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// The effective policy.
+    pub policy: Policy,
+    /// Whether placement adds tolerations to the Windows pods that are made there.
+    pub places: bool,
+}
+
+/// Tells what counts in a namespace.
+pub type PolicyOf = Arc<dyn Fn(&str) -> Counts + Send + Sync>;
+
+/// How fast nodes are written, and how often things are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Writes in a second, Events and RuntimeClasses among them.
+    pub writes_per_second: u32,
+    /// Writes at the same time.
+    pub in_flight: usize,
+    /// Nodes that are written before the view is looked at again.
+    pub at_once: usize,
+    /// How long a node is left alone after its first write; twice that after the next, up to five minutes.
+    pub back_off: Duration,
+    /// How long after the guard said no it is asked again; twice that after the next no, up to fifteen times.
+    pub guard_every: Duration,
+    /// How long after a status was written the next one is.
+    pub status_every: Duration,
+    /// How long changes are collected before they are looked at.
+    pub settle: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            writes_per_second: 50,
+            in_flight: 4,
+            at_once: 250,
+            back_off: Duration::from_secs(1),
+            guard_every: Duration::from_secs(60),
+            status_every: Duration::from_secs(5),
+            settle: Duration::from_millis(200),
+        }
+    }
+}
+
+/// What the controller of nodes works with.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// Asked before every write.
+    pub leadership: Leadership,
+    /// Tells people what was changed.
+    pub recorder: Recorder,
+    /// What counts where: by it the guard tells Windows pods from others.
+    pub policy_of: PolicyOf,
+    /// How fast, and how often.
+    pub settings: Settings,
+}
+
+/// Why the controller of nodes has ended; the process is to end with it.
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Nobody tells any more what is in the cluster.
+    #[error("the watches have ended")]
+    View,
+    /// Nobody tells any more who leads.
+    #[error("the renewal of the lease has ended")]
+    Leadership,
+}
+
+/// Keeps nodes and RuntimeClasses as the node policies want them, for as long as this replica leads, and does nothing
+/// while it does not.
+///
+/// The view must be whole: it is sent only after every watch has listed its objects, because a policy that is not in it
+/// is gone. A view without a Kubernetes version counts as not there yet, and before anything is taken back for a policy
+/// that is gone the API server is asked whether it is.
+///
+/// # Errors
+/// Never while the watches and the lease are alive.
+pub async fn run(context: Context, mut view: watch::Receiver<Arc<ClusterView>>) -> Result<(), Ended> {
+    let mut leadership = context.leadership.clone();
+    let settle = context.settings.settle;
+    let mut keeper = keeper::Keeper::new(context);
+    let mut led = false;
+    loop {
+        let mut next = None;
+        if leadership.holds() {
+            if !led {
+                // What this replica knew when it last led may be wrong by now.
+                keeper.forget();
+            }
+            let now = Arc::clone(&view.borrow_and_update());
+            if now.kubernetes > 0 {
+                next = keeper.pass(&now).await;
+            }
+            led = true;
+        } else {
+            led = false;
+        }
+        wait(&mut view, &mut leadership, led, next).await?;
+        tokio::time::sleep(settle).await;
+    }
+}
+
+/// Waits for another view, for the time that was asked for, or for a change of leadership.
+async fn wait(
+    view: &mut watch::Receiver<Arc<ClusterView>>,
+    leadership: &mut Leadership,
+    led: bool,
+    next: Option<Instant>,
+) -> Result<(), Ended> {
+    let alarm = async {
+        match next {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(alarm);
+    loop {
+        tokio::select! {
+            changed = view.changed(), if led => return changed.map_err(|_| Ended::View),
+            changed = leadership.changed() => {
+                changed.map_err(|_| Ended::Leadership)?;
+                // A renewal is no news.
+                if leadership.holds() != led {
+                    return Ok(());
+                }
+            }
+            () = &mut alarm => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! RuntimeClasses: one for each release and isolation, where a node policy manages them. What is planned here, from what
+//! `want` says there should be, is pure; what carries it out stands in `write`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use self::want::{Wanted, model, wanted};
+use super::nodes::plan::NodeOs;
+use super::policies::{Choice, NodePolicies};
+use super::status::Classes;
+use crate::api::Isolation;
+use crate::cluster::view::{NodeView, OWNED_ANNOTATION};
+use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
+use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::selection::is_build_label;
+
+pub mod keeper;
+mod want;
+pub mod write;
+
+/// The label by which people find what Transom made.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value.
+pub const MANAGED_BY: &str = "transom";
+
+/// The owner annotation of a RuntimeClass: that it is ours, and what for.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedClass {
+    /// The policy that it was made for.
+    pub policy: String,
+    /// The release, as in `ltsc2022`.
+    pub release: String,
+    /// The isolation.
+    pub isolation: Isolation,
+}
+
+impl OwnedClass {
+    /// What the annotation of a class says; `None` for a class that is not ours.
+    pub fn of(class: &RuntimeClass) -> Option<Self> {
+        let annotations = class.metadata.annotations.as_ref()?;
+        serde_json::from_str(annotations.get(OWNED_ANNOTATION)?).ok()
+    }
+}
+
+/// One thing to do about a RuntimeClass.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// Make it.
+    Create(Box<RuntimeClass>),
+    /// Merge this into it; it names the version that it was decided on.
+    Update {
+        /// Its name.
+        name: String,
+        /// The patch.
+        patch: Value,
+    },
+    /// Take it away, where nothing names it. One whose handler changes is made anew afterwards: a handler is immutable.
+    Delete {
+        /// As it stands.
+        class: Arc<RuntimeClass>,
+        /// The policy that is told where it cannot go.
+        policy: String,
+        /// Why, in words that end a sentence: "…, as".
+        why: &'static str,
+    },
+}
+
+impl Step {
+    /// The name of the class.
+    pub fn name(&self) -> &str {
+        match self {
+            Step::Create(class) => name_of(class),
+            Step::Update { name, .. } => name,
+            Step::Delete { class, .. } => name_of(class),
+        }
+    }
+}
+
+/// What is to be done, and what is to be said to each policy that manages classes.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ClassesPlan {
+    /// What is to be done.
+    pub steps: Vec<Step>,
+    /// How the classes of each policy stand.
+    pub standings: BTreeMap<String, Classes>,
+}
+
+fn name_of(class: &RuntimeClass) -> &str {
+    class.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Plans the RuntimeClasses. `absent`: the taints of pools that are at zero now. `others_are_gone`: policies that are not among these are certainly gone, so that what was
+/// made for them may be taken away.
+pub fn plan(
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+    policies: &NodePolicies,
+    nodes: &[Arc<NodeView>],
+    absent: &BTreeSet<Taint>,
+    others_are_gone: bool,
+) -> ClassesPlan {
+    let mut plan = ClassesPlan::default();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    for policy in policies
+        .iter()
+        .filter(|policy| policy.stored.spec.runtime_classes.managed)
+    {
+        let mut standing = Classes::default();
+        let of_policy: Vec<&NodeView> = (nodes.iter())
+            .filter(|node| NodeOs::of(node) == NodeOs::Windows)
+            .filter(|node| matches!(policies.choose(node), Choice::Of(chosen) if chosen.name == policy.name))
+            .map(AsRef::as_ref)
+            .collect();
+        for wanted in wanted(policy, &of_policy, absent, existing, &mut standing) {
+            if !taken.insert(wanted.name.clone()) {
+                continue;
+            }
+            let step = match existing.get(&wanted.name) {
+                None => Some(Step::Create(Box::new(wanted.to_class()))),
+                Some(class) => against(class, &wanted, &mut standing),
+            };
+            if existing.contains_key(&wanted.name) {
+                standing.names.push(wanted.name);
+            }
+            plan.steps.extend(step);
+        }
+        plan.standings.insert(policy.name.clone(), standing);
+    }
+    report_contradictions(existing, &taken, &mut plan);
+    for (name, class) in existing {
+        let Some(owned) = OwnedClass::of(class).filter(|_| !taken.contains(name)) else {
+            continue;
+        };
+        // Nothing is touched while its policy's selector cannot be read, or while it might just not be seen yet.
+        match policies.get(&owned.policy) {
+            Some(policy) if policy.unusable.is_some() => continue,
+            None if !others_are_gone => continue,
+            _ => {}
+        }
+        plan.steps.push(Step::Delete {
+            class: Arc::clone(class),
+            policy: owned.policy,
+            why: "no policy wants it any more",
+        });
+    }
+    plan
+}
+
+/// Whether there are classes of ours for a policy that is not among these.
+pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &NodePolicies) -> bool {
+    let mut owned = existing.values().filter_map(|class| OwnedClass::of(class));
+    owned.any(|owned| policies.get(&owned.policy).is_none())
+}
+
+/// What is to be done about a class that exists.
+fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, standing: &mut Classes) -> Option<Step> {
+    let Some(owned) = OwnedClass::of(class) else {
+        standing.notes.push(format!(
+            "{} was made by somebody else: it is used as it is, and never changed",
+            wanted.name
+        ));
+        standing.problems.extend(misfit(class, wanted));
+        return None;
+    };
+    if class.handler != wanted.handler {
+        return Some(Step::Delete {
+            class: Arc::clone(class),
+            policy: wanted.owned.policy.clone(),
+            why: "its handler changes, and a handler is immutable",
+        });
+    }
+    let labels = class.metadata.labels.as_ref();
+    let labelled = labels
+        .and_then(|l| l.get(MANAGED_BY_LABEL))
+        .is_some_and(|by| by == MANAGED_BY);
+    if owned == wanted.owned && labelled && wanted.is_scheduled(class) {
+        return None;
+    }
+    let mut selector: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    let now = class.scheduling.as_ref().and_then(|s| s.node_selector.as_ref());
+    // A merge patch takes a key away with null.
+    selector.extend(now.into_iter().flatten().map(|(key, _)| (key.as_str(), None)));
+    selector.extend(
+        wanted
+            .node_selector
+            .iter()
+            .map(|(key, value)| (key.as_str(), Some(value.as_str()))),
+    );
+    Some(Step::Update {
+        name: wanted.name.clone(),
+        patch: json!({
+            "metadata": {
+                "resourceVersion": class.metadata.resource_version,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+                "annotations": {OWNED_ANNOTATION: wanted.annotation()},
+            },
+            "scheduling": {"nodeSelector": selector, "tolerations": wanted.tolerations()},
+        }),
+    })
+}
+
+/// What of somebody else's class does not fit the release that it is used for.
+fn misfit(class: &RuntimeClass, wanted: &Wanted) -> Option<String> {
+    let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
+    let says = |key: &str| selector.get(key).map(String::as_str);
+    let name = &wanted.name;
+    if let Some(os) = says(OS_LABEL)
+        .or(says(BETA_OS_LABEL))
+        .filter(|os| *os != "windows")
+    {
+        return Some(format!(
+            "{name}: its scheduling.nodeSelector selects {os}, so no Windows pod can use it: rename it, or choose another \
+             spec.runtimeClasses.namePattern"
+        ));
+    }
+    let build = says(BUILD_LABEL).or(says(TRUSTED_BUILD_LABEL))?;
+    let release = RELEASES
+        .iter()
+        .find(|release| release.name == wanted.owned.release)?;
+    let runs = Build::parse_label(build).is_some_and(|host| {
+        compatibility(release.build, host, model(wanted.owned.isolation)) == Compatibility::Runs
+    });
+    (!runs).then(|| {
+        format!(
+            "{name}: its scheduling.nodeSelector selects the build {build}, which does not run {}",
+            release.product
+        )
+    })
+}
+
+/// Reports classes of others whose scheduling says two things at once; to the first policy that manages classes.
+fn report_contradictions(
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+    taken: &BTreeSet<String>,
+    plan: &mut ClassesPlan,
+) {
+    /// More would make the condition unreadable.
+    const MOST: usize = 10;
+    let Some(standing) = plan.standings.values_mut().next() else {
+        return;
+    };
+    let foreign = existing
+        .iter()
+        .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
+    let said = foreign.filter_map(|(name, class)| {
+        contradiction(class)
+            .map(|what| format!("{name}, which somebody else made, contradicts itself: {what}"))
+    });
+    standing.notes.extend(said.take(MOST));
+}
+
+fn contradiction(class: &RuntimeClass) -> Option<String> {
+    let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
+    let (os, beta) = (selector.get(OS_LABEL), selector.get(BETA_OS_LABEL));
+    if let (Some(os), Some(beta)) = (os, beta)
+        && os != beta
+    {
+        return Some(format!("{OS_LABEL} is {os} and {BETA_OS_LABEL} is {beta}"));
+    }
+    let (label, value) = selector.iter().find(|(key, _)| is_build_label(key))?;
+    if let Some(os) = os.or(beta).filter(|os| *os != "windows") {
+        return Some(format!("it selects {os} and the Windows build {value}"));
+    }
+    Build::parse_label(value)
+        .is_none()
+        .then(|| format!("{label} is \"{value}\", which no node has; builds are written as 10.0.20348"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! The guard before the first taint: which workloads would no longer be scheduled, or would be evicted. Judged by the
+//! engine, from raw JSON; the listing is in `survey`.
+
+mod hurt;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Toleration as ClassToleration;
+use serde::Deserialize;
+
+pub use self::hurt::Hurt;
+
+use self::hurt::{Remedy, Victim};
+use super::Counts;
+use crate::cluster::view::ClusterView;
+use crate::engine::infer;
+use crate::model::facts::{Facts, RuntimeClassFacts, Taint};
+use crate::model::os::{EvidenceKind, Inference, Verdict};
+use crate::model::pod::Toleration;
+use crate::model::subject::{Stage, Subject};
+use crate::model::workload::Kind;
+
+/// Where an object is, and what it is called: namespace, kind, name.
+type Place = (String, String, String);
+
+/// Looks at one object after the other, and remembers who would be hurt.
+pub struct Guard<'g> {
+    taints: &'g [Taint],
+    /// What counts in a namespace.
+    policy_of: &'g (dyn Fn(&str) -> Counts + Send + Sync),
+    /// The same, for the namespaces that were met.
+    met: BTreeMap<String, Arc<Counts>>,
+    view: &'g ClusterView,
+    windows_nodes: BTreeSet<&'g str>,
+    facts: Facts,
+    /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
+    owners: BTreeMap<Place, Place>,
+    hurt: BTreeMap<Place, (String, Option<Remedy>)>,
+}
+
+/// The parts of an object that the engine's view has no use for.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Around {
+    metadata: AroundMeta,
+    status: AroundStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct AroundMeta {
+    owner_references: Option<Vec<Owner>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Owner {
+    api_version: String,
+    controller: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AroundStatus {
+    conditions: Option<Vec<StatusCondition>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StatusCondition {
+    r#type: String,
+    status: String,
+}
+
+impl Around {
+    fn of(json: &str) -> Self {
+        serde_json::from_str(json).unwrap_or_default()
+    }
+
+    fn is(&self, condition: &str) -> bool {
+        let mut conditions = self.status.conditions.iter().flatten();
+        conditions.any(|c| c.r#type == condition && c.status == "True")
+    }
+
+    /// The API version of the object's controller: there are other Jobs than those of `batch`.
+    fn controller_version(self) -> String {
+        let mut owners = self.metadata.owner_references.into_iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        controller.map(|owner| owner.api_version).unwrap_or_default()
+    }
+}
+
+impl<'g> Guard<'g> {
+    /// A guard for these taints, on these nodes.
+    pub fn new(
+        taints: &'g [Taint],
+        nodes: impl IntoIterator<Item = &'g str>,
+        view: &'g ClusterView,
+        policy_of: &'g (dyn Fn(&str) -> Counts + Send + Sync),
+    ) -> Self {
+        // Inference asks for no day.
+        let mut facts = Facts::new(view.kubernetes, jiff::civil::Date::ZERO);
+        for (name, class) in &view.runtime_classes {
+            let selector = class.scheduling.as_ref().and_then(|s| s.node_selector.clone());
+            let known = RuntimeClassFacts {
+                handler: class.handler.clone(),
+                node_selector: selector.unwrap_or_default(),
+                has_overhead: class.overhead.is_some(),
+            };
+            facts.runtime_classes.insert(name.clone(), known);
+        }
+        Guard {
+            taints,
+            policy_of,
+            met: BTreeMap::new(),
+            view,
+            windows_nodes: nodes.into_iter().collect(),
+            facts,
+            owners: BTreeMap::new(),
+            hurt: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at one object.
+    pub fn look(&mut self, kind: Kind, json: &str) {
+        let subject = match Subject::parse(kind, json, Stage::Stored) {
+            Ok(subject) => subject,
+            Err(error) => {
+                // It was stored, so something can be run from it.
+                let place = (String::new(), kind.to_string(), "one of them".to_owned());
+                self.hurt
+                    .insert(place, (format!("cannot be read: {error}"), None));
+                return;
+            }
+        };
+        if subject.meta.deletion_timestamp.0 {
+            return;
+        }
+        let place = (
+            subject.namespace.to_string(),
+            kind.to_string(),
+            subject.meta.name.to_string(),
+        );
+        let owner = subject.meta.controller().map(|owner| {
+            let known = Kind::of_api_version(&Around::of(json).controller_version(), &owner.kind);
+            (
+                (place.0.clone(), owner.kind.to_string(), owner.name.to_string()),
+                known,
+            )
+        });
+        match (kind, owner) {
+            (Kind::Pod, owner) => self.look_at_pod(&subject, json, place, owner),
+            // Its owner is judged, in its stead.
+            (_, Some((owner, Some(known)))) if known.has_pod() => _ = self.owners.insert(place, owner),
+            (Kind::Job, _) if is_finished(json) => {}
+            _ => self.look_at_template(&subject, place),
+        }
+    }
+
+    fn look_at_template(&mut self, subject: &Subject<'_>, place: Place) {
+        let counts = self.counts(&subject.namespace);
+        let inference = infer(subject, &self.facts, &counts.policy);
+        if inference.verdict != Verdict::Windows {
+            return;
+        }
+        // A DaemonSet's controller reads the template: what placement does to its pods comes too late.
+        let in_template = subject.kind == Kind::DaemonSet;
+        let placed = (!in_template).then_some(&*counts);
+        let lacking = self.lacking(subject, in_template, placed);
+        if !lacking.is_empty() {
+            let remedy = remedy(&inference, in_template);
+            self.add(place, &lacking, "its template does not tolerate", remedy);
+        }
+    }
+
+    fn look_at_pod(
+        &mut self,
+        subject: &Subject<'_>,
+        json: &str,
+        place: Place,
+        owner: Option<(Place, Option<Kind>)>,
+    ) {
+        let Some(pod) = subject.pod() else { return };
+        if subject.is_mirror() {
+            return;
+        }
+        let node = pod.node_name.as_deref().unwrap_or_default();
+        let on_windows = self.windows_nodes.contains(node);
+        let counts = self.counts(&subject.namespace);
+        let inference = infer(subject, &self.facts, &counts.policy);
+        let verdict = inference.verdict;
+        let evicting: Vec<Taint> = (self.lacking(subject, false, None).into_iter())
+            .filter(|taint| taint.effect == "NoExecute")
+            .collect();
+        let owner_kind = owner.as_ref().and_then(|(_, kind)| *kind);
+        // A pod that waits for a node was admitted already: neither placement nor another template helps it any more.
+        // Those of a DaemonSet are made for a node, and made anew.
+        let judged_at_owner =
+            owner_kind.is_some_and(Kind::has_pod) && (pod.is_bound() || owner_kind == Some(Kind::DaemonSet));
+        let waits_for_owner = owner_kind.is_some() && !pod.is_bound();
+        let remedy = remedy(&inference, owner_kind == Some(Kind::DaemonSet));
+        let named = owner.map_or(place, |(owner, _)| {
+            self.owners.get(&owner).cloned().unwrap_or(owner)
+        });
+        if on_windows && !evicting.is_empty() {
+            self.add(
+                named,
+                &evicting,
+                "its pods would be evicted, as they do not tolerate",
+                remedy,
+            );
+            return;
+        }
+        if verdict == Verdict::Windows && !judged_at_owner {
+            let lacking = self.lacking(subject, false, pod.is_bound().then_some(&*counts));
+            let why = if waits_for_owner {
+                "pods of it wait for a node since before they were given a toleration: delete those pods, so that it \
+                 makes new ones; they do not tolerate"
+            } else {
+                "it does not tolerate"
+            };
+            if !lacking.is_empty() {
+                self.add(named, &lacking, why, remedy);
+            }
+        } else if on_windows
+            && verdict != Verdict::Windows
+            && !(verdict == Verdict::Linux && selects(&inference, false))
+            && Around::of(json).is("Ready")
+        {
+            // Placement gives nothing to a pod that is not known to be for Windows.
+            let lacking = self.lacking(subject, false, None);
+            if !lacking.is_empty() {
+                let why = "it selects no operating system, runs on a Windows node all the same, and does not tolerate";
+                self.add(named, &lacking, why, remedy);
+            }
+        }
+    }
+
+    /// What counts in a namespace; asked for once, because there may be thousands of objects in it.
+    fn counts(&mut self, namespace: &str) -> Arc<Counts> {
+        if let Some(counts) = self.met.get(namespace) {
+            return Arc::clone(counts);
+        }
+        let counts = Arc::new((self.policy_of)(namespace));
+        self.met.insert(namespace.to_owned(), Arc::clone(&counts));
+        counts
+    }
+
+    /// The taints that would keep the subject's pods away. `as_written`: what a RuntimeClass adds to the pod does not
+    /// count. `placed`: what counts in its namespace, where placement would still add tolerations.
+    fn lacking(&self, subject: &Subject<'_>, as_written: bool, placed: Option<&Counts>) -> Vec<Taint> {
+        let Some(pod) = subject.pod() else {
+            return Vec::new();
+        };
+        let of_class = pod
+            .runtime_class_name
+            .as_deref()
+            .filter(|_| !as_written)
+            .and_then(|name| self.view.runtime_classes.get(name))
+            .and_then(|class| class.scheduling.as_ref()?.tolerations.as_ref());
+        (self.taints.iter())
+            .filter(|taint| !pod.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
+            .filter(|taint| !of_class.into_iter().flatten().any(|t| tolerates(t, taint)))
+            .filter(|taint| !placed.is_some_and(|counts| self.is_placed(&subject.namespace, counts, taint)))
+            .filter(|taint| taint.effect != "PreferNoSchedule")
+            .cloned()
+            .collect()
+    }
+
+    /// Whether placement adds the toleration of this taint to the Windows pods of a namespace: it learns taints that
+    /// say Windows and nothing else, adds those that the policy lists, and respects the namespace's whitelist.
+    fn is_placed(&self, namespace: &str, counts: &Counts, taint: &Taint) -> bool {
+        let whitelist = (self.view.namespaces.get(namespace))
+            .and_then(|namespace| namespace.tolerations_whitelist.as_deref());
+        let allowed = whitelist.is_none_or(|text| {
+            serde_json::from_str::<Vec<Toleration<'_>>>(text).is_ok_and(|list| {
+                list.is_empty() || list.iter().any(|toleration| taint.is_tolerated_by(toleration))
+            })
+        });
+        let added = taint.marks_windows() || counts.policy.taints.contains(taint);
+        counts.places && allowed && added
+    }
+
+    fn add(&mut self, place: Place, lacking: &[Taint], why: &str, remedy: Remedy) {
+        let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
+        self.hurt
+            .entry(place)
+            .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
+    }
+
+    /// Who would be hurt; empty where nobody would.
+    pub fn hurt(self) -> Hurt {
+        let victims = self
+            .hurt
+            .into_iter()
+            .map(|((namespace, kind, name), (why, remedy))| {
+                let name = if namespace.is_empty() {
+                    format!("{kind} {name}")
+                } else {
+                    format!("{kind} {namespace}/{name}")
+                };
+                Victim { name, why, remedy }
+            });
+        Hurt(victims.collect())
+    }
+}
+
+/// What the author of a pod or template is to write. `in_template`: what a RuntimeClass selects does not count.
+fn remedy(inference: &Inference, in_template: bool) -> Remedy {
+    match inference.verdict {
+        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
+        Verdict::Windows => Remedy::SelectWindows,
+        Verdict::Linux => Remedy::SelectLinux,
+        Verdict::Unknown | Verdict::Conflicting => Remedy::Say,
+    }
+}
+
+/// Whether the scheduler is told the operating system: the other signs are for Transom, or for the kubelet.
+fn selects(inference: &Inference, in_template: bool) -> bool {
+    inference.evidence.iter().any(|evidence| match evidence.kind {
+        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
+        EvidenceKind::RuntimeClass => !in_template,
+        _ => false,
+    })
+}
+
+fn is_finished(json: &str) -> bool {
+    let job = Around::of(json);
+    job.is("Complete") || job.is("Failed")
+}
+
+fn tolerates(toleration: &ClassToleration, taint: &Taint) -> bool {
+    taint.is_tolerated_by(&Toleration {
+        key: toleration.key.as_deref().map(Into::into),
+        operator: toleration.operator.as_deref().map(Into::into),
+        value: toleration.value.as_deref().map(Into::into),
+        effect: toleration.effect.as_deref().map(Into::into),
+        toleration_seconds: toleration.toleration_seconds,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,455 @@
+//! Who would be hurt by a taint, object by object.
+
+#![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
+
+use super::*;
+use crate::model::os::Os;
+use crate::model::policy::{Policy, PoolLabel};
+use serde_json::{Value, json};
+
+fn taints() -> Vec<Taint> {
+    vec![Taint::no_schedule("os", "windows")]
+}
+
+/// The built-in policy; placement applies in the namespace `placed` only.
+fn built_in(namespace: &str) -> Counts {
+    Counts {
+        policy: Policy::standalone(),
+        places: namespace == "placed",
+    }
+}
+
+/// Who is hurt, by what counts where.
+fn hurt_under(
+    policy_of: &(dyn Fn(&str) -> Counts + Send + Sync),
+    taints: &[Taint],
+    view: &ClusterView,
+    objects: &[(Kind, Value)],
+) -> Hurt {
+    let mut guard = Guard::new(taints, ["win1"], view, policy_of);
+    for (kind, object) in objects {
+        guard.look(*kind, &object.to_string());
+    }
+    guard.hurt()
+}
+
+fn lines(hurt: Hurt) -> Vec<String> {
+    (hurt.0.into_iter())
+        .map(|victim| format!("{} ({})", victim.name, victim.why))
+        .collect()
+}
+
+fn hurt_by(taints: &[Taint], view: &ClusterView, objects: &[(Kind, Value)]) -> Vec<String> {
+    lines(hurt_under(&built_in, taints, view, objects))
+}
+
+fn hurt(objects: &[(Kind, Value)]) -> Vec<String> {
+    hurt_by(&taints(), &ClusterView::default(), objects)
+}
+
+fn template(kind: Kind, namespace: &str, name: &str, spec: Value) -> (Kind, Value) {
+    let meta = json!({"namespace": namespace, "name": name});
+    let object = match kind {
+        Kind::CronJob => {
+            json!({"metadata": meta, "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}})
+        }
+        _ => json!({"metadata": meta, "spec": {"template": {"spec": spec}}}),
+    };
+    (kind, object)
+}
+
+fn windows(more: Value) -> Value {
+    let mut spec =
+        json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "x"}]});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    spec
+}
+
+fn tolerating() -> Value {
+    json!({"tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]})
+}
+
+fn owned_by(mut object: (Kind, Value), kind: &str, name: &str, api_version: &str) -> (Kind, Value) {
+    object.1["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": api_version, "kind": kind, "name": name, "controller": true}]);
+    object
+}
+
+fn pod(namespace: &str, name: &str, spec: Value, node: &str) -> (Kind, Value) {
+    let mut spec = spec;
+    if !node.is_empty() {
+        spec["nodeName"] = json!(node);
+    }
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    (
+        Kind::Pod,
+        json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec, "status": ready}),
+    )
+}
+
+#[test]
+fn a_windows_template_without_the_toleration_is_hurt_where_placement_does_not_apply() {
+    for kind in [
+        Kind::Deployment,
+        Kind::StatefulSet,
+        Kind::ReplicaSet,
+        Kind::Job,
+        Kind::CronJob,
+        Kind::ReplicationController,
+    ] {
+        let found = hurt(&[
+            template(kind, "bare", "web", windows(json!({}))),
+            template(kind, "placed", "web", windows(json!({}))),
+            template(kind, "bare", "good", windows(tolerating())),
+            template(
+                kind,
+                "bare",
+                "linux",
+                json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
+            ),
+            template(kind, "bare", "unknown", json!({})),
+        ]);
+        assert_eq!(
+            found,
+            [format!(
+                "{kind} bare/web (its template does not tolerate os=windows:NoSchedule)"
+            )]
+        );
+    }
+}
+
+#[test]
+fn a_daemonset_needs_the_toleration_in_its_template_wherever_it_is() {
+    let found = hurt(&[
+        template(Kind::DaemonSet, "placed", "agent", windows(json!({}))),
+        template(Kind::DaemonSet, "placed", "good", windows(tolerating())),
+    ]);
+    assert_eq!(
+        found,
+        ["DaemonSet placed/agent (its template does not tolerate os=windows:NoSchedule)"]
+    );
+}
+
+#[test]
+fn an_unselective_daemonset_is_hurt_where_it_runs_on_windows() {
+    let bare = json!({"containers": [{"name": "c", "image": "x"}]});
+    let everything =
+        json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "x"}]});
+    let of = |pod, name| owned_by(pod, "DaemonSet", name, "apps/v1");
+    let found = hurt(&[
+        template(Kind::DaemonSet, "placed", "logs", bare.clone()),
+        of(pod("placed", "logs-1", bare.clone(), "win1"), "logs"),
+        of(pod("placed", "cni-1", everything, "win1"), "cni"),
+        of(pod("placed", "other-1", bare, "linux1"), "other"),
+    ]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("DaemonSet placed/logs (it selects no operating system"));
+}
+
+#[test]
+fn pods_are_judged_at_their_owner_and_by_themselves_where_nobody_known_owns_them() {
+    let found = hurt(&[
+        template(Kind::Deployment, "bare", "web", windows(tolerating())),
+        owned_by(
+            template(Kind::ReplicaSet, "bare", "web-1", windows(json!({}))),
+            "Deployment",
+            "web",
+            "apps/v1",
+        ),
+        owned_by(
+            pod("bare", "web-1-a", windows(json!({})), "win1"),
+            "ReplicaSet",
+            "web-1",
+            "apps/v1",
+        ),
+        owned_by(
+            template(Kind::ReplicaSet, "bare", "roll-1", windows(json!({}))),
+            "Rollout",
+            "roll",
+            "argoproj.io/v1",
+        ),
+        owned_by(
+            pod("bare", "spark-1", windows(json!({})), "win1"),
+            "SparkApplication",
+            "spark",
+            "x.io/v1",
+        ),
+        pod("bare", "alone", windows(json!({})), "win1"),
+        pod("placed", "runs", windows(json!({})), "win1"),
+        pod("placed", "waits", windows(json!({})), ""),
+    ]);
+    let names: Vec<&str> = found
+        .iter()
+        .map(|text| text.split(" (").next().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "Pod bare/alone",
+            "ReplicaSet bare/roll-1",
+            "SparkApplication bare/spark",
+            "Pod placed/waits"
+        ]
+    );
+}
+
+#[test]
+fn a_pod_that_waits_for_a_node_is_judged_as_itself_whatever_its_template_says_now() {
+    let of = |pod, kind: &str| owned_by(pod, kind, "web", "apps/v1");
+    let found = hurt(&[
+        template(Kind::ReplicaSet, "placed", "web", windows(json!({}))),
+        template(Kind::StatefulSet, "bare", "web", windows(tolerating())),
+        template(Kind::DaemonSet, "bare", "web", windows(tolerating())),
+        of(pod("placed", "web-old", windows(json!({})), ""), "ReplicaSet"),
+        of(pod("placed", "web-new", windows(tolerating()), ""), "ReplicaSet"),
+        of(
+            pod("placed", "web-runs", windows(json!({})), "win1"),
+            "ReplicaSet",
+        ),
+        of(pod("bare", "web-0", windows(json!({})), ""), "StatefulSet"),
+        of(pod("bare", "web-d", windows(json!({})), ""), "DaemonSet"),
+    ]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[1].starts_with("ReplicaSet placed/web (pods of it wait for a node"),
+        "{found:?}"
+    );
+    assert!(
+        found[0].starts_with("StatefulSet bare/web (pods of it wait for a node"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn finished_and_deleted_things_are_not_hurt() {
+    let mut job = template(Kind::Job, "bare", "done", windows(json!({})));
+    job.1["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    let mut gone = template(Kind::Deployment, "bare", "gone", windows(json!({})));
+    gone.1["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(hurt(&[job, gone]), Vec::<String>::new());
+}
+
+#[test]
+fn a_runtime_class_that_tolerates_helps_all_but_daemonsets() {
+    let class = serde_json::from_value(json!({
+        "metadata": {"name": "win"}, "handler": "runhcs-wcow-process",
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"},
+            "tolerations": [{"key": "os", "operator": "Exists"}]},
+    }));
+    let view = ClusterView {
+        runtime_classes: [("win".to_owned(), Arc::new(class.unwrap()))].into(),
+        ..ClusterView::default()
+    };
+    let spec = json!({"runtimeClassName": "win", "containers": [{"name": "c", "image": "x"}]});
+    let found = hurt_by(
+        &taints(),
+        &view,
+        &[
+            template(Kind::Deployment, "bare", "web", spec.clone()),
+            template(Kind::DaemonSet, "bare", "agent", spec),
+        ],
+    );
+    assert_eq!(
+        found,
+        ["DaemonSet bare/agent (its template does not tolerate os=windows:NoSchedule)"]
+    );
+}
+
+#[test]
+fn placement_helps_only_with_taints_that_it_learns_and_within_the_whitelist() {
+    let own = [Taint::no_schedule("team", "blue")];
+    let web = [template(Kind::Deployment, "placed", "web", windows(json!({})))];
+    assert_eq!(hurt_by(&own, &ClusterView::default(), &web).len(), 1);
+    for (whitelist, count) in [
+        ("[]", 0),
+        (r#"[{"key": "team"}]"#, 1),
+        (r#"[{"key": "os", "operator": "Exists"}]"#, 0),
+        ("x", 1),
+    ] {
+        let namespace = crate::cluster::view::NamespaceView {
+            tolerations_whitelist: Some(whitelist.to_owned()),
+            ..Default::default()
+        };
+        let view = ClusterView {
+            namespaces: [("placed".to_owned(), Arc::new(namespace))].into(),
+            ..ClusterView::default()
+        };
+        assert_eq!(hurt_by(&taints(), &view, &web).len(), count, "{whitelist}");
+    }
+}
+
+#[test]
+fn no_execute_hurts_whatever_runs_there_and_does_not_tolerate_it() {
+    let evict = [Taint {
+        effect: "NoExecute".into(),
+        ..Taint::no_schedule("os", "windows")
+    }];
+    let spec = json!({"containers": [{"name": "c", "image": "x"}]});
+    let run = owned_by(
+        pod("placed", "web-1-a", spec, "win1"),
+        "ReplicaSet",
+        "web-1",
+        "apps/v1",
+    );
+    let set = owned_by(
+        template(Kind::ReplicaSet, "placed", "web-1", json!({})),
+        "Deployment",
+        "web",
+        "apps/v1",
+    );
+    let found = hurt_by(&evict, &ClusterView::default(), &[set, run]);
+    assert_eq!(
+        found,
+        ["Deployment placed/web (its pods would be evicted, as they do not tolerate os=windows:NoExecute)"]
+    );
+}
+
+#[test]
+fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed() {
+    let plain = || Counts {
+        policy: Policy::standalone(),
+        places: false,
+    };
+    let policy_of = |namespace: &str| {
+        let mut counts = plain();
+        match namespace {
+            "pools" => counts.policy.pool_labels.push(PoolLabel {
+                key: "pool".into(),
+                value: "win*".into(),
+            }),
+            "windows" => counts.policy.namespace_default_os = Some(Os::Windows),
+            "no-images" => counts.policy.image_evidence = false,
+            "placed" => counts.places = true,
+            _ => {}
+        }
+        counts
+    };
+    let pooled = json!({"nodeSelector": {"pool": "win-2022"}, "containers": [{"name": "c", "image": "x"}]});
+    let bare = json!({"containers": [{"name": "c", "image": "x"}]});
+    let image =
+        json!({"containers": [{"name": "c", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+    let of =
+        |namespace: &str, name: &str, spec: &Value| template(Kind::Deployment, namespace, name, spec.clone());
+    let hurt = hurt_under(
+        &policy_of,
+        &taints(),
+        &ClusterView::default(),
+        &[
+            of("other", "pooled", &pooled),
+            of("pools", "pooled", &pooled),
+            of("other", "bare", &bare),
+            of("windows", "bare", &bare),
+            of("placed", "image", &image),
+            of("other", "image", &image),
+            of("no-images", "image", &image),
+        ],
+    );
+    let found: Vec<_> = (hurt.0.iter())
+        .map(|victim| (victim.name.as_str(), victim.remedy.unwrap()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("Deployment other/image", Remedy::SelectWindows),
+            ("Deployment pools/pooled", Remedy::Tolerate),
+            ("Deployment windows/bare", Remedy::SelectWindows),
+        ]
+    );
+}
+
+#[test]
+fn placement_helps_with_the_taints_that_the_policy_lists_too() {
+    let own = [Taint::no_schedule("team", "blue")];
+    let web = [template(Kind::Deployment, "placed", "web", windows(json!({})))];
+    let listed = |namespace: &str| {
+        let mut counts = built_in(namespace);
+        counts.policy.taints.extend(own.clone());
+        counts
+    };
+    assert!(hurt_under(&listed, &own, &ClusterView::default(), &web).is_empty());
+    assert!(!hurt_under(&built_in, &own, &ClusterView::default(), &web).is_empty());
+}
+
+#[test]
+fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right() {
+    let bare = json!({"containers": [{"name": "c", "image": "x"}]});
+    let linux =
+        json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "x"}]});
+    let policy_of = |namespace: &str| {
+        let mut counts = built_in(namespace);
+        counts.policy.namespace_default_os = (namespace == "linux").then_some(Os::Linux);
+        counts
+    };
+    let run = |namespace: &str, name: &str, spec: &Value| {
+        let pod = pod(namespace, &format!("{name}-1"), spec.clone(), "win1");
+        owned_by(pod, "DaemonSet", name, "apps/v1")
+    };
+    let objects = [
+        run("linux", "logs", &bare),
+        run("linux", "picky", &linux),
+        run("other", "agent", &bare),
+        template(Kind::Deployment, "other", "web", windows(json!({}))),
+    ];
+    let hurt = hurt_under(&policy_of, &taints(), &ClusterView::default(), &objects);
+    let message = hurt.message(&taints());
+    let tolerations = "tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]";
+    for remedy in [
+        format!("Write in the pod templates of Deployment other/web: {tolerations}."),
+        "Write in the pod templates of DaemonSet linux/logs: nodeSelector: {kubernetes.io/os: linux}."
+            .to_owned(),
+        format!(
+            "Write in the pod templates of DaemonSet other/agent: where it is for Windows nodeSelector: \
+             {{kubernetes.io/os: windows}} and {tolerations}, where it is for Linux nodeSelector: {{kubernetes.io/os: linux}}."
+        ),
+    ] {
+        assert!(message.contains(&remedy), "{remedy}\n{message}");
+    }
+    assert!(!message.contains("picky"), "{message}");
+}
+
+#[test]
+fn a_host_process_daemonset_without_a_selector_is_told_both() {
+    let spec = json!({"containers": [{"name": "c", "image": "x"}], "hostNetwork": true,
+        "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
+    let objects = [template(Kind::DaemonSet, "placed", "proxy", spec)];
+    let hurt = hurt_under(&built_in, &taints(), &ClusterView::default(), &objects);
+    assert!(
+        hurt.message(&taints()).contains(
+            "Write in their pod templates: nodeSelector: {kubernetes.io/os: windows} and tolerations: [{key: os"
+        ),
+        "{hurt:?}"
+    );
+}
+
+#[test]
+fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
+    let victim = |i| Victim {
+        name: format!("Deployment a/d{i}"),
+        why: "x".to_owned(),
+        remedy: Some(Remedy::Tolerate),
+    };
+    let many = Hurt((0..23).map(victim).collect());
+    let text = many.message(&[
+        Taint::no_schedule("windows", "true"),
+        Taint::no_schedule("dedicated", ""),
+    ]);
+    assert!(
+        text.contains("23 workloads") && text.contains("a/d19 (x)") && !text.contains("a/d20"),
+        "{text}"
+    );
+    assert!(text.contains("and 3 more"));
+    assert!(text.contains(
+        "Write in their pod templates: tolerations: [{key: windows, operator: Equal, value: \"true\", effect: NoSchedule}, {key: dedicated, operator: \
+         Exists, effect: NoSchedule}]"
+    ));
+    for platform in ["AKS", "EKS", "GKE", "OpenShift"] {
+        assert!(text.contains(platform));
+    }
+    assert_eq!(
+        many.brief(&taints()),
+        "not set: os=windows:NoSchedule, because 23 workloads would be hurt: Deployment a/d0, Deployment a/d1, Deployment \
+         a/d2 and 20 more; the condition TaintsRefused says why, and what to write"
+    );
+}

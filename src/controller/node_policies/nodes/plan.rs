@@ -1,0 +1,370 @@
+//! What is to be written to one node, decided from the node and from what its policy wants. Pure: no clock, no client.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Taint as NodeTaint;
+
+pub use super::change::{Change, NodePlan};
+use super::owned::{Owned, is_protected};
+use crate::api::TaintMode;
+use crate::cluster::view::{NodeView, PROOF_LABEL};
+use crate::model::build::Build;
+use crate::model::facts::{ARCH_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+
+/// After how many times that another writer took a taint away Transom gives in.
+pub const MOST_REVERSALS: u32 = 3;
+
+/// What a policy wants of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// The policy's name.
+    pub policy: String,
+    /// Its generation: reversals are counted anew for another one.
+    pub generation: i64,
+    /// Whether the build label is kept true.
+    pub windows_build: bool,
+    /// Whether its mirror is kept.
+    pub trusted_build: bool,
+    /// Whether taints are set or only reported.
+    pub mode: TaintMode,
+    /// The taints that the node is to carry.
+    pub taints: Vec<Taint>,
+    /// Which of them may be set on this node, if it lacks them: nobody would be hurt, as far as that is known.
+    pub cleared: BTreeSet<Taint>,
+    /// Whether the policy that set what is ours has let the node go: then that is taken back, even where this one only
+    /// reports.
+    pub inherits: bool,
+}
+
+/// What a node's kubelet says of its operating system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeOs {
+    /// Windows.
+    Windows,
+    /// Something else.
+    Other,
+    /// Nothing yet.
+    Silent,
+}
+
+impl NodeOs {
+    /// What the kubelet of a node says.
+    pub fn of(node: &NodeView) -> NodeOs {
+        match node.operating_system.as_str() {
+            "" => NodeOs::Silent,
+            os if os.eq_ignore_ascii_case("windows") => NodeOs::Windows,
+            _ => NodeOs::Other,
+        }
+    }
+}
+
+/// The build of a node, by its kernel.
+pub fn build_of(node: &NodeView) -> Option<Build> {
+    Build::parse_kernel_version(&node.kernel_version).map(|(build, _)| build)
+}
+
+/// Decides what is to be written to a node. `want` is `None` where no policy selects it any more.
+///
+/// What is not Transom's by the owner annotation is never taken away; what stood there before is not Transom's.
+pub fn plan(node: &NodeView, want: Option<&Want>) -> NodePlan {
+    if node.deleting {
+        return NodePlan::default();
+    }
+    let read = Owned::of(node);
+    let before = read.clone().unwrap_or_default();
+    match (want, NodeOs::of(node)) {
+        (None, _) => take_back(node, &before, read.as_ref(), Keep::default()),
+        (Some(want), NodeOs::Other) => {
+            let mut plan = take_back(node, &before, read.as_ref(), Keep::default());
+            if node.labels.get(OS_LABEL).is_some_and(|os| os == "windows") {
+                plan.remains.push(format!(
+                    "its label {OS_LABEL} is \"windows\", but its kubelet reports \"{}\": restart the kubelet, which \
+                     writes the label (policy {})",
+                    node.operating_system, want.policy
+                ));
+            }
+            plan
+        }
+        (Some(_), NodeOs::Silent) => NodePlan {
+            remains: vec![
+                "its kubelet has not reported status.nodeInfo yet: nothing is known of its build".to_owned(),
+            ],
+            ..NodePlan::default()
+        },
+        (Some(want), NodeOs::Windows) => in_force(node, want, &before, read.as_ref()),
+    }
+}
+
+/// What stays on a node when everything else of ours is taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keep {
+    /// The mirror of the build label.
+    pub labels: bool,
+    /// The taints.
+    pub taints: bool,
+}
+
+/// Plans to take back everything that is ours on a node, but what is to be kept; that is nobody's afterwards.
+pub fn plan_to_take_back(node: &NodeView, keep: Keep) -> NodePlan {
+    let read = Owned::of(node);
+    let before = read.clone().unwrap_or_default();
+    take_back(node, &before, read.as_ref(), keep)
+}
+
+fn take_back(node: &NodeView, before: &Owned, read: Result<&Owned, &String>, keep: Keep) -> NodePlan {
+    let mut plan = NodePlan::default();
+    if node.owned.is_none() && !node.labels.contains_key(PROOF_LABEL) {
+        return plan;
+    }
+    let mirror = node.labels.get(TRUSTED_BUILD_LABEL);
+    if !keep.labels && mirror.is_some_and(|value| before.may_take_label(TRUSTED_BUILD_LABEL, value)) {
+        plan.set_label(node, TRUSTED_BUILD_LABEL, None);
+    }
+    if !keep.taints {
+        let ours = |taint: &Taint| before.may_take_taint(taint);
+        plan.taints = without(&node.taints, ours, &mut plan.changes);
+    }
+    plan.settle_annotation(node, &Owned::default(), read);
+    plan
+}
+
+/// The taints without some of them; `None` where all stay.
+fn without(
+    taints: &[NodeTaint],
+    gone: impl Fn(&Taint) -> bool,
+    changes: &mut Vec<Change>,
+) -> Option<Vec<NodeTaint>> {
+    let mut kept = Vec::with_capacity(taints.len());
+    for taint in taints {
+        let known = taint_of(taint);
+        if gone(&known) {
+            changes.push(Change::TaintTaken(known));
+        } else {
+            kept.push(taint.clone());
+        }
+    }
+    (kept.len() < taints.len()).then_some(kept)
+}
+
+fn in_force(node: &NodeView, want: &Want, before: &Owned, read: Result<&Owned, &String>) -> NodePlan {
+    let mut plan = NodePlan::default();
+    let mut owned = before.clone();
+    owned.policy.clone_from(&want.policy);
+    report_kubelet_labels(node, &mut plan);
+    labels(node, want, &mut owned, &mut plan);
+    taints(node, want, before, &mut owned, &mut plan);
+    if owned.is_empty() {
+        owned = Owned::default();
+    }
+    plan.settle_annotation(node, &owned, read);
+    plan
+}
+
+/// The labels of os and architecture are the kubelet's, which writes them again and again: they are reported only.
+fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
+    for (key, told) in [(OS_LABEL, "windows"), (ARCH_LABEL, node.architecture.as_str())] {
+        let label = node.labels.get(key).map_or("", String::as_str);
+        if !told.is_empty() && label != told {
+            plan.remains.push(format!(
+                "its label {key} is \"{label}\", but its kubelet reports \"{told}\": restart the kubelet, which writes \
+                 the label"
+            ));
+        }
+    }
+}
+
+fn labels(node: &NodeView, want: &Want, owned: &mut Owned, plan: &mut NodePlan) {
+    let build = build_of(node).map(|build| build.to_string());
+    if build.is_none() && (want.windows_build || want.trusted_build) {
+        plan.remains.push(format!(
+            "its status.nodeInfo.kernelVersion \"{}\" tells no Windows build: its build label is left as it is",
+            shortened(&node.kernel_version)
+        ));
+    }
+    for (key, on) in [
+        (BUILD_LABEL, want.windows_build),
+        (TRUSTED_BUILD_LABEL, want.trusted_build),
+    ] {
+        let now = node.labels.get(key);
+        match (&build, on) {
+            (Some(build), true) if now != Some(build) => {
+                plan.set_label(node, key, Some(build.clone()));
+                owned.add_label(key, build);
+            }
+            (_, true) => {}
+            // The kubelet would not write the build label again before a restart: it stays, and is nobody's.
+            (_, false) => {
+                if now.is_some_and(|value| owned.may_take_label(key, value)) {
+                    plan.set_label(node, key, None);
+                }
+                owned.labels.remove(key);
+            }
+        }
+        // What another writer has written since is not ours, though it may say the same.
+        if !plan.labels.contains_key(key) && owned.labels.get(key) != now {
+            owned.labels.remove(key);
+        }
+    }
+}
+
+fn taints(node: &NodeView, want: &Want, before: &Owned, owned: &mut Owned, plan: &mut NodePlan) {
+    if before.generation != want.generation || before.policy != want.policy {
+        owned.reversals.clear();
+    }
+    owned
+        .reversals
+        .retain(|text, _| want.taints.iter().any(|taint| taint.to_string() == *text));
+    let mut list = Taints {
+        now: node.taints.clone(),
+        changed: false,
+    };
+    give_up_unwanted(want, before, owned, &mut list, plan);
+    for taint in &want.taints {
+        one_taint(taint, want, before, owned, &mut list, plan);
+    }
+    owned.generation = if owned.reversals.is_empty() {
+        0
+    } else {
+        want.generation
+    };
+    if list.changed {
+        plan.taints = Some(list.now);
+    }
+}
+
+/// The taints of a node while they are changed: everybody else's stay, in their order.
+struct Taints {
+    now: Vec<NodeTaint>,
+    changed: bool,
+}
+
+impl Taints {
+    fn has(&self, taint: &Taint) -> bool {
+        self.now.iter().any(|now| taint_of(now) == *taint)
+    }
+
+    /// The taint that stands where this one would: key and effect are unique on a node.
+    fn in_its_place(&self, taint: &Taint) -> Option<Taint> {
+        let same = |now: &&NodeTaint| now.key == taint.key && now.effect == taint.effect;
+        self.now.iter().find(same).map(taint_of)
+    }
+
+    fn remove(&mut self, taint: &Taint) {
+        self.now.retain(|now| taint_of(now) != *taint);
+        self.changed = true;
+    }
+
+    fn add(&mut self, taint: &Taint) {
+        self.now.push(NodeTaint {
+            key: taint.key.clone(),
+            value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+            effect: taint.effect.clone(),
+            time_added: None,
+        });
+        self.changed = true;
+    }
+}
+
+/// Takes away what is ours and wanted no more; forgets what is ours no more.
+fn give_up_unwanted(want: &Want, before: &Owned, owned: &mut Owned, list: &mut Taints, plan: &mut NodePlan) {
+    for taint in &before.taints {
+        if want.taints.contains(taint) {
+            continue;
+        }
+        // Replaced in one write by what the policy wants there now.
+        let successor = want
+            .taints
+            .iter()
+            .find(|t| t.key == taint.key && t.effect == taint.effect);
+        if list.has(taint) && before.may_take_taint(taint) {
+            if want.mode == TaintMode::Report && !want.inherits {
+                plan.remains.push(format!(
+                    "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
+                     to Apply to have it taken away"
+                ));
+                continue;
+            }
+            if successor.is_some_and(|successor| !want.cleared.contains(successor)) {
+                continue;
+            }
+            list.remove(taint);
+            plan.changes.push(Change::TaintTaken(taint.clone()));
+        }
+        owned.taints.retain(|ours| ours != taint);
+    }
+}
+
+fn one_taint(
+    taint: &Taint,
+    want: &Want,
+    before: &Owned,
+    owned: &mut Owned,
+    list: &mut Taints,
+    plan: &mut NodePlan,
+) {
+    if is_protected(taint) {
+        let text =
+            format!("the taint {taint} belongs to Kubernetes or to an autoscaler: Transom does not set it");
+        plan.remains.push(text);
+        return;
+    }
+    if list.has(taint) {
+        return;
+    }
+    let text = taint.to_string();
+    // It was ours, and another writer has taken it away.
+    if before.taints.contains(taint) {
+        owned.taints.retain(|ours| ours != taint);
+        if want.mode == TaintMode::Apply {
+            *owned.reversals.entry(text.clone()).or_default() += 1;
+        }
+    }
+    if let Some(other) = list
+        .in_its_place(taint)
+        .filter(|other| !owned.taints.contains(other))
+    {
+        plan.remains.push(format!(
+            "it carries the taint {other}, which is not Transom's, where {taint} is wanted: name {other} in the policy, \
+             or change it where it comes from"
+        ));
+        return;
+    }
+    if owned
+        .reversals
+        .get(&text)
+        .is_some_and(|count| *count >= MOST_REVERSALS)
+    {
+        plan.remains.push(format!(
+            "another writer took the taint {taint} away {MOST_REVERSALS} times: set it where that writer reads it \
+             (the node pool), or change the policy to try again"
+        ));
+        plan.contested.push(taint.clone());
+    } else if want.mode == TaintMode::Report {
+        plan.remains
+            .push(format!("it lacks the taint {taint} (taints.mode is Report)"));
+    } else if want.cleared.contains(taint) {
+        list.add(taint);
+        owned.taints.push(taint.clone());
+        plan.changes.push(Change::TaintSet(taint.clone()));
+    } else {
+        plan.remains.push(format!("it lacks the taint {taint}"));
+        plan.waiting.push(taint.clone());
+    }
+}
+
+/// A node's taint, without the time that it was added.
+pub fn taint_of(taint: &NodeTaint) -> Taint {
+    Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().unwrap_or_default(),
+        effect: taint.effect.clone(),
+    }
+}
+
+/// The beginning of a text that anybody may have written.
+fn shortened(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(80).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Node policies as they are stored, made into what is wanted of each node: which policy counts, and what is wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::core::{Selector, SelectorExt as _};
+
+use super::nodes::owned::Owned;
+use super::nodes::plan::Want;
+use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, wrong_node_selector};
+use crate::cluster::view::{NodeView, UNREADABLE_ANNOTATION};
+use crate::model::facts::Taint;
+
+/// So much is told of what is wrong with a selector, in bytes.
+const LONGEST_PROBLEM: usize = 4096;
+
+/// A node policy, ready to be asked.
+#[derive(Clone, Debug)]
+pub struct NodePolicy {
+    /// As it is stored.
+    pub stored: Arc<WindowsNodePolicy>,
+    /// Its name.
+    pub name: String,
+    /// Its generation.
+    pub generation: i64,
+    /// The taints that it may ask for.
+    pub taints: Vec<Taint>,
+    /// Why its selector selects nothing; then nothing of it is set, and nothing taken back either.
+    pub unusable: Option<String>,
+    /// What of it is left out, and why.
+    pub left_out: Vec<String>,
+    selector: Selector,
+}
+
+impl NodePolicy {
+    /// Reads a stored policy; `None` for one that is being deleted.
+    pub fn of(stored: &Arc<WindowsNodePolicy>) -> Option<Self> {
+        let meta = &stored.metadata;
+        if meta.deletion_timestamp.is_some() {
+            return None;
+        }
+        let unreadable = meta
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(UNREADABLE_ANNOTATION));
+        let wrong = wrong_node_selector(&stored.spec.node_selector);
+        let (selector, unusable) = match (Selector::try_from(stored.spec.node_selector.clone()), unreadable) {
+            (_, Some(why)) => (Selector::default(), Some(why.clone())),
+            // A label that no node can have would select nothing, and let every node go.
+            _ if !wrong.is_empty() => (Selector::default(), Some(in_one_line(&wrong, LONGEST_PROBLEM))),
+            (Ok(selector), None) => (selector, None),
+            (Err(error), None) => (Selector::default(), Some(format!("spec.nodeSelector: {error}"))),
+        };
+        let spec = &stored.spec.taints;
+        let mut left_out = Vec::new();
+        let mut taints: Vec<Taint> = Vec::new();
+        for taint in &spec.taints {
+            let wanted = Taint {
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: taint.effect.as_str().to_owned(),
+            };
+            // The API server refuses both; a policy may have been stored before its schema did.
+            if taint.effect == TaintEffect::NoExecute && !spec.allow_no_execute {
+                left_out.push(format!(
+                    "spec.taints.taints: {wanted} is left out, because NoExecute evicts running pods: set \
+                     spec.taints.allowNoExecute: true if that is what you want"
+                ));
+            } else if taints
+                .iter()
+                .any(|t| t.key == wanted.key && t.effect == wanted.effect)
+            {
+                left_out.push(format!(
+                    "spec.taints.taints: {wanted} is left out, because a node carries one taint of a key and effect"
+                ));
+            } else {
+                taints.push(wanted);
+            }
+        }
+        Some(NodePolicy {
+            name: meta.name.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            stored: Arc::clone(stored),
+            taints,
+            unusable,
+            left_out,
+            selector,
+        })
+    }
+
+    /// Whether its selector selects a node with these labels.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.unusable.is_none() && self.selector.matches(labels)
+    }
+
+    /// What it wants of a node. `cleared`: the taints that may be set on it, if it lacks them.
+    pub fn want(&self, cleared: BTreeSet<Taint>) -> Want {
+        let spec = &self.stored.spec;
+        Want {
+            policy: self.name.clone(),
+            generation: self.generation,
+            windows_build: spec.labels.windows_build,
+            trusted_build: spec.labels.trusted_build,
+            mode: spec.taints.mode,
+            taints: self.taints.clone(),
+            cleared: if spec.taints.mode == TaintMode::Apply {
+                cleared
+            } else {
+                BTreeSet::new()
+            },
+            inherits: false,
+        }
+    }
+}
+
+/// Every node policy, by name: the first that selects a node counts for it.
+#[derive(Clone, Debug, Default)]
+pub struct NodePolicies(Vec<NodePolicy>);
+
+/// Which policy counts for a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice<'p> {
+    /// This one.
+    Of(&'p NodePolicy),
+    /// None: what is ours is taken back.
+    Nobody,
+    /// The one that its annotation names cannot be read, nor whether it selects the node: nothing is touched until it
+    /// can, whichever other policy selects it.
+    Held,
+}
+
+impl NodePolicies {
+    /// Reads the stored policies, by name.
+    pub fn of(stored: &BTreeMap<String, Arc<WindowsNodePolicy>>) -> Self {
+        NodePolicies(stored.values().filter_map(NodePolicy::of).collect())
+    }
+
+    /// Each policy, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &NodePolicy> {
+        self.0.iter()
+    }
+
+    /// A policy by its name.
+    pub fn get(&self, name: &str) -> Option<&NodePolicy> {
+        self.0.iter().find(|policy| policy.name == name)
+    }
+
+    /// The policy that counts for a node.
+    pub fn choose(&self, node: &NodeView) -> Choice<'_> {
+        let owner = Owned::parse(node.owned.as_deref()).unwrap_or_default().policy;
+        if self.get(&owner).is_some_and(|owner| owner.unusable.is_some()) {
+            return Choice::Held;
+        }
+        let first = self.0.iter().find(|policy| policy.selects(&node.labels));
+        first.map_or(Choice::Nobody, Choice::Of)
+    }
+
+    /// The names of all policies that select a node, where they are more than one.
+    pub fn overlapping(&self, node: &NodeView) -> Option<BTreeSet<&str>> {
+        let names: BTreeSet<&str> = (self.0.iter())
+            .filter(|policy| policy.selects(&node.labels))
+            .map(|policy| policy.name.as_str())
+            .collect();
+        (names.len() > 1).then_some(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn policies(specs: &[(&str, serde_json::Value)]) -> NodePolicies {
+        let stored = specs.iter().map(|(name, spec)| {
+            let policy = serde_json::from_value(json!({
+                "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+                "metadata": {"name": name, "generation": 1}, "spec": spec,
+            }));
+            ((*name).to_owned(), Arc::new(policy.unwrap()))
+        });
+        NodePolicies::of(&stored.collect())
+    }
+
+    fn node(labels: &[(&str, &str)]) -> NodeView {
+        NodeView {
+            labels: labels
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+            ..NodeView::default()
+        }
+    }
+
+    #[test]
+    fn of_two_policies_the_first_by_name_counts_and_both_are_named() {
+        let both = policies(&[
+            ("b", json!({})),
+            ("a", json!({"nodeSelector": {"matchLabels": {"pool": "win"}}})),
+        ]);
+        let counts = |labels: &[(&str, &str)]| match both.choose(&node(labels)) {
+            Choice::Of(policy) => policy.name.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(counts(&[("pool", "win")]), "a");
+        assert_eq!(counts(&[]), "b");
+        assert_eq!(
+            both.overlapping(&node(&[("pool", "win")])),
+            Some(["a", "b"].into())
+        );
+        assert_eq!(both.overlapping(&node(&[])), None);
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_selects_nothing_and_takes_nothing_back() {
+        let selectors = [
+            json!({"matchExpressions": [{"key": "pool", "operator": "Is", "values": ["a"]}]}),
+            json!({"matchExpressions": [{"key": "pool", "operator": "In"}]}),
+            json!({"matchLabels": {"not a key!": "x"}}),
+        ];
+        for selector in selectors {
+            let policies = policies(&[("bad", json!({"nodeSelector": selector}))]);
+            let why = policies.get("bad").unwrap().unusable.clone().unwrap();
+            assert!(why.starts_with("spec.nodeSelector.match"), "{why}");
+            holds_what_it_has(&policies);
+        }
+    }
+
+    fn holds_what_it_has(policies: &NodePolicies) {
+        let mut ours = node(&[]);
+        assert!(matches!(policies.choose(&ours), Choice::Nobody));
+        ours.owned = Some(r#"{"policy": "bad", "labels": {"a": "b"}}"#.to_owned());
+        assert!(matches!(policies.choose(&ours), Choice::Held));
+        ours.owned = Some(r#"{"policy": "gone", "labels": {"a": "b"}}"#.to_owned());
+        assert!(matches!(policies.choose(&ours), Choice::Nobody));
+    }
+
+    #[test]
+    fn no_execute_is_left_out_unless_it_is_allowed() {
+        let spec = |allow: bool| {
+            json!({"taints": {"mode": "Apply", "allowNoExecute": allow,
+                "taints": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}})
+        };
+        let policies = policies(&[("allowed", spec(true)), ("not", spec(false))]);
+        assert_eq!(policies.get("allowed").unwrap().taints.len(), 1);
+        let not = policies.get("not").unwrap();
+        assert!(not.taints.is_empty() && not.left_out[0].contains("allowNoExecute: true"));
+    }
+}

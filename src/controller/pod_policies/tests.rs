@@ -1,0 +1,587 @@
+//! Pod policies as they come and go: what counts, and what their statuses say of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
+
+use super::{Outcome, Policies, Report, Teller};
+use crate::cluster::view::{ClusterView, NamespaceView};
+use crate::engine::effective::{Asker, PolicySet};
+use crate::model::policy::{Action, Policy, Switch};
+
+/// A stored policy of the first generation.
+fn stored(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
+        "metadata": {"name": name, "uid": format!("{name}-1"), "generation": 1, "resourceVersion": "10"},
+        "spec": spec,
+    })
+}
+
+fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterView {
+    let namespace = |(name, labels): &(&str, &[(&str, &str)])| {
+        let labels: BTreeMap<String, String> = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        let seen = NamespaceView {
+            uid: format!("{name}-1"),
+            labels,
+            tolerations_whitelist: None,
+        };
+        ((*name).to_owned(), Arc::new(seen))
+    };
+    ClusterView {
+        namespaces: namespaces.iter().map(namespace).collect(),
+        pod_policies: (policies.iter())
+            .map(|policy| (name_of(policy).to_owned(), Arc::new(policy.clone())))
+            .collect(),
+        ..ClusterView::default()
+    }
+}
+
+fn name_of(policy: &Value) -> &str {
+    policy["metadata"]["name"].as_str().unwrap()
+}
+
+fn next_generation(policy: &Value, spec: &Value) -> Value {
+    let mut next = policy.clone();
+    next["metadata"]["generation"] = json!(policy["metadata"]["generation"].as_i64().unwrap() + 1);
+    next["spec"] = spec.clone();
+    next
+}
+
+fn effective(set: &PolicySet) -> Policy {
+    let asker = Asker {
+        namespace: "web",
+        labels: None,
+        user: "",
+        groups: &[],
+        today: jiff::civil::date(2026, 6, 1),
+    };
+    set.effective(&asker).into_owned()
+}
+
+fn now() -> Timestamp {
+    "2026-06-01T12:00:00.5Z".parse().unwrap()
+}
+
+fn report<'r>(reports: &'r [Report], name: &str) -> &'r Report {
+    reports.iter().find(|report| report.name == name).unwrap()
+}
+
+fn condition<'r>(report: &'r Report, kind: &str) -> &'r Condition {
+    (report.status.conditions.iter())
+        .find(|condition| condition.type_ == kind)
+        .unwrap()
+}
+
+/// The view as it is after the reports were written.
+fn written(mut view: ClusterView, reports: &[Report]) -> ClusterView {
+    for report in reports {
+        let policy = Arc::make_mut(view.pod_policies.get_mut(&report.name).unwrap());
+        policy["status"] = json!(report.status);
+        // A merge patch takes away what is null.
+        policy["status"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|_, value| !value.is_null());
+    }
+    view
+}
+
+#[test]
+fn without_a_stored_policy_nothing_is_denied_or_changed() {
+    let policy = effective(&Policies::default().update(&view(&[], &[])));
+    assert_eq!(
+        (policy.validation, policy.placement),
+        (Action::Audit, Switch::DryRun)
+    );
+}
+
+#[test]
+fn pruning_the_last_policy_takes_enforcement_away() {
+    let mut policies = Policies::default();
+    let deny = stored("p", &json!({"validation": "Deny"}));
+    assert_eq!(
+        effective(&policies.update(&view(&[deny], &[]))).validation,
+        Action::Deny
+    );
+    assert_eq!(
+        effective(&policies.update(&view(&[], &[]))).validation,
+        Action::Audit
+    );
+    assert!(policies.outcomes().is_empty());
+}
+
+#[test]
+fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
+    let mut policies = Policies::default();
+    let good = stored("p", &json!({"validation": "Warn"}));
+    policies.update(&view(std::slice::from_ref(&good), &[]));
+    let bad = next_generation(&good, &json!({"validation": "Enforce"}));
+    let seen = view(std::slice::from_ref(&bad), &[]);
+    assert_eq!(effective(&policies.update(&seen)).validation, Action::Warn);
+    let reports = policies.reports(&seen, now());
+    let ready = condition(report(&reports, "p"), "Ready");
+    assert_eq!(
+        (ready.status.as_str(), ready.reason.as_str()),
+        ("False", "KeptLastGood")
+    );
+    assert_eq!(
+        ready.message,
+        "spec.validation: there is no value \"Enforce\"; there are Off, Audit, Warn, Deny; correct it: until then the \
+         policy counts as it was at generation 1"
+    );
+    assert_eq!(reports[0].status.observed_generation, Some(2));
+    assert_eq!(reports[0].status.last_problem.as_ref(), Some(&ready.message));
+    assert!(reports[0].notes[0].warning && reports[0].notes[0].message == ready.message);
+
+    // Corrected, it says so once.
+    let seen = written(seen, &reports);
+    let corrected = next_generation(&seen.pod_policies["p"], &json!({"validation": "Deny"}));
+    let seen = view(&[corrected], &[]);
+    assert_eq!(effective(&policies.update(&seen)).validation, Action::Deny);
+    let reports = policies.reports(&seen, now());
+    assert_eq!(condition(&reports[0], "Ready").status, "True");
+    assert_eq!(reports[0].notes.len(), 1);
+    assert!(!reports[0].notes[0].warning);
+    assert_eq!(reports[0].status.last_problem, None);
+}
+
+#[test]
+fn every_problem_is_told_and_an_event_still_says_what_counts() {
+    let mut policies = Policies::default();
+    let good = stored("p", &json!({}));
+    policies.update(&view(std::slice::from_ref(&good), &[]));
+    let pools: Vec<Value> = (0..30)
+        .map(|i| json!({"name": format!("{i}"), "build": "x".repeat(100)}))
+        .collect();
+    let selector =
+        json!({"matchLabels": {"not a key!": "x"}, "matchExpressions": [{"key": "a", "operator": "In"}]});
+    let bad = next_generation(&good, &json!({"namespaceSelector": selector, "pools": pools}));
+    let seen = view(&[bad], &[]);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let said = &condition(&reports[0], "Ready").message;
+    for part in [
+        "32 problems: (1) spec.namespaceSelector.matchExpressions[0].values: In needs at least one value;",
+        "; (2) spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label:",
+        "; (3) spec.pools[0].build: ",
+        "; (10) spec.pools[7].build: ",
+        "; and 22 more; correct them: until then the policy counts as it was at generation 1",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let told = reports[0].notes[0].event().note.unwrap();
+    assert!(
+        told.starts_with("32 problems: (1) spec.namespaceSelector"),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("more; correct them: until then the policy counts as it was at generation 1"),
+        "{told}"
+    );
+    assert!(told.len() < 1024);
+}
+
+#[test]
+fn a_policy_made_anew_under_an_old_name_does_not_inherit_what_counted() {
+    let mut policies = Policies::default();
+    policies.update(&view(&[stored("p", &json!({"validation": "Warn"}))], &[]));
+    let mut other = stored("p", &json!({"validation": "Enforce"}));
+    other["metadata"]["uid"] = json!("p-2");
+    policies.update(&view(&[other], &[]));
+    assert!(matches!(policies.outcomes()["p"], Outcome::Skipped { .. }));
+}
+
+#[test]
+fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
+    let mut policies = Policies::default();
+    let bad = stored("bad", &json!({"validation": "Enforce"}));
+    let alone = view(std::slice::from_ref(&bad), &[]);
+    assert_eq!(effective(&policies.update(&alone)).validation, Action::Audit);
+    let message = condition(&policies.reports(&alone, now())[0], "Ready")
+        .message
+        .clone();
+    assert!(
+        message.contains("no other policy can be used either"),
+        "{message}"
+    );
+    assert!(
+        message.contains("validation Audit, placement DryRun"),
+        "{message}"
+    );
+
+    let both = view(&[bad, stored("good", &json!({}))], &[]);
+    assert_eq!(effective(&policies.update(&both)).validation, Action::Deny);
+    let reports = policies.reports(&both, now());
+    let message = &condition(report(&reports, "bad"), "Ready").message;
+    assert!(message.contains("other policies count in its place"), "{message}");
+    assert_eq!(condition(report(&reports, "good"), "Ready").status, "True");
+}
+
+#[test]
+fn after_a_rollback_the_rest_of_a_policy_counts() {
+    let mut policies = Policies::default();
+    let spec = json!({"validation": "Warn", "tomorrow": 1, "rules": {"run-as-usr": "Deny", "host-pid": "Audit"},
+            "runtimeClasses": {"ltsc2040": "windows-2040"}});
+    let seen = view(&[stored("p", &spec)], &[]);
+    let policy = effective(&policies.update(&seen));
+    assert_eq!((policy.validation, policy.actions.len()), (Action::Warn, 1));
+    let reports = policies.reports(&seen, now());
+    assert_eq!(condition(&reports[0], "Ready").status, "True");
+    let rules = condition(&reports[0], "RulesKnown");
+    assert_eq!(
+        (rules.status.as_str(), rules.reason.as_str()),
+        ("False", "UnknownRules")
+    );
+    assert!(
+        rules
+            .message
+            .contains("no rule run-as-usr (did you mean run-as-user?);"),
+        "{}",
+        rules.message
+    );
+    let fields = condition(&reports[0], "FieldsKnown");
+    assert!(fields.status == "False" && fields.message.contains("does not know spec.tomorrow;"));
+    let releases = condition(&reports[0], "ReleasesKnown");
+    assert_eq!(
+        (releases.status.as_str(), releases.reason.as_str()),
+        ("False", "UnknownReleases")
+    );
+    assert!(
+        releases.message.contains("has no release ltsc2040;") && releases.message.contains("ltsc2022"),
+        "{}",
+        releases.message
+    );
+    assert_eq!(reports[0].notes.len(), 3);
+}
+
+#[test]
+fn a_status_that_says_it_already_is_not_written_again() {
+    let mut policies = Policies::default();
+    let spec = json!({"rules": {"unknown-one": "Deny"}});
+    let seen = view(&[stored("a", &spec), stored("b", &json!({}))], &[("web", &[])]);
+    let set = policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    assert_eq!(reports.len(), 2);
+    let seen = written(seen, &reports);
+    // Nothing that counts has changed, so those who judge need not take up another set.
+    assert!(Arc::ptr_eq(&set, &policies.update(&seen)));
+    let later = now() + jiff::SignedDuration::from_hours(1);
+    assert_eq!(policies.reports(&seen, later), []);
+}
+
+#[test]
+fn conditions_of_others_and_the_time_of_the_last_change_are_kept() {
+    let mut policies = Policies::default();
+    let foreign = json!({"type": "Reviewed", "status": "True", "reason": "ByTeam", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let ready = json!({"type": "Ready", "status": "True", "reason": "Old", "message": "old",
+        "lastTransitionTime": "2026-02-02T00:00:00Z"});
+    let mut policy = stored("p", &json!({}));
+    policy["status"] = json!({"conditions": [foreign, ready]});
+    let seen = view(&[policy], &[]);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    assert_eq!(json!(condition(&reports[0], "Reviewed")), foreign);
+    assert_eq!(
+        json!(condition(&reports[0], "Ready"))["lastTransitionTime"],
+        "2026-02-02T00:00:00Z"
+    );
+    assert_eq!(
+        json!(condition(&reports[0], "Overlapping"))["lastTransitionTime"],
+        "2026-06-01T12:00:00Z"
+    );
+}
+
+#[test]
+fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
+    let mut policies = Policies::default();
+    let team = json!({"priority": 5, "namespaceSelector": {"matchLabels": {"team": "x"}}});
+    let all = [
+        stored("a", &json!({})),
+        stored("b", &json!({})),
+        stored("c", &team),
+    ];
+    let namespaces: [(&str, &[(&str, &str)]); 4] = [
+        ("one", &[]),
+        ("two", &[]),
+        ("x", &[("team", "x")]),
+        ("out", &[("transom.dev/ignore", "true")]),
+    ];
+    let seen = view(&all, &namespaces);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let said = |name: &str| {
+        let overlapping = condition(report(&reports, name), "Overlapping");
+        (overlapping.status.clone(), overlapping.message.clone())
+    };
+    let end = "; of equal priorities the name decides that sorts first; give one of them another priority";
+    assert_eq!(
+        said("a"),
+        (
+            "True".into(),
+            format!("b has the same priority and selects one, two too: there a counts{end}")
+        )
+    );
+    assert_eq!(
+        said("b"),
+        (
+            "True".into(),
+            format!("a has the same priority and selects one, two too: there a counts{end}")
+        )
+    );
+    // Where another priority decides there is no doubt.
+    assert_eq!(said("c").0, "False");
+    let matched = |name: &str| {
+        let matched = &report(&reports, name).status.matched_namespaces;
+        (matched.count, matched.effective)
+    };
+    assert_eq!(
+        (matched("a"), matched("b"), matched("c")),
+        ((4, 2), (4, 0), (1, 1))
+    );
+
+    // One namespace more changes the words and is no news.
+    let seen = written(seen, &reports);
+    let mut more = seen.clone();
+    more.namespaces.insert("three".into(), Arc::default());
+    policies.update(&more);
+    let reports = policies.reports(&more, now());
+    assert!(
+        condition(report(&reports, "a"), "Overlapping")
+            .message
+            .contains("one, three, two")
+    );
+    assert!(
+        reports.iter().all(|report| report.notes.is_empty()),
+        "{reports:?}"
+    );
+}
+
+#[test]
+fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
+    let mut policies = Policies::default();
+    let team = json!({"priority": 5, "namespaceSelector": {"matchLabels": {"team": "x"}}});
+    let all = [
+        stored("base", &json!({"validation": "Warn"})),
+        stored("team", &team),
+    ];
+    let namespaces: [(&str, &[(&str, &str)]); 5] = [
+        ("audit", &[("transom.dev/validation", "Audit")]),
+        ("db", &[("team", "x"), ("transom.dev/ignore", "yes")]),
+        ("good", &[("transom.dev/validation", "Deny")]),
+        (
+            "out",
+            &[("transom.dev/ignore", "true"), ("transom.dev/validation", "x")],
+        ),
+        (
+            "web",
+            &[
+                ("transom.dev/plaecment", "Apply"),
+                ("transom.dev/validation", "deny"),
+            ],
+        ),
+    ];
+    let seen = view(&all, &namespaces);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let said = |name: &str| {
+        let ignored = condition(report(&reports, name), "NamespaceLabelsIgnored");
+        format!("{} {}: {}", ignored.status, ignored.reason, ignored.message)
+    };
+    assert_eq!(
+        said("base"),
+        "True WithoutEffect: labels that do nothing are on 2 of the namespaces where the policy counts: audit \
+         (transom.dev/validation=Audit), web (transom.dev/plaecment=Apply, transom.dev/validation=deny); the Events of \
+         each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
+    );
+    assert!(
+        said("team").contains("on 1 of the namespaces where the policy counts: db (transom.dev/ignore=yes);")
+    );
+    let notes = |reports: &[Report]| -> Vec<&str> {
+        let notes = reports.iter().flat_map(|report| &report.notes);
+        notes.map(|note| note.reason).collect()
+    };
+    assert_eq!(notes(&reports), ["WithoutEffect", "WithoutEffect"]);
+
+    // One namespace more or less changes the words and is no news; without any it is.
+    let mut less = written(seen, &reports);
+    less.namespaces.remove("web");
+    policies.update(&less);
+    let reports = policies.reports(&less, now());
+    assert!(reports.len() == 1 && reports[0].notes.is_empty(), "{reports:?}");
+    let mut none = written(less, &reports);
+    none.namespaces.remove("audit");
+    policies.update(&none);
+    let reports = policies.reports(&none, now());
+    assert_eq!(notes(&reports), ["AllCount"]);
+}
+
+#[test]
+fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write() {
+    let mut policies = Policies::default();
+    let namespaces: [(&str, &[(&str, &str)]); 4] = [
+        ("audit", &[("transom.dev/validation", "Audit")]),
+        ("db", &[("transom.dev/ignore", "")]),
+        ("good", &[("transom.dev/validation", "Deny")]),
+        (
+            "web",
+            &[
+                ("transom.dev/plaecment", "Apply"),
+                ("transom.dev/validation", "deny"),
+            ],
+        ),
+    ];
+    let mut seen = view(&[stored("base", &json!({"validation": "Warn"}))], &namespaces);
+    let set = policies.update(&seen);
+    let mut teller = Teller::default();
+    let (due, more) = teller.due(&set, &seen);
+    assert!(!more);
+    let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "the label transom.dev/validation=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
+             only to make it stricter (namespaceOverrides: Stricter); take it away: kubectl label namespace audit \
+             transom.dev/validation-; or set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count",
+            "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true takes a namespace out; \
+             take it away: kubectl label namespace db transom.dev/ignore-",
+            "the label transom.dev/plaecment=Apply of namespace web does nothing: Transom knows no such label; there are \
+             transom.dev/validation, transom.dev/placement, transom.dev/ignore; did you mean \
+             transom.dev/placement=Apply? kubectl label namespace web transom.dev/plaecment- \
+             transom.dev/placement=Apply",
+            "the label transom.dev/validation=deny of namespace web does nothing: there is no such value; there are Deny, \
+             Warn, Audit, Off; did you mean Deny? kubectl label --overwrite namespace web transom.dev/validation=Deny",
+        ]
+    );
+    for note in &due {
+        teller.tell(note.clone());
+    }
+    assert_eq!(teller.due(&set, &seen), (vec![], false));
+
+    // After a restart the Events have the same names, so that the API server refuses to store them twice.
+    let (again, _) = Teller::default().due(&set, &seen);
+    assert_eq!(again, due);
+    // What is made anew under an old name is another namespace.
+    let web = seen.namespaces.get_mut("web").unwrap();
+    Arc::make_mut(web).uid = "web-2".to_owned();
+    let (anew, _) = teller.due(&set, &seen);
+    assert_eq!(anew.len(), 2);
+    assert!(
+        anew.iter()
+            .all(|note| note.namespace == "web" && !due.contains(note))
+    );
+}
+
+#[test]
+fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
+    let mut seen = view(&[], &[]);
+    for i in 0..45 {
+        let namespace = NamespaceView {
+            uid: i.to_string(),
+            labels: [("transom.dev/validation".to_owned(), "no".to_owned())].into(),
+            ..NamespaceView::default()
+        };
+        seen.namespaces.insert(format!("n{i}"), Arc::new(namespace));
+    }
+    let set = Policies::default().update(&seen);
+    let mut teller = Teller::default();
+    let rounds = (0..4).map(|_| {
+        let (due, more) = teller.due(&set, &seen);
+        let count = due.len();
+        for note in due {
+            teller.tell(note);
+        }
+        (count, more)
+    });
+    assert_eq!(
+        rounds.collect::<Vec<_>>(),
+        [(20, true), (20, true), (5, false), (0, false)]
+    );
+}
+
+#[test]
+fn an_exemption_that_has_expired_is_named_from_the_day_after() {
+    let mut policies = Policies::default();
+    let exemption = |expires: &str| json!({"expires": expires, "owner": "team-a", "reason": "old chart"});
+    let spec = json!({"exemptions": [exemption("2026-05-31"), exemption("2026-06-01")]});
+    let seen = view(&[stored("p", &spec)], &[]);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let expired = condition(&reports[0], "ExemptionsExpired");
+    assert_eq!(
+        (expired.status.as_str(), expired.message.as_str()),
+        (
+            "True",
+            "exemptions that no longer count: \"team-a until 2026-05-31: old chart\"; renew or remove them"
+        )
+    );
+    let seen = written(seen, &reports);
+    let tomorrow = now() + jiff::SignedDuration::from_hours(24);
+    let reports = policies.reports(&seen, tomorrow);
+    assert!(
+        condition(&reports[0], "ExemptionsExpired")
+            .message
+            .contains("until 2026-06-01")
+    );
+    assert!(reports[0].notes.len() == 1 && reports[0].notes[0].warning);
+}
+
+#[test]
+fn messages_stay_within_what_the_api_server_takes() {
+    let mut policies = Policies::default();
+    let rules: serde_json::Map<String, Value> = (0..500)
+        .map(|i| (format!("{i}{}", "ü".repeat(200)), json!("Deny")))
+        .collect();
+    let exemptions: Vec<Value> = (0..256)
+        .map(|_| json!({"expires": "2020-01-01", "owner": "ö".repeat(256), "reason": "r".repeat(1024)}))
+        .collect();
+    let long = "ä".repeat(40_000);
+    let all = [
+        stored("a", &json!({"rules": rules, "exemptions": exemptions})),
+        stored("b", &json!({"validation": long})),
+    ];
+    let seen = view(&all, &[]);
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    assert_eq!(reports.len(), 2);
+    for report in &reports {
+        assert!(
+            report
+                .status
+                .conditions
+                .iter()
+                .all(|condition| condition.message.len() < 4096)
+        );
+        let events = report.notes.iter().map(|note| note.event().note.unwrap());
+        assert!(events.clone().all(|note| note.len() < 1024));
+        assert!(events.count() > 0);
+    }
+    let message = &condition(&reports[0], "ExemptionsExpired").message;
+    assert!(message.contains(" and 246 more"), "{message}");
+}
+
+#[test]
+fn nonsense_in_place_of_an_object_is_skipped() {
+    let mut seen = ClusterView::default();
+    for (i, object) in [
+        json!(null),
+        json!([]),
+        json!({"spec": 5, "metadata": 7, "status": "x"}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        seen.pod_policies.insert(format!("p{i}"), Arc::new(object));
+    }
+    let mut policies = Policies::default();
+    policies.update(&seen);
+    assert_eq!(policies.reports(&seen, now()).len(), 3);
+    assert!(matches!(policies.outcomes()["p2"], Outcome::Skipped { .. }));
+}

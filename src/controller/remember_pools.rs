@@ -1,0 +1,71 @@
+//! Keeps what is remembered of pools: the leader writes it down when it has changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::civil::Date;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+use crate::cluster::errors::words;
+use crate::cluster::lease::Leadership;
+use crate::cluster::pools::{Memory, SEEN_CONFIG_MAP, SEEN_KEY};
+use crate::cluster::view::ClusterView;
+
+/// The least time between two writes; a pool that comes and goes in between need not be known.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Writes down what views show, as long as this replica leads. Ends when there are no more views.
+pub async fn run(
+    client: Client,
+    namespace: String,
+    mut views: watch::Receiver<Arc<ClusterView>>,
+    leadership: Leadership,
+    today: fn() -> Date,
+) {
+    let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    // Looked at again once in a while, because days pass without a change of the view.
+    let mut hourly = tokio::time::interval(Duration::from_secs(3_600));
+    loop {
+        tokio::select! {
+            changed = views.changed() => if changed.is_err() { return },
+            _ = hourly.tick() => {}
+        }
+        let view = views.borrow_and_update().clone();
+        let known = view.seen.get(SEEN_CONFIG_MAP);
+        let memory = Memory::of(&view.seen).after(&view.nodes, today());
+        let text = memory.to_json();
+        let nothing_yet = known.is_none() && memory == Memory::default();
+        if !leadership.holds() || nothing_yet || known.is_some_and(|known| known.pools == text) {
+            continue;
+        }
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(SEEN_CONFIG_MAP.to_owned()),
+                namespace: Some(namespace.clone()),
+                resource_version: known.map(|known| known.resource_version.clone()),
+                labels: Some([("app.kubernetes.io/managed-by".to_owned(), "transom".to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            data: Some([(SEEN_KEY.to_owned(), text)].into()),
+            ..ConfigMap::default()
+        };
+        let written = match known {
+            Some(_) => api.replace(SEEN_CONFIG_MAP, &PostParams::default(), &map).await,
+            None => api.create(&PostParams::default(), &map).await,
+        };
+        match written {
+            Ok(_) => tracing::debug!("what is remembered of Windows pools has been written down"),
+            // Somebody was faster; what it wrote comes with the next view.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => tracing::warn!(
+                "cannot write down which Windows pools were seen, in the ConfigMap {namespace}/{SEEN_CONFIG_MAP}: {}",
+                words(&error)
+            ),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,111 @@
+//! The registry of every metric of the process, and its exposition as OpenMetrics text; label values come from closed
+//! sets only.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Outcome {
+    result: &'static str,
+}
+
+/// Every metric of the process; clones count into the same ones. Each part of Transom registers its own.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    certificate_expiry: Gauge,
+    certificate_reloads: Results,
+    policy_reloads: Results,
+    registry: Arc<Mutex<Registry>>,
+}
+
+/// A counter of successes and one of failures, looked up once.
+#[derive(Clone, Debug)]
+struct Results {
+    success: Counter,
+    error: Counter,
+}
+
+impl Results {
+    fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
+        let family = Family::<Outcome, Counter>::default();
+        registry.register(name, help, family.clone());
+        Results {
+            success: family.get_or_create_owned(&Outcome { result: "success" }),
+            error: family.get_or_create_owned(&Outcome { result: "error" }),
+        }
+    }
+
+    fn count(&self, ok: bool) {
+        if ok { &self.success } else { &self.error }.inc();
+    }
+}
+
+impl Metrics {
+    /// All metrics at zero. `version` and `revision`, the commit where it is known, go to `transom_build_info`.
+    pub fn new(version: &str, revision: Option<&str>) -> Self {
+        let mut registry = Registry::with_prefix("transom");
+        let mut build = vec![("version", version.to_owned())];
+        build.extend(revision.map(|revision| ("revision", revision.to_owned())));
+        registry.register("build", "What this process was built from", Info::new(build));
+        let certificate_expiry = Gauge::default();
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "When the serving certificate ends, in seconds since 1970",
+            certificate_expiry.clone(),
+        );
+        Self {
+            certificate_expiry,
+            certificate_reloads: Results::register(
+                &mut registry,
+                "certificate_reloads",
+                "Attempts to replace the serving certificate",
+            ),
+            policy_reloads: Results::register(
+                &mut registry,
+                "policy_reloads",
+                "Attempts to replace the policy",
+            ),
+            registry: Arc::new(Mutex::new(registry)),
+        }
+    }
+
+    /// Adds metrics of another part of Transom; names get the prefix `transom_`.
+    pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
+        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts a policy that was loaded, or could not be.
+    pub fn policy_reloaded(&self, ok: bool) {
+        self.policy_reloads.count(ok);
+    }
+
+    /// Counts a serving certificate that was replaced, or could not be.
+    pub fn certificate_reloaded(&self, ok: bool) {
+        self.certificate_reloads.count(ok);
+    }
+
+    /// Shows when the serving certificate ends.
+    pub fn certificate_expires(&self, at: SystemTime) {
+        let seconds = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.certificate_expiry
+            .set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+
+    /// Every metric as OpenMetrics text.
+    pub fn expose(&self) -> String {
+        let mut out = String::with_capacity(8 << 10);
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        // Writing to a String cannot fail; an encoder that does says so in the text.
+        if text::encode(&mut out, &registry).is_err() {
+            out.push_str("# encoding failed\n");
+        }
+        out
+    }
+}

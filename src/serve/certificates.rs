@@ -1,0 +1,192 @@
+//! Which certificate a server in a cluster shows, from the arguments.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+
+use crate::certs::{CertificateMode, KeeperConfig, Lifetimes};
+use crate::cluster::client::NamesArgs;
+use crate::registration::configuration_name;
+use crate::tls::source::CertificateSource;
+
+/// Who makes the certificate, and for which names.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Certificate in a cluster")]
+pub struct CertificateArgs {
+    /// Who makes the certificate: self-managed (the leader, in a Secret), cert-manager or provided (both --tls-cert and
+    /// --tls-key)
+    #[arg(
+        long,
+        env = "TRANSOM_CERTIFICATES",
+        value_enum,
+        value_name = "MODE",
+        default_value = "self-managed"
+    )]
+    certificates: Mode,
+    /// With --certificates provided, CA certificates in PEM that the leader publishes as the caBundle of both webhook
+    /// configurations; without it, that is left to you
+    #[arg(long, env = "TRANSOM_CA_BUNDLE", value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
+    /// The Service by which the API server finds Transom; a self-managed certificate is for its names, and any other one
+    /// must be for NAME.NAMESPACE.svc
+    #[arg(long, env = "TRANSOM_SERVICE", value_name = "NAME", default_value = "transom")]
+    service: String,
+    /// The address by which the API server finds a Transom that runs beside its cluster; a self-managed certificate is
+    /// for its host too, and any other one must be. Register it with transom generate webhooks --url
+    #[arg(long, env = "TRANSOM_WEBHOOK_URL", value_name = "https://HOST:PORT", value_parser = host)]
+    webhook_url: Option<Host>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Mode {
+    SelfManaged,
+    CertManager,
+    Provided,
+}
+
+/// The host of a URL, without brackets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Host(String);
+
+impl CertificateArgs {
+    /// The mode, with the files that it needs.
+    ///
+    /// # Errors
+    /// When the files and the mode do not go together; it says what to write.
+    pub fn mode(&self, source: &CertificateSource) -> anyhow::Result<CertificateMode> {
+        match (self.certificates, source) {
+            (Mode::SelfManaged, CertificateSource::Files(_)) => bail!(
+                "--tls-cert and --tls-key are for --certificates provided or cert-manager; say which, or leave them out"
+            ),
+            (Mode::SelfManaged, _) if self.ca_bundle.is_some() => {
+                bail!(
+                    "--ca-bundle is for --certificates provided; a self-managed certificate brings its own CA"
+                )
+            }
+            (Mode::CertManager, _) if self.ca_bundle.is_some() => {
+                bail!(
+                    "--ca-bundle is for --certificates provided; with cert-manager its CA injector writes the caBundle: \
+                     leave it out"
+                )
+            }
+            (
+                _,
+                CertificateSource::SelfSigned {
+                    write_ca: Some(_), ..
+                },
+            ) => bail!(
+                "--write-ca is for --standalone; in a cluster the leader publishes the CA in the webhook configurations: \
+                 leave it out"
+            ),
+            (Mode::SelfManaged, _) => Ok(CertificateMode::SelfManaged),
+            (Mode::CertManager, CertificateSource::Files(files)) => {
+                Ok(CertificateMode::CertManager(files.clone()))
+            }
+            (Mode::Provided, CertificateSource::Files(files)) => Ok(CertificateMode::Provided {
+                files: files.clone(),
+                ca_bundle: self.ca_bundle.clone(),
+            }),
+            (Mode::CertManager | Mode::Provided, _) => {
+                bail!("--certificates cert-manager and provided need the files: add --tls-cert and --tls-key")
+            }
+        }
+    }
+
+    /// What is kept, and where.
+    pub fn kept(&self, known_as: &NamesArgs, namespace: &str, source: &CertificateSource) -> KeeperConfig {
+        let service = &self.service;
+        // The only name of a Service that an API server dials.
+        let mut names = vec![format!("{service}.{namespace}.svc")];
+        // What is issued here has its other names too. A certificate that somebody else made needs only what is dialled:
+        // Transom is not ready while one of these is missing.
+        if self.certificates == Mode::SelfManaged {
+            names.push(format!("{service}.{namespace}.svc.cluster.local"));
+            names.push(format!("{service}.{namespace}"));
+        }
+        names.extend(self.webhook_url.iter().map(|Host(host)| host.clone()));
+        if let CertificateSource::SelfSigned { names: more, .. } = source {
+            names.extend(more.iter().cloned());
+        }
+        let configuration = configuration_name(&known_as.name);
+        KeeperConfig {
+            namespace: namespace.to_owned(),
+            secret: known_as.certificate_secret.clone(),
+            mutating: configuration.clone(),
+            validating: configuration,
+            names,
+            lifetimes: Lifetimes::default(),
+        }
+    }
+}
+
+fn host(text: &str) -> Result<Host, String> {
+    let wrong = || format!("\"{text}\" is no such address; write it as in https://192.0.2.7:8443");
+    let rest = text.strip_prefix("https://").ok_or_else(wrong)?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(six) => six.split_once(']').ok_or_else(wrong)?.0,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    if host.is_empty() || authority.contains('@') {
+        return Err(wrong());
+    }
+    Ok(Host(host.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        certificates: CertificateArgs,
+        #[command(flatten)]
+        names: NamesArgs,
+    }
+
+    #[test]
+    fn a_certificate_of_somebody_else_needs_only_the_names_that_are_dialled() {
+        let names = |arguments: &[&str]| {
+            let parsed = Arguments::parse_from([&["transom"], arguments].concat());
+            let source = CertificateSource::SelfSigned {
+                names: Vec::new(),
+                write_ca: None,
+            };
+            parsed.certificates.kept(&parsed.names, "ns", &source).names
+        };
+        let issued = ["transom.ns.svc", "transom.ns.svc.cluster.local", "transom.ns"];
+        assert_eq!(names(&[]), issued);
+        for mode in ["cert-manager", "provided"] {
+            let mode = format!("--certificates={mode}");
+            assert_eq!(names(&[&mode, "--service=s"]), ["s.ns.svc"]);
+            assert_eq!(
+                names(&[&mode, "--webhook-url=https://laptop:8443"]),
+                ["transom.ns.svc", "laptop"]
+            );
+        }
+    }
+
+    #[test]
+    fn the_host_of_a_webhook_url_is_found() {
+        for (url, expected) in [
+            ("https://192.0.2.7:8443", "192.0.2.7"),
+            ("https://laptop.example.com", "laptop.example.com"),
+            ("https://[2001:db8::1]:8443/", "2001:db8::1"),
+        ] {
+            assert_eq!(host(url), Ok(Host(expected.to_owned())));
+        }
+        for wrong in [
+            "http://a:1",
+            "laptop:8443",
+            "https://",
+            "https://[::1",
+            "https://me@host",
+        ] {
+            assert!(host(wrong).unwrap_err().contains("write it as in"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the metrics say of the cluster: who leads, which Windows nodes there are, how the policies stand.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::cluster::facts::{build, is_windows};
+use crate::cluster::lease::Leadership;
+use crate::cluster::view::{ClusterView, NodeView};
+use crate::controller::pod_policies::{Outcome, Policies};
+use crate::model::build::{Build, RELEASES};
+use crate::process::metrics::Metrics;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Release {
+    release: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+/// The gauges; they show the last view that they were told of.
+#[derive(Clone, Debug)]
+pub struct Gauges {
+    leader: Gauge,
+    nodes: Family<Release, Gauge>,
+    policies: Family<State, Gauge>,
+}
+
+impl Gauges {
+    /// All at zero.
+    pub fn new(metrics: &Metrics) -> Self {
+        let gauges = Gauges {
+            leader: Gauge::default(),
+            nodes: Family::default(),
+            policies: Family::default(),
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "leader",
+                "Whether this replica writes to the cluster",
+                gauges.leader.clone(),
+            );
+            registry.register(
+                "windows_nodes",
+                "Windows nodes that are known, by release",
+                gauges.nodes.clone(),
+            );
+            registry.register(
+                "pod_policies",
+                "WindowsPodPolicy objects, by whether they count as they are stored",
+                gauges.policies.clone(),
+            );
+        });
+        gauges
+    }
+
+    /// Shows a view.
+    pub fn show(&self, view: &ClusterView, policies: &Policies) {
+        let release = |node: &NodeView| {
+            build(node)
+                .and_then(Build::release)
+                .map_or("other", |release| release.name)
+        };
+        let nodes = view.nodes.values().filter(|node| is_windows(node));
+        let nodes = counts(nodes.map(|node| release(node)));
+        for release in RELEASES.iter().map(|release| release.name).chain(["other"]) {
+            let count = nodes.get(release).copied().unwrap_or_default();
+            self.nodes.get_or_create(&Release { release }).set(count);
+        }
+        let state = |outcome: &Outcome| match outcome {
+            Outcome::InForce(_) => "in_force",
+            Outcome::LastGood { .. } => "last_good",
+            Outcome::Skipped { .. } => "skipped",
+        };
+        let outcomes = counts(policies.outcomes().values().map(state));
+        for state in ["in_force", "last_good", "skipped"] {
+            let count = outcomes.get(state).copied().unwrap_or_default();
+            self.policies.get_or_create(&State { state }).set(count);
+        }
+    }
+
+    /// Shows whether this replica leads, for as long as anybody tells.
+    pub async fn follow(self, mut leadership: Leadership) {
+        /// A leadership that nobody renews ends without a word.
+        const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+        loop {
+            self.leader.set(i64::from(leadership.holds()));
+            if matches!(tokio::time::timeout(LOOK, leadership.changed()).await, Ok(Err(_))) {
+                return;
+            }
+        }
+    }
+}
+
+/// How often each word comes.
+fn counts(words: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, i64> {
+    words.fold(BTreeMap::new(), |mut counts, word| {
+        *counts.entry(word).or_default() += 1;
+        counts
+    })
+}

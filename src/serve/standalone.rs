@@ -1,0 +1,119 @@
+//! `serve --standalone`: policy and facts from files that are read again when they change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use arc_swap::ArcSwap;
+
+use super::reviewer::State;
+use crate::check::Manifests;
+use crate::check::files::{policies, read};
+use crate::model::facts::Facts;
+use crate::model::policy::Policy;
+use crate::model::subject::Stage;
+use crate::process::metrics::Metrics;
+use crate::process::today;
+
+/// How often files are looked at for new content.
+const POLL: Duration = Duration::from_secs(2);
+
+/// The files that state comes from.
+pub struct Files {
+    pub policy: Option<PathBuf>,
+    pub facts: Vec<PathBuf>,
+    /// What the arguments say of the cluster.
+    pub base: Facts,
+}
+
+impl Files {
+    pub fn load(&self) -> anyhow::Result<State> {
+        let policies = policies(self.policy.as_deref(), Policy::standalone())?;
+        let mut facts = self.base.clone();
+        facts.today = today();
+        let mut manifests = Manifests::new(false);
+        for path in &self.facts {
+            read(path, &mut manifests);
+        }
+        if let Some(error) = manifests.errors().first() {
+            bail!(
+                "cannot read the facts (--facts): {}:{}: {}",
+                error.source,
+                error.line,
+                error.message
+            );
+        }
+        manifests.learn(&mut facts, &policies);
+        let unreadable = manifests.check(&facts, &policies, Stage::Written, |_| {});
+        if let Some(error) = unreadable.first() {
+            bail!(
+                "cannot read the facts (--facts): {}:{}: {}",
+                error.source,
+                error.line,
+                error.message
+            );
+        }
+        Ok(State {
+            facts,
+            policies: Arc::new(policies),
+        })
+    }
+
+    /// The bytes of every file, for telling whether something changed; what cannot be read counts as empty.
+    fn content(&self) -> Vec<Vec<u8>> {
+        fn all(path: &Path, into: &mut Vec<Vec<u8>>) {
+            match std::fs::read_dir(path) {
+                Ok(entries) => {
+                    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+                    paths.sort();
+                    paths
+                        .iter()
+                        .filter(|path| path.is_file())
+                        .for_each(|path| all(path, into));
+                }
+                Err(_) => into.push(std::fs::read(path).unwrap_or_default()),
+            }
+        }
+        let mut content = Vec::new();
+        self.policy
+            .iter()
+            .chain(&self.facts)
+            .for_each(|path| all(path, &mut content));
+        content
+    }
+}
+
+/// Puts a new state in place when a file or the day changes; a state that cannot be loaded leaves the old one.
+pub async fn follow(files: Files, state: Arc<ArcSwap<State>>, metrics: Metrics) {
+    let files = Arc::new(files);
+    let mut content = files.content();
+    let mut day = today();
+    loop {
+        tokio::time::sleep(POLL).await;
+        let looking = Arc::clone(&files);
+        let Ok(now) = tokio::task::spawn_blocking(move || looking.content()).await else {
+            return;
+        };
+        if now == content && today() == day {
+            continue;
+        }
+        let changed = now != content;
+        (content, day) = (now, today());
+        match files.load() {
+            Ok(new) => {
+                state.store(Arc::new(new));
+                if changed {
+                    metrics.policy_reloaded(true);
+                    tracing::info!("policy and facts files have changed: the new content counts");
+                }
+            }
+            Err(error) => {
+                metrics.policy_reloaded(false);
+                tracing::error!(
+                    "policy or facts files have changed and cannot be used, so the old content still counts: {error:#}"
+                );
+            }
+        }
+    }
+}

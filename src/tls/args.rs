@@ -1,0 +1,68 @@
+//! The flags of the certificate and their environment variables.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::process::values::positive;
+
+/// What the server shows its clients: a certificate from files, or one that it issues to itself.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Certificate")]
+pub struct TlsArgs {
+    /// Certificate chain in PEM, the server's own certificate first; read again when its content changes.
+    /// Without it, the server issues itself a certificate from a CA that lives as long as the process
+    #[arg(long, env = "TRANSOM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate in PEM: PKCS#8, SEC1 or RSA
+    #[arg(long, env = "TRANSOM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// How often the certificate and key files are looked at for new content
+    #[arg(long, env = "TRANSOM_TLS_POLL", value_name = "DURATION", default_value = "5s", value_parser = positive)]
+    pub tls_poll: Duration,
+    /// Where to write the CA of the self-issued certificate in PEM, for `clientConfig.caBundle`
+    #[arg(
+        long,
+        env = "TRANSOM_WRITE_CA",
+        value_name = "FILE",
+        conflicts_with = "tls_cert"
+    )]
+    pub write_ca: Option<PathBuf>,
+    /// One more DNS name or IP address in the self-issued certificate; may be repeated. It always has
+    /// localhost, 127.0.0.1, ::1 and the address of --listen
+    #[arg(
+        long,
+        env = "TRANSOM_TLS_NAME",
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with = "tls_cert"
+    )]
+    pub tls_name: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        tls: TlsArgs,
+    }
+
+    fn parse(flags: &[&str]) -> Result<Flags, String> {
+        Flags::try_parse_from(["test"].iter().chain(flags)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key_and_a_key_its_certificate() {
+        assert_eq!(parse(&[]).unwrap().tls.tls_poll, Duration::from_secs(5));
+        assert!(parse(&["--tls-cert", "a"]).is_err());
+        assert!(parse(&["--tls-key", "a"]).is_err());
+        assert!(parse(&["--tls-cert", "a", "--tls-key", "b"]).is_ok());
+        assert!(parse(&["--tls-cert", "a", "--tls-key", "b", "--write-ca", "c"]).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! A certificate and its key from files, read again when their content changes, as a kubelet or cert-manager changes it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::identity::{CertificateError, Identity, IdentityError};
+use super::serving::ServingCert;
+use crate::process::metrics::Metrics;
+
+/// The two files of a certificate.
+///
+/// They are polled: a kubelet swaps a symbolic link above them, which no file watch sees.
+#[derive(Clone, Debug)]
+pub struct CertificateFiles {
+    /// The chain in PEM, the server's own certificate first.
+    pub certificate: PathBuf,
+    /// The private key in PEM.
+    pub key: PathBuf,
+    /// Time between two looks.
+    pub poll: Duration,
+}
+
+/// What stands in the two files, or why that cannot be known.
+#[derive(Clone, PartialEq, Eq)]
+struct Content {
+    certificate: Result<Vec<u8>, String>,
+    key: Result<Vec<u8>, String>,
+}
+
+impl CertificateFiles {
+    /// Reads both files.
+    pub(crate) async fn load(&self) -> Result<Identity, CertificateError> {
+        self.identity(&self.read().await)
+    }
+
+    async fn read(&self) -> Content {
+        let text = |read: io::Result<Vec<u8>>| read.map_err(|error| error.to_string());
+        Content {
+            certificate: text(tokio::fs::read(&self.certificate).await),
+            key: text(tokio::fs::read(&self.key).await),
+        }
+    }
+
+    fn identity(&self, content: &Content) -> Result<Identity, CertificateError> {
+        let bad_certificate = |why: &str| CertificateError::Certificate {
+            path: self.certificate.clone(),
+            why: why.to_owned(),
+        };
+        let bad_key = |why: &str| CertificateError::Key {
+            path: self.key.clone(),
+            why: why.to_owned(),
+        };
+        let chain = content.certificate.as_ref().map_err(|why| bad_certificate(why))?;
+        let key = content.key.as_ref().map_err(|why| bad_key(why))?;
+        Identity::from_pem(chain, key).map_err(|error| match error {
+            IdentityError::Certificate(why) => bad_certificate(&why),
+            IdentityError::Key(why) => bad_key(&why),
+            IdentityError::Mismatch => CertificateError::Mismatch {
+                certificate: self.certificate.clone(),
+                key: self.key.clone(),
+            },
+        })
+    }
+
+    /// Serves what the files hold whenever that changes to something of use, for ever.
+    ///
+    /// A broken pair is reported when it is still there at the next look: one half may be new and the other old
+    /// only because both were read in the middle of a change.
+    pub(crate) async fn keep(self, serving: Arc<ServingCert>, metrics: Metrics) {
+        let mut served = None;
+        let mut suspect = None;
+        let mut reported = None;
+        loop {
+            let content = self.read().await;
+            if served.as_ref() == Some(&content) {
+                (suspect, reported) = (None, None);
+            } else {
+                match self.identity(&content) {
+                    Ok(identity) => {
+                        // At start it is what is being served already, unless it changed since.
+                        let changed = serving.current.load().certified.cert != identity.certified.cert;
+                        serving.replace(identity);
+                        if changed || reported.is_some() {
+                            metrics.certificate_reloaded(true);
+                            tracing::info!(certificate = %self.certificate.display(), "reloaded the TLS certificate");
+                        }
+                        served = Some(content);
+                        (suspect, reported) = (None, None);
+                    }
+                    Err(error)
+                        if suspect.as_ref() == Some(&content) && reported.as_ref() != Some(&content) =>
+                    {
+                        metrics.certificate_reloaded(false);
+                        tracing::error!(%error, "cannot reload the TLS certificate; the old one stays");
+                        reported = Some(content);
+                    }
+                    Err(_) => suspect = Some(content),
+                }
+            }
+            tokio::time::sleep(self.poll).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (String, String) {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        (pair.cert.pem(), pair.signing_key.serialize_pem())
+    }
+
+    #[tokio::test]
+    async fn errors_name_the_file_and_what_is_wrong_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = CertificateFiles {
+            certificate: directory.path().join("tls.crt"),
+            key: directory.path().join("tls.key"),
+            poll: Duration::from_millis(5),
+        };
+        let ((certificate, key), (_, other)) = (pair(), pair());
+        let table = [
+            (None, None, "tls.crt (--tls-cert): No such file"),
+            (
+                Some(""),
+                Some(key.as_str()),
+                "tls.crt (--tls-cert): no certificate in it",
+            ),
+            (Some(&certificate), None, "tls.key (--tls-key): No such file"),
+            (
+                Some(&certificate),
+                Some(&certificate),
+                "tls.key (--tls-key): no private key in it",
+            ),
+            (
+                Some(&certificate),
+                Some(&other),
+                "does not belong to the certificate",
+            ),
+        ];
+        for (certificate, key, expected) in table {
+            for (path, content) in [(&files.certificate, certificate), (&files.key, key)] {
+                match content {
+                    Some(content) => std::fs::write(path, content).unwrap(),
+                    None => drop(std::fs::remove_file(path)),
+                }
+            }
+            let error = files.load().await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        std::fs::write(&files.key, key).unwrap();
+        assert!(files.load().await.is_ok());
+    }
+}

@@ -1,0 +1,194 @@
+//! A CA and certificates of its own, for a webhook that nobody gave a certificate; the CA's key never leaves the process.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertifiedIssuer, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::identity::{CertificateError, Identity};
+use super::issue::{ca_params, leaf_params, valid};
+use super::serving::ServingCert;
+use crate::process::metrics::Metrics;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+const CA_LASTS: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+const LEAF_LASTS: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// How far the clocks of client and server may differ.
+const SKEW: Duration = Duration::from_secs(3_600);
+
+/// How long after a failure to renew.
+const RETRY: Duration = Duration::from_secs(3_600);
+
+/// A certificate authority: ECDSA P-256, in memory.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// A new authority, valid for ten years from `now`.
+    pub(crate) fn new(now: SystemTime) -> Result<Self, CertificateError> {
+        let make = || {
+            let mut params = ca_params("Transom webhook CA")?;
+            valid(&mut params, now, now + CA_LASTS, SKEW);
+            CertifiedIssuer::self_signed(params, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+        };
+        make().map(Self).map_err(|source| CertificateError::Issue {
+            names: "a CA".to_owned(),
+            source,
+        })
+    }
+
+    /// A certificate for `names`, with a new key, valid for a year from `now`.
+    pub(crate) fn issue(&self, names: &[String], now: SystemTime) -> Result<Identity, CertificateError> {
+        let make = || {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+            let mut params = leaf_params(names)?;
+            valid(&mut params, now, now + LEAF_LASTS, SKEW);
+            let certificate = params.signed_by(&key, &self.0)?;
+            Ok((certificate, key))
+        };
+        let (certificate, key) = make().map_err(|source| CertificateError::Issue {
+            names: names.join(", "),
+            source,
+        })?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Identity::from_der(vec![certificate.der().clone()], key).map_err(CertificateError::Issued)
+    }
+
+    /// The authority's own certificate, for `clientConfig.caBundle`.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+}
+
+/// The names of a certificate: what is always in it, then the others, each once.
+pub(crate) fn names(listen: std::net::IpAddr, more: &[String]) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    let listen = (!listen.is_unspecified()).then(|| listen.to_string());
+    for name in listen.iter().chain(more) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+/// Writes the CA so that a reader sees all of it or nothing.
+pub(crate) fn write_ca(path: &Path, pem: &str) -> Result<(), CertificateError> {
+    let write = || {
+        let name = path.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(temporary);
+        let written = std::fs::File::create(&temporary)
+            .and_then(|mut file| file.write_all(pem.as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| std::fs::rename(&temporary, path));
+        if written.is_err() {
+            // What could not be put in place is not left lying about either.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    };
+    write().map_err(|source| CertificateError::WriteCa {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Issues a new certificate when two thirds of the old one's life are over, for ever.
+pub(crate) async fn keep(
+    authority: Authority,
+    names: Vec<String>,
+    serving: Arc<ServingCert>,
+    metrics: Metrics,
+) {
+    loop {
+        // A day at a time: a timer of months stands still while the machine sleeps.
+        let renew_at = serving.not_after() - LEAF_LASTS / 3;
+        match renew_at.duration_since(SystemTime::now()) {
+            Ok(left) if !left.is_zero() => {
+                tokio::time::sleep(left.min(DAY)).await;
+                continue;
+            }
+            _ => {}
+        }
+        let issued = authority.issue(&names, SystemTime::now());
+        metrics.certificate_reloaded(issued.is_ok());
+        match issued {
+            Ok(identity) => {
+                serving.replace(identity);
+                tracing::info!("renewed the self-issued certificate");
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot renew the self-issued certificate; the old one stays");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_in_the_certificate_once_and_the_wildcard_address_never() {
+        let more = ["transom.example".to_owned(), "localhost".to_owned()];
+        assert_eq!(
+            names([0, 0, 0, 0].into(), &more),
+            ["localhost", "127.0.0.1", "::1", "transom.example"].map(str::to_owned)
+        );
+        assert!(names([10, 0, 0, 7].into(), &[]).contains(&"10.0.0.7".to_owned()));
+    }
+
+    #[test]
+    fn a_name_that_no_certificate_can_have_is_an_error_that_says_so() {
+        let authority = Authority::new(SystemTime::now()).unwrap();
+        let error = authority
+            .issue(&["bücher".to_owned()], SystemTime::now())
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot issue a certificate for bücher (--tls-name): "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_ca_is_written_whole_and_nothing_else_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ca.crt");
+        write_ca(&path, "one").unwrap();
+        write_ca(&path, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        let error = write_ca(&directory.path().join("no/such/ca.crt"), "x")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no/such/ca.crt (--write-ca)"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_certificate_past_two_thirds_of_its_life_is_renewed_in_the_process() {
+        let now = SystemTime::now();
+        let authority = Authority::new(now).unwrap();
+        let list = vec!["localhost".to_owned()];
+        let serving = ServingCert::new(authority.issue(&list, now - DAY * 300).unwrap());
+        let old = serving.not_after();
+        let keeping = tokio::spawn(keep(
+            authority,
+            list,
+            Arc::clone(&serving),
+            Metrics::new("0", None),
+        ));
+        while serving.not_after() == old {
+            tokio::task::yield_now().await;
+        }
+        assert!(serving.not_after() > now + DAY * 364);
+        keeping.abort();
+    }
+}
