@@ -14,4 +14,5 @@ pub mod scalar;
 pub mod selection;
 pub mod strict;
 pub mod subject;
+pub mod text;
 pub mod workload;

@@ -28,11 +28,12 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateMode, FIELD_MANAGER, Keeper, KeeperConfig, Lifetimes};
 use transom::cluster::lease::Leadership;
+use transom::process::metrics::Metrics;
+use transom::process::readiness::Readiness;
 use transom::registration::registered::Registered;
-use transom::webhook::{
-    CertificateFiles, CertificateSource, Config, Limits, ListenArgs, Metrics, Phase, Readiness, Reply,
-    Review, Server,
-};
+use transom::tls::files::CertificateFiles;
+use transom::tls::source::CertificateSource;
+use transom::webhook::{Config, Limits, ListenArgs, Phase, Reply, Review, Server};
 
 /// A CA for half a minute, a certificate for eight seconds.
 const LIFETIMES: Lifetimes = Lifetimes {

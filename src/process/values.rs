@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 /// A duration as people write it: `5s`, `500ms`, `1m 30s`.
+///
+/// # Errors
+/// What to write instead.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let help = "write a number and its unit, such as 500ms, 5s or 2m";
     let signed: jiff::SignedDuration = text.trim().parse().map_err(|_| help.to_owned())?;
@@ -10,6 +13,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration that is not zero.
+///
+/// # Errors
+/// What to write instead, and for zero.
 pub fn positive(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than zero".to_owned()),
@@ -18,6 +24,9 @@ pub fn positive(text: &str) -> Result<Duration, String> {
 }
 
 /// A number that is not zero, and small enough for a semaphore.
+///
+/// # Errors
+/// What to write instead, and for zero.
 pub fn count(text: &str) -> Result<usize, String> {
     match text.trim().parse::<u32>() {
         Ok(0) => Err("must be at least 1".to_owned()),
@@ -27,6 +36,9 @@ pub fn count(text: &str) -> Result<usize, String> {
 }
 
 /// A size as people write it: `24MiB`, `24Mi`, `24MB`, `1048576`.
+///
+/// # Errors
+/// What to write instead, and for what no machine can address.
 pub fn bytes(text: &str) -> Result<usize, String> {
     let help = || "write a number and its unit, such as 24MiB, 512KiB or 25MB".to_owned();
     let text = text.trim();

@@ -1,0 +1,72 @@
+//! Texts for people: cut to a length, on one line, listed. The one place that cuts and lists.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// So much of a text as fits into `most` bytes, an ellipsis at its end where something is missing.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let room = most.saturating_sub('…'.len_utf8());
+    let end = (0..=room).rev().find(|at| text.is_char_boundary(*at));
+    Cow::Owned(format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default()))
+}
+
+/// The text on one line: what would end a line, or move a terminal's cursor, is a space.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let spaced = |c: char| if c.is_control() { ' ' } else { c };
+    Cow::Owned(text.chars().map(spaced).collect())
+}
+
+/// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and how many more there are: `a, b and 3 more`.
+pub fn list<N: AsRef<str>>(names: impl IntoIterator<Item = N>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let mut text = String::new();
+    for name in names.by_ref().take(most) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{comma}{}", cut(name.as_ref(), LONGEST_NAME));
+    }
+    match names.count() {
+        0 => {}
+        more if text.is_empty() => _ = write!(text, "{more}"),
+        more => _ = write!(text, " and {more} more"),
+    }
+    text
+}
+
+/// How much of a name is shown in a [`list`], in bytes.
+pub const LONGEST_NAME: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_never_longer_than_asked_for() {
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("longer", 5), "lo…");
+        assert_eq!(cut("äöüäöü", 8), "äö…");
+        for most in 3..20 {
+            assert!(cut("ein längerer Text", most).len() <= most, "{most}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_text_reaches_the_start_of_a_line() {
+        assert_eq!(one_line("a\n::error ::\u{1b}[31m"), "a ::error :: [31m");
+        assert!(matches!(one_line("plain"), Cow::Borrowed("plain")));
+    }
+
+    #[test]
+    fn the_first_names_are_listed_and_the_others_counted() {
+        assert_eq!(list(["a", "b"], 3), "a, b");
+        assert_eq!(list(["a", "b", "c", "d"], 3), "a, b, c and 1 more");
+        assert_eq!(list([] as [&str; 0], 3), "");
+        assert_eq!(list(["a", "b"], 0), "2");
+    }
+}
