@@ -21,8 +21,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use transom::api;
 use transom::cluster::lease::Leadership;
+use transom::cluster::snapshot::{Snapshot, Snapshots};
 use transom::cluster::view::{ClusterView, NamespaceView};
-use transom::controller::pod_policies::{self, Policies};
+use transom::controller::pod_policies;
+use transom::model::facts::Facts;
 use transom::model::policy::{Action, PoolLabel};
 use transom::registration::registered::{Configuration, Entry, Registered};
 use transom::registration::{Options, mutating, validating};
@@ -380,6 +382,14 @@ fn every_field_is_described() {
     }
 }
 
+fn snapshots() -> Snapshots {
+    Snapshots::new(Facts::new(Facts::KUBERNETES, today()), [])
+}
+
+fn today() -> jiff::civil::Date {
+    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
+}
+
 /// What the API server has, as the watches would show it.
 fn look(cluster: &ControlPlane) -> ClusterView {
     let by_name = |kind: &str| -> BTreeMap<String, Value> {
@@ -462,10 +472,9 @@ fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
 struct Writer {
     cluster: ControlPlane,
     client: kube::Client,
-    show: watch::Sender<Arc<ClusterView>>,
+    show: watch::Sender<Arc<Snapshot>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
-    register: watch::Sender<Option<Arc<Registered>>>,
-    policies: Arc<Mutex<Policies>>,
+    known: Mutex<(Snapshots, Option<Arc<Registered>>)>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -478,16 +487,14 @@ impl Writer {
             .await
             .unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let (show, seen) = watch::channel(Arc::new(look(&cluster)));
+        let mut snapshots = snapshots();
+        let first = snapshots.take(&Arc::new(look(&cluster)), None, today());
+        let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
-        let (register, registered) = watch::channel(None);
-        let policies = Arc::new(Mutex::new(Policies::default()));
         let recorder = Recorder::new(client.clone(), "transom".into());
         let task = tokio::spawn(pod_policies::run(
             client.clone(),
-            seen,
-            registered,
-            Arc::clone(&policies),
+            latest,
             Leadership::new(until),
             recorder,
         ));
@@ -496,8 +503,7 @@ impl Writer {
             client,
             show,
             lease,
-            register,
-            policies,
+            known: Mutex::new((snapshots, None)),
             task,
         }
     }
@@ -522,11 +528,29 @@ impl Writer {
         )
     }
 
+    /// Shows a view.
+    fn show(&self, view: ClusterView) {
+        let (snapshots, registered) = &mut *self.known.lock().unwrap();
+        let snapshot = snapshots.take(&Arc::new(view), registered.clone(), today());
+        self.show.send_replace(Arc::new(snapshot));
+    }
+
+    /// Shows the cluster as it is.
+    fn look(&self) {
+        self.show(look(&self.cluster));
+    }
+
+    /// Tells what is registered.
+    fn register(&self, registered: Arc<Registered>) {
+        self.known.lock().unwrap().1 = Some(registered);
+        self.look();
+    }
+
     /// Shows the cluster as it is until something has come about.
     #[track_caller]
     fn until(&self, what: &str, done: impl Fn() -> bool) {
         let came = wait(Duration::from_secs(30), || {
-            self.show.send_replace(Arc::new(look(&self.cluster)));
+            self.look();
             done()
         });
         let stored = || self.cluster.kubectl(&["get", "wpp", "-o", "yaml"]).out;
@@ -571,9 +595,7 @@ fn only_the_leader_writes(writer: &Writer) {
         "same",
         &json!({"rules": {"rule-of-tomorrow": "Deny"}, "tomorrow": {"a": 1}}),
     );
-    writer.until("policies are learnt", || {
-        writer.policies.lock().unwrap().outcomes().len() == 2
-    });
+    writer.until("policies are learnt", || writer.show.borrow().outcomes.len() == 2);
     assert_eq!(writer.condition("base", "Ready"), "");
 
     let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
@@ -602,7 +624,8 @@ fn only_the_leader_writes(writer: &Writer) {
 fn the_last_good_version_goes_on(writer: &Writer) {
     writer.apply("base", &json!({"validation": "Enforce"}));
     writer.until_condition("base", "Ready", "False KeptLastGood");
-    let set = writer.policies.lock().unwrap().update(&look(&writer.cluster));
+    writer.look();
+    let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
     let problem = writer.get("base", ".status.lastProblem");
     assert!(
@@ -628,7 +651,8 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     let bad = json!({"validation": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
     writer.until_condition("base", "Ready", "False KeptLastGood");
-    let set = writer.policies.lock().unwrap().update(&look(&writer.cluster));
+    writer.look();
+    let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
     let told = || {
         let listed = writer
@@ -701,23 +725,21 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         }
         seen
     };
-    let (show, seen) = watch::channel(Arc::new(another(None)));
+    let mut of_another = snapshots();
+    let mut taken = |labels| Arc::new(of_another.take(&Arc::new(another(labels)), None, today()));
+    let (show, latest) = watch::channel(taken(None));
     let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
     let (_lease, until) = watch::channel(Some(hour));
-    let policies = Arc::new(Mutex::new(Policies::default()));
     let recorder = Recorder::new(writer.client.clone(), "transom".into());
-    let (_register, registered) = watch::channel(None);
     let task = tokio::spawn(pod_policies::run(
         writer.client.clone(),
-        seen,
-        registered,
-        policies,
+        latest,
         Leadership::new(until),
         recorder,
     ));
     // What it tells next says that it has come past the first.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    show.send_replace(Arc::new(another(Some("Off"))));
+    show.send_replace(taken(Some("Off")));
     let next = "the label transom.dev/placement=Off of namespace web does nothing";
     let listed = || writer.cluster.kubectl(&["get", "events", "-n", "default"]).out;
     assert!(
@@ -740,7 +762,7 @@ fn a_status_is_written_once(writer: &Writer) {
     let versions = || ["base", "same"].map(|name| writer.get(name, ".metadata.resourceVersion"));
     let before = versions();
     for _ in 0..30 {
-        writer.show.send_replace(Arc::new(look(&writer.cluster)));
+        writer.look();
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(versions(), before, "statuses are written without a change");
@@ -772,7 +794,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     // Nothing is said before anybody knows.
     assert_eq!(writer.condition("base", "Registered"), "");
     let plain = registered(&Options::default());
-    writer.register.send_replace(Some(Arc::clone(&plain)));
+    writer.register(plain);
     writer.until_condition("base", "Registered", "False EntryMissing");
     writer.until_condition("same", "Registered", "True AsWanted");
     let message = writer.get("base", ".status.conditions[?(@.type=='Registered')].message");
@@ -786,9 +808,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     let version = || writer.get("base", ".metadata.resourceVersion");
     let before = version();
     for _ in 0..10 {
-        writer
-            .register
-            .send_replace(Some(registered(&Options::default())));
+        writer.register(registered(&Options::default()));
         std::thread::sleep(Duration::from_millis(300));
     }
     assert_eq!(version(), before, "statuses are written without a change");
@@ -797,13 +817,13 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
         reverse_guard: Some(serde_json::from_value(json!({})).unwrap()),
         ..Options::default()
     };
-    writer.register.send_replace(Some(registered(&options)));
+    writer.register(registered(&options));
     writer.until_condition("base", "Registered", "False PoolLabelsUnknown");
     options.pool_labels.push(PoolLabel {
         key: "pool".to_owned(),
         value: "win*".to_owned(),
     });
-    writer.register.send_replace(Some(registered(&options)));
+    writer.register(registered(&options));
     writer.until_condition("base", "Registered", "True AsWanted");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
     writer.until("Events are told", || {
@@ -834,7 +854,7 @@ fn an_old_view_does_not_write_over_others(writer: &Writer) {
         &patch,
     ];
     writer.cluster.kubectl(&args).succeeded();
-    writer.show.send_replace(Arc::new(old));
+    writer.show(old);
     // "base" was not touched, so that its write says when the old view has been worked off.
     let worked_off = wait(Duration::from_secs(30), || {
         writer.get("base", ".status.matchedNamespaces.count") == "5"

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use arc_swap::ArcSwap;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use super::cluster::ClusterArgs;
 use crate::process::logs::LogArgs;
@@ -107,17 +107,13 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         }
         let ended = if standalone {
             let files = Files { policy, facts, base };
-            let state = Arc::new(ArcSwap::from_pointee(files.load()?));
+            let (show, latest) = watch::channel(Arc::new(files.load()?));
             let metrics = config.metrics.clone();
             let server = Server::bind(config).await?;
-            let reviewer = Arc::new(Reviewer {
-                state: Arc::clone(&state),
-                format,
-                watched: None,
-            });
+            let reviewer = Arc::new(Reviewer::of_files(latest, format));
             tokio::select! {
                 ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
-                () = standalone::follow(files, state, metrics) => {
+                () = standalone::follow(files, show, metrics) => {
                     bail!("the task that follows the policy and facts files ended")
                 }
             }

@@ -11,12 +11,10 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::events::Recorder;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::cluster::lease::Leadership;
-use crate::cluster::view::ClusterView;
-use crate::model::policy::Policy;
+use crate::cluster::snapshot::Latest;
 
 pub mod classes;
 pub mod guard;
@@ -24,18 +22,6 @@ mod keeper;
 pub mod nodes;
 pub mod policies;
 pub mod status;
-
-/// What counts in a namespace, for whoever asks what would become of its pods.
-#[derive(Clone, Debug)]
-pub struct Counts {
-    /// The effective policy.
-    pub policy: Policy,
-    /// Whether placement adds tolerations to the Windows pods that are made there.
-    pub places: bool,
-}
-
-/// Tells what counts in a namespace.
-pub type PolicyOf = Arc<dyn Fn(&str) -> Counts + Send + Sync>;
 
 /// How fast nodes are written, and how often things are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +40,8 @@ pub struct Settings {
     pub status_every: Duration,
     /// How long changes are collected before they are looked at.
     pub settle: Duration,
+    /// How long the start waits until it is known what the webhook configurations hold.
+    pub know_registered: Duration,
 }
 
 impl Default for Settings {
@@ -66,6 +54,7 @@ impl Default for Settings {
             guard_every: Duration::from_secs(60),
             status_every: Duration::from_secs(5),
             settle: Duration::from_millis(200),
+            know_registered: Duration::from_secs(10),
         }
     }
 }
@@ -78,8 +67,6 @@ pub struct Context {
     pub leadership: Leadership,
     /// Tells people what was changed.
     pub recorder: Recorder,
-    /// What counts where: by it the guard tells Windows pods from others.
-    pub policy_of: PolicyOf,
     /// How fast, and how often.
     pub settings: Settings,
 }
@@ -87,10 +74,10 @@ pub struct Context {
 /// Why the controller of nodes has ended; the process is to end with it.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// Nobody tells any more what is in the cluster.
+    /// The task that makes snapshots has ended.
     #[error("the watches have ended")]
-    View,
-    /// Nobody tells any more who leads.
+    Snapshots,
+    /// The task that renews the lease has ended.
     #[error("the renewal of the lease has ended")]
     Leadership,
 }
@@ -98,13 +85,16 @@ pub enum Ended {
 /// Keeps nodes and RuntimeClasses as the node policies want them, for as long as this replica leads, and does nothing
 /// while it does not.
 ///
-/// The view must be whole: it is sent only after every watch has listed its objects, because a policy that is not in it
-/// is gone. A view without a Kubernetes version counts as not there yet, and before anything is taken back for a policy
+/// The view of a snapshot must be whole: it is taken only after every watch has listed its objects, because a policy that
+/// is not in it is gone. A snapshot without a view counts as not there yet, and before anything is taken back for a policy
 /// that is gone the API server is asked whether it is.
 ///
 /// # Errors
 /// Never while the watches and the lease are alive.
-pub async fn run(context: Context, mut view: watch::Receiver<Arc<ClusterView>>) -> Result<(), Ended> {
+pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
+    // The guard asks whether pods are placed, and nothing is where the webhooks are not registered.
+    let registered = latest.wait_for(|snapshot| snapshot.registered.is_some());
+    let _ = timeout(context.settings.know_registered, registered).await;
     let mut leadership = context.leadership.clone();
     let settle = context.settings.settle;
     let mut keeper = keeper::Keeper::new(context);
@@ -116,22 +106,22 @@ pub async fn run(context: Context, mut view: watch::Receiver<Arc<ClusterView>>) 
                 // What this replica knew when it last led may be wrong by now.
                 keeper.forget();
             }
-            let now = Arc::clone(&view.borrow_and_update());
-            if now.kubernetes > 0 {
-                next = keeper.pass(&now).await;
+            let snapshot = Arc::clone(&latest.borrow_and_update());
+            if snapshot.is_known() {
+                next = keeper.pass(&snapshot).await;
             }
             led = true;
         } else {
             led = false;
         }
-        wait(&mut view, &mut leadership, led, next).await?;
+        wait(&mut latest, &mut leadership, led, next).await?;
         tokio::time::sleep(settle).await;
     }
 }
 
-/// Waits for another view, for the time that was asked for, or for a change of leadership.
+/// Waits for another snapshot, for the time that was asked for, or for a change of leadership.
 async fn wait(
-    view: &mut watch::Receiver<Arc<ClusterView>>,
+    latest: &mut Latest,
     leadership: &mut Leadership,
     led: bool,
     next: Option<Instant>,
@@ -145,7 +135,7 @@ async fn wait(
     tokio::pin!(alarm);
     loop {
         tokio::select! {
-            changed = view.changed(), if led => return changed.map_err(|_| Ended::View),
+            changed = latest.changed(), if led => return changed.map_err(|_| Ended::Snapshots),
             changed = leadership.changed() => {
                 changed.map_err(|_| Ended::Leadership)?;
                 // A renewal is no news.

@@ -1,42 +1,35 @@
 //! Keeps what is remembered of pools: the leader writes it down when it has changed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::civil::Date;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
-use tokio::sync::watch;
 
 use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
 use crate::cluster::pools::{Memory, SEEN_CONFIG_MAP, SEEN_KEY};
-use crate::cluster::view::ClusterView;
+use crate::cluster::snapshot::{Latest, Snapshot};
 
 /// The least time between two writes; a pool that comes and goes in between need not be known.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Writes down what views show, as long as this replica leads. Ends when there are no more views.
-pub async fn run(
-    client: Client,
-    namespace: String,
-    mut views: watch::Receiver<Arc<ClusterView>>,
-    leadership: Leadership,
-    today: fn() -> Date,
-) {
+/// Writes down what snapshots show, as long as this replica leads. Ends with the snapshots.
+pub async fn run(client: Client, namespace: String, mut latest: Latest, leadership: Leadership) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    // Looked at again once in a while, because days pass without a change of the view.
+    // Looked at again once in a while: a write that failed is tried again.
     let mut hourly = tokio::time::interval(Duration::from_secs(3_600));
     loop {
         tokio::select! {
-            changed = views.changed() => if changed.is_err() { return },
+            changed = latest.changed() => if changed.is_err() { return },
             _ = hourly.tick() => {}
         }
-        let view = views.borrow_and_update().clone();
+        let Snapshot {
+            view, pools, facts, ..
+        } = &*latest.borrow_and_update().clone();
         let known = view.seen.get(SEEN_CONFIG_MAP);
-        let memory = Memory::of(&view.seen).after(&view.nodes, today());
+        let memory = pools.after(&view.nodes, facts.today);
         let text = memory.to_json();
         let nothing_yet = known.is_none() && memory == Memory::default();
         if !leadership.holds() || nothing_yet || known.is_some_and(|known| known.pools == text) {

@@ -10,7 +10,10 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
     let room = most.saturating_sub('…'.len_utf8());
     let end = (0..=room).rev().find(|at| text.is_char_boundary(*at));
-    Cow::Owned(format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default()))
+    Cow::Owned(format!(
+        "{}…",
+        text.get(..end.unwrap_or_default()).unwrap_or_default()
+    ))
 }
 
 /// The text on one line: what would end a line, or move a terminal's cursor, is a space.

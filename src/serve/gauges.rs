@@ -8,8 +8,9 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::cluster::facts::{build, is_windows};
 use crate::cluster::lease::Leadership;
-use crate::cluster::view::{ClusterView, NodeView};
-use crate::controller::pod_policies::{Outcome, Policies};
+use crate::cluster::policies::Outcome;
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::view::NodeView;
 use crate::model::build::{Build, RELEASES};
 use crate::process::metrics::Metrics;
 
@@ -23,7 +24,7 @@ struct State {
     state: &'static str,
 }
 
-/// The gauges; they show the last view that they were told of.
+/// The gauges; they show the last snapshot that they were given.
 #[derive(Clone, Debug)]
 pub struct Gauges {
     leader: Gauge,
@@ -59,14 +60,14 @@ impl Gauges {
         gauges
     }
 
-    /// Shows a view.
-    pub fn show(&self, view: &ClusterView, policies: &Policies) {
+    /// Shows a snapshot.
+    pub fn show(&self, snapshot: &Snapshot) {
         let release = |node: &NodeView| {
             build(node)
                 .and_then(Build::release)
                 .map_or("other", |release| release.name)
         };
-        let nodes = view.nodes.values().filter(|node| is_windows(node));
+        let nodes = snapshot.view.nodes.values().filter(|node| is_windows(node));
         let nodes = counts(nodes.map(|node| release(node)));
         for release in RELEASES.iter().map(|release| release.name).chain(["other"]) {
             let count = nodes.get(release).copied().unwrap_or_default();
@@ -77,7 +78,7 @@ impl Gauges {
             Outcome::LastGood { .. } => "last_good",
             Outcome::Skipped { .. } => "skipped",
         };
-        let outcomes = counts(policies.outcomes().values().map(state));
+        let outcomes = counts(snapshot.outcomes.values().map(state));
         for state in ["in_force", "last_good", "skipped"] {
             let count = outcomes.get(state).copied().unwrap_or_default();
             self.policies.get_or_create(&State { state }).set(count);

@@ -1,12 +1,11 @@
-//! What judges reviews in a running server: the state of the moment, and one log line for each review.
+//! What judges reviews in a running server: the snapshot of the moment, and one log line for each review.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use hyper::StatusCode;
-use tokio::sync::watch;
 
 use crate::admission::{self, Context, Phase};
+use crate::cluster::snapshot::{Latest, Snapshot};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
@@ -14,43 +13,45 @@ use crate::process::logs::LogFormat;
 use crate::serve::audit;
 use crate::webhook::{News, Reply, Review, ReviewLabels};
 
-/// What reviews are judged by, as one thing that is swapped.
-pub struct State {
-    pub facts: Facts,
-    pub policies: Arc<PolicySet>,
-}
-
-/// Judges reviews by the state of the moment, and leaves one log line for each.
+/// Judges reviews by the snapshot of the moment, and leaves one log line for each.
 pub struct Reviewer {
-    pub state: Arc<ArcSwap<State>>,
-    pub format: LogFormat,
-    /// Where state comes from the watches of a cluster.
-    pub watched: Option<Watched>,
+    latest: Latest,
+    format: LogFormat,
+    /// Where snapshots come from the watches of a cluster: for a namespace that no watch has shown. Which policy is for
+    /// it, and what it allows its pods, cannot be told.
+    cautious: Option<PolicySet>,
 }
 
-/// What a reviewer knows of the watches that its state comes from.
-pub struct Watched {
-    /// Says that the state is a new one.
-    news: watch::Receiver<()>,
-    /// For a namespace that no watch has shown: which policy is for it, and what it allows its pods, cannot be told.
-    cautious: PolicySet,
-}
-
-impl Watched {
-    pub fn new(news: watch::Receiver<()>) -> Self {
-        Watched {
-            news,
-            cautious: PolicySet::new(Vec::new(), Policy::cluster_default()),
+impl Reviewer {
+    /// A reviewer whose snapshots come from files: a namespace that they do not have is one without labels.
+    pub fn of_files(latest: Latest, format: LogFormat) -> Self {
+        Reviewer {
+            latest,
+            format,
+            cautious: None,
         }
+    }
+
+    /// A reviewer whose snapshots come from watches: a namespace that they do not have is a moment old.
+    pub fn watching(latest: Latest, format: LogFormat) -> Self {
+        Reviewer {
+            latest,
+            format,
+            cautious: Some(PolicySet::new(Vec::new(), Policy::cluster_default())),
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.latest.borrow())
     }
 }
 
 impl Review for Reviewer {
     fn review(&self, phase: Phase, body: &[u8]) -> Reply {
-        let state = self.state.load();
+        let state = self.snapshot();
         let judged = judge(phase, body, &state.facts, &state.policies);
-        let judged = match (&self.watched, unknown_namespace(&judged, &state)) {
-            (Some(watched), Some(_)) => judge(phase, body, &state.facts, &watched.cautious),
+        let judged = match (&self.cautious, unknown_namespace(&judged, &state)) {
+            (Some(cautious), Some(_)) => judge(phase, body, &state.facts, cautious),
             _ => judged,
         };
         self.reply(phase, body, judged)
@@ -59,17 +60,14 @@ impl Review for Reviewer {
     /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
     /// not there yet.
     fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
-        let state = self.state.load();
+        let state = self.snapshot();
         let judged = judge(phase, body, &state.facts, &state.policies);
-        if let (Some(watched), Some(namespace)) = (&self.watched, unknown_namespace(&judged, &state)) {
-            let (namespace, state) = (namespace.to_owned(), Arc::clone(&self.state));
-            let mut news = watched.news.clone();
+        if let (Some(_), Some(namespace)) = (&self.cautious, unknown_namespace(&judged, &state)) {
+            let namespace = namespace.to_owned();
+            let mut latest = self.latest.clone();
             return Err(Box::pin(async move {
-                while !state.load().facts.namespaces.contains_key(&namespace) {
-                    if news.changed().await.is_err() {
-                        return;
-                    }
-                }
+                let shown = latest.wait_for(|now| now.facts.namespaces.contains_key(&namespace));
+                let _ = shown.await;
             }));
         }
         Ok(self.reply(phase, body, judged))
@@ -83,7 +81,7 @@ fn judge(phase: Phase, body: &[u8], facts: &Facts, policies: &PolicySet) -> Judg
 }
 
 /// The namespace of a review that was looked at, where it is none of those that are known.
-fn unknown_namespace<'j>(judged: &'j Judged, state: &State) -> Option<&'j str> {
+fn unknown_namespace<'j>(judged: &'j Judged, state: &Snapshot) -> Option<&'j str> {
     let record = &judged.as_ref().ok()?.record;
     let was_looked_at = !record.policy.is_empty();
     let is_known = record.namespace.is_empty() || state.facts.namespaces.contains_key(&record.namespace);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
-use super::reviewer::State;
 use crate::check::Manifests;
 use crate::check::files::{policies, read};
+use crate::cluster::snapshot::Snapshot;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::subject::Stage;
@@ -19,7 +19,7 @@ use crate::process::today;
 /// How often files are looked at for new content.
 const POLL: Duration = Duration::from_secs(2);
 
-/// The files that state comes from.
+/// The files that snapshots come from.
 pub struct Files {
     pub policy: Option<PathBuf>,
     pub facts: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Files {
 }
 
 impl Files {
-    pub fn load(&self) -> anyhow::Result<State> {
+    pub fn load(&self) -> anyhow::Result<Snapshot> {
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
         let mut facts = self.base.clone();
         facts.today = today();
@@ -54,10 +54,7 @@ impl Files {
                 error.message
             );
         }
-        Ok(State {
-            facts,
-            policies: Arc::new(policies),
-        })
+        Ok(Snapshot::of_files(facts, policies))
     }
 
     /// The bytes of every file, for telling whether something changed; what cannot be read counts as empty.
@@ -84,8 +81,8 @@ impl Files {
     }
 }
 
-/// Puts a new state in place when a file or the day changes; a state that cannot be loaded leaves the old one.
-pub async fn follow(files: Files, state: Arc<ArcSwap<State>>, metrics: Metrics) {
+/// Shows a new snapshot when a file or the day changes; files that cannot be used leave the old one.
+pub async fn follow(files: Files, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
     let files = Arc::new(files);
     let mut content = files.content();
     let mut day = today();
@@ -102,7 +99,7 @@ pub async fn follow(files: Files, state: Arc<ArcSwap<State>>, metrics: Metrics) 
         (content, day) = (now, today());
         match files.load() {
             Ok(new) => {
-                state.store(Arc::new(new));
+                _ = show.send_replace(Arc::new(new));
                 if changed {
                     metrics.policy_reloaded(true);
                     tracing::info!("policy and facts files have changed: the new content counts");

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use jiff::civil::date;
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,10 +22,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transom::api::WindowsNodePolicy;
 use transom::cluster::lease::Leadership;
+use transom::cluster::snapshot::{Snapshot, Snapshots};
 use transom::cluster::view::{ClusterView, NodeView};
 use transom::controller::node_policies::nodes::read::view_of;
-use transom::controller::node_policies::{Context, Counts, Settings, run};
-use transom::model::policy::Policy;
+use transom::controller::node_policies::{Context, Settings, run};
+use transom::model::facts::Facts;
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
 
@@ -58,6 +60,10 @@ impl Drop for Running {
     }
 }
 
+fn snapshots() -> Snapshots {
+    Snapshots::new(Facts::new(Facts::KUBERNETES, date(2026, 1, 1)), [])
+}
+
 fn far_away() -> tokio::time::Instant {
     tokio::time::Instant::now() + Duration::from_secs(3600)
 }
@@ -68,6 +74,8 @@ pub fn quick() -> Settings {
         back_off: Duration::from_millis(200),
         guard_every: Duration::from_secs(2),
         status_every: Duration::from_millis(300),
+        // Nothing tells what is registered here.
+        know_registered: Duration::ZERO,
         settle: Duration::from_millis(50),
         ..Settings::default()
     }
@@ -162,7 +170,7 @@ impl World {
     /// Runs the controller.
     pub fn run_with(&self, settings: Settings, leads: bool) -> Running {
         let (lease, leadership) = World::leadership(leads);
-        let (sender, view) = watch::channel(Arc::new(ClusterView::default()));
+        let (sender, latest) = watch::channel(Arc::new(snapshots().unknown()));
         let reporter = Reporter {
             controller: "transom".into(),
             instance: Some("transom-test".into()),
@@ -171,15 +179,11 @@ impl World {
             client: self.client.clone(),
             leadership,
             recorder: Recorder::new(self.client.clone(), reporter),
-            policy_of: Arc::new(|_: &str| Counts {
-                policy: Policy::standalone(),
-                places: false,
-            }),
             settings,
         };
         let watches = tokio::spawn(follow_all(self.client.clone(), sender));
         let controller = tokio::spawn(async move {
-            let ended = run(context, view).await;
+            let ended = run(context, latest).await;
             eprintln!("the controller has ended: {ended:?}");
         });
         Running {
@@ -396,7 +400,7 @@ async fn create(client: &Client, object: &Value) {
 type Seen<V> = Arc<Mutex<Option<BTreeMap<String, V>>>>;
 
 /// Watches everything that the controller of nodes looks at, and sends whole views only.
-async fn follow_all(client: Client, sender: watch::Sender<Arc<ClusterView>>) {
+async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
     let (changed, mut news) = watch::channel(());
     let changed = Arc::new(changed);
     let nodes: Seen<Arc<NodeView>> = Seen::default();
@@ -445,13 +449,15 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<ClusterView>>) {
                         .get("kubernetes.io/os")
                         .is_some_and(|os| os == "windows")
             });
-            let _ = sender.send(Arc::new(ClusterView {
+            let view = ClusterView {
                 kubernetes: 36,
                 nodes,
                 runtime_classes,
                 node_policies,
                 ..ClusterView::default()
-            }));
+            };
+            let snapshot = snapshots().take(&Arc::new(view), None, date(2026, 1, 1));
+            let _ = sender.send(Arc::new(snapshot));
         }
     };
     futures::join!(all, send);

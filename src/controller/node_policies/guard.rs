@@ -12,10 +12,9 @@ use serde::Deserialize;
 pub use self::hurt::Hurt;
 
 use self::hurt::{Remedy, Victim};
-use super::Counts;
-use crate::cluster::view::ClusterView;
+use crate::cluster::snapshot::{NamespacePolicy, Snapshot};
 use crate::engine::infer;
-use crate::model::facts::{Facts, RuntimeClassFacts, Taint};
+use crate::model::facts::Taint;
 use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::pod::Toleration;
 use crate::model::subject::{Stage, Subject};
@@ -27,13 +26,12 @@ type Place = (String, String, String);
 /// Looks at one object after the other, and remembers who would be hurt.
 pub struct Guard<'g> {
     taints: &'g [Taint],
+    snapshot: &'g Snapshot,
     /// What counts in a namespace.
-    policy_of: &'g (dyn Fn(&str) -> Counts + Send + Sync),
+    policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     /// The same, for the namespaces that were met.
-    met: BTreeMap<String, Arc<Counts>>,
-    view: &'g ClusterView,
+    met: BTreeMap<String, Arc<NamespacePolicy>>,
     windows_nodes: BTreeSet<&'g str>,
-    facts: Facts,
     /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
     owners: BTreeMap<Place, Place>,
     hurt: BTreeMap<Place, (String, Option<Remedy>)>,
@@ -96,27 +94,15 @@ impl<'g> Guard<'g> {
     pub fn new(
         taints: &'g [Taint],
         nodes: impl IntoIterator<Item = &'g str>,
-        view: &'g ClusterView,
-        policy_of: &'g (dyn Fn(&str) -> Counts + Send + Sync),
+        snapshot: &'g Snapshot,
+        policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     ) -> Self {
-        // Inference asks for no day.
-        let mut facts = Facts::new(view.kubernetes, jiff::civil::Date::ZERO);
-        for (name, class) in &view.runtime_classes {
-            let selector = class.scheduling.as_ref().and_then(|s| s.node_selector.clone());
-            let known = RuntimeClassFacts {
-                handler: class.handler.clone(),
-                node_selector: selector.unwrap_or_default(),
-                has_overhead: class.overhead.is_some(),
-            };
-            facts.runtime_classes.insert(name.clone(), known);
-        }
         Guard {
             taints,
+            snapshot,
             policy_of,
             met: BTreeMap::new(),
-            view,
             windows_nodes: nodes.into_iter().collect(),
-            facts,
             owners: BTreeMap::new(),
             hurt: BTreeMap::new(),
         }
@@ -160,7 +146,7 @@ impl<'g> Guard<'g> {
 
     fn look_at_template(&mut self, subject: &Subject<'_>, place: Place) {
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, &self.facts, &counts.policy);
+        let inference = infer(subject, &self.snapshot.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
             return;
         }
@@ -188,7 +174,7 @@ impl<'g> Guard<'g> {
         let node = pod.node_name.as_deref().unwrap_or_default();
         let on_windows = self.windows_nodes.contains(node);
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, &self.facts, &counts.policy);
+        let inference = infer(subject, &self.snapshot.facts, &counts.policy);
         let verdict = inference.verdict;
         let evicting: Vec<Taint> = (self.lacking(subject, false, None).into_iter())
             .filter(|taint| taint.effect == "NoExecute")
@@ -238,7 +224,7 @@ impl<'g> Guard<'g> {
     }
 
     /// What counts in a namespace; asked for once, because there may be thousands of objects in it.
-    fn counts(&mut self, namespace: &str) -> Arc<Counts> {
+    fn counts(&mut self, namespace: &str) -> Arc<NamespacePolicy> {
         if let Some(counts) = self.met.get(namespace) {
             return Arc::clone(counts);
         }
@@ -249,7 +235,12 @@ impl<'g> Guard<'g> {
 
     /// The taints that would keep the subject's pods away. `as_written`: what a RuntimeClass adds to the pod does not
     /// count. `placed`: what counts in its namespace, where placement would still add tolerations.
-    fn lacking(&self, subject: &Subject<'_>, as_written: bool, placed: Option<&Counts>) -> Vec<Taint> {
+    fn lacking(
+        &self,
+        subject: &Subject<'_>,
+        as_written: bool,
+        placed: Option<&NamespacePolicy>,
+    ) -> Vec<Taint> {
         let Some(pod) = subject.pod() else {
             return Vec::new();
         };
@@ -257,7 +248,7 @@ impl<'g> Guard<'g> {
             .runtime_class_name
             .as_deref()
             .filter(|_| !as_written)
-            .and_then(|name| self.view.runtime_classes.get(name))
+            .and_then(|name| self.snapshot.view.runtime_classes.get(name))
             .and_then(|class| class.scheduling.as_ref()?.tolerations.as_ref());
         (self.taints.iter())
             .filter(|taint| !pod.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
@@ -270,8 +261,8 @@ impl<'g> Guard<'g> {
 
     /// Whether placement adds the toleration of this taint to the Windows pods of a namespace: it learns taints that
     /// say Windows and nothing else, adds those that the policy lists, and respects the namespace's whitelist.
-    fn is_placed(&self, namespace: &str, counts: &Counts, taint: &Taint) -> bool {
-        let whitelist = (self.view.namespaces.get(namespace))
+    fn is_placed(&self, namespace: &str, counts: &NamespacePolicy, taint: &Taint) -> bool {
+        let whitelist = (self.snapshot.view.namespaces.get(namespace))
             .and_then(|namespace| namespace.tolerations_whitelist.as_deref());
         let allowed = whitelist.is_none_or(|text| {
             serde_json::from_str::<Vec<Toleration<'_>>>(text).is_ok_and(|list| {

@@ -21,6 +21,7 @@ use super::policies::{NodePolicies, NodePolicy};
 use super::status::{Guarded, Known, news_of, status_of};
 use crate::api::WindowsNodePolicy;
 use crate::cluster::errors::{Failure, answered};
+use crate::cluster::snapshot::Snapshot;
 use crate::cluster::survey::visit_pod_carriers;
 use crate::cluster::view::{ClusterView, NodeView};
 use crate::model::facts::Taint;
@@ -90,7 +91,8 @@ impl Keeper {
     }
 
     /// One pass. Says when the next one is due, if nothing changes until then.
-    pub async fn pass(&mut self, view: &Arc<ClusterView>) -> Option<Instant> {
+    pub async fn pass(&mut self, snapshot: &Snapshot) -> Option<Instant> {
+        let view = &*snapshot.view;
         let start = Instant::now();
         let mut alarms: Vec<Instant> = Vec::new();
         let mut decider = Decider {
@@ -112,7 +114,7 @@ impl Keeper {
             let Some(standing) = standings.get(&policy.name) else {
                 continue;
             };
-            alarms.extend(self.ask_guard(policy, standing, view, &nodes).await);
+            alarms.extend(self.ask_guard(policy, standing, snapshot, &nodes).await);
             if let Some(state) = self.guards.get(&policy.name) {
                 decider.cleared.insert(policy.name.clone(), state.cleared.clone());
             }
@@ -123,7 +125,7 @@ impl Keeper {
 
         let nodes = self.nodes_now(view);
         let (standings, _) = assess(&nodes, &decider, view.kubernetes);
-        alarms.extend(self.runtime_classes.pass(view, &decider, &nodes).await);
+        alarms.extend(self.runtime_classes.pass(snapshot, &decider, &nodes).await);
         for policy in decider.policies.iter() {
             let standing = standings.get(&policy.name).cloned().unwrap_or_default();
             alarms.extend(self.tell(policy, &standing).await);
@@ -192,7 +194,7 @@ impl Keeper {
         &mut self,
         policy: &NodePolicy,
         standing: &Standing,
-        view: &ClusterView,
+        snapshot: &Snapshot,
         nodes: &[Arc<NodeView>],
     ) -> Option<Instant> {
         let state = self
@@ -217,7 +219,8 @@ impl Keeper {
         }
         let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
         let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
-        let mut guard = Guard::new(&taints, names, view, &*self.context.policy_of);
+        let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
+        let mut guard = Guard::new(&taints, names, snapshot, &policy_of);
         let surveyed = visit_pod_carriers(&self.context.client, |kind, json| guard.look(kind, json)).await;
         let hurt = guard.hurt();
         state.said = match surveyed {

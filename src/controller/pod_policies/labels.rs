@@ -14,8 +14,7 @@ use super::report::LONGEST_NOTE;
 use crate::api::cut;
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::Leadership;
-use crate::cluster::view::ClusterView;
-use crate::engine::effective::PolicySet;
+use crate::cluster::snapshot::Snapshot;
 use crate::engine::namespace_labels::Ignored;
 
 /// The reason of the Events.
@@ -117,9 +116,9 @@ fn message(namespace: &str, label: &Ignored) -> String {
 }
 
 /// Every label that does nothing, by namespace.
-fn notes(set: &PolicySet, view: &ClusterView) -> Vec<LabelNote> {
-    let of_one = view.namespaces.iter().flat_map(|(namespace, seen)| {
-        let ignored = set.ignored_labels(&seen.labels).into_iter();
+fn notes(snapshot: &Snapshot) -> Vec<LabelNote> {
+    let of_one = snapshot.view.namespaces.iter().flat_map(|(namespace, seen)| {
+        let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
         ignored.map(move |label| LabelNote::of(namespace, &seen.uid, &label))
     });
     of_one.collect()
@@ -137,8 +136,8 @@ pub struct Teller {
 impl Teller {
     /// What is to be told now, some of it at a time, and whether there is more. What no longer is a problem is
     /// forgotten.
-    pub fn due(&mut self, set: &PolicySet, view: &ClusterView) -> (Vec<LabelNote>, bool) {
-        let mut notes = notes(set, view);
+    pub fn due(&mut self, snapshot: &Snapshot) -> (Vec<LabelNote>, bool) {
+        let mut notes = notes(snapshot);
         let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
         self.told.retain(|event| there.contains(event.as_str()));
         notes.retain(|note| !self.told.contains(&note.event));
@@ -157,11 +156,10 @@ impl Teller {
         &mut self,
         client: &Client,
         leadership: &Leadership,
-        set: &PolicySet,
-        view: &ClusterView,
+        snapshot: &Snapshot,
     ) -> bool {
         let api: Api<Event> = Api::namespaced(client.clone(), EVENTS);
-        let (due, more) = self.due(set, view);
+        let (due, more) = self.due(snapshot);
         for note in due {
             if !leadership.holds() {
                 return false;

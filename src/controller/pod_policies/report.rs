@@ -11,10 +11,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use serde_json::Value;
 
-use super::{Outcome, Policies, generation, registered, text};
+use super::registered;
 use crate::api::{
     API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, cut, in_one_line,
 };
+use crate::cluster::policies::{Outcome, generation, text};
+use crate::cluster::snapshot::Snapshot;
 use crate::cluster::view::ClusterView;
 use crate::engine::effective::PolicySet;
 use crate::engine::namespace_labels;
@@ -108,34 +110,31 @@ struct Reach<'v> {
     ignored: Vec<String>,
 }
 
-impl Policies {
-    /// The statuses that are to be written, given the last update.
-    pub fn reports(&self, view: &ClusterView, now: Timestamp) -> Vec<Report> {
-        let today = now.to_zoned(TimeZone::UTC).date();
-        let reach = reach(&self.set, view);
-        let others = self.set.stored().len();
-        (self.outcomes.iter())
-            .filter_map(|(name, outcome)| {
-                let object = view.pod_policies.get(name)?;
-                let none = Reach::default();
-                let reach = reach.get(name.as_str()).unwrap_or(&none);
-                let mut findings = findings(name, outcome, reach, others, today);
-                // After Ready. Where nobody knows what is registered, what was said of it stays.
-                if let Some(known) = &self.registered {
-                    findings.insert(
-                        1,
-                        registered::registered(outcome.in_force(), known, &self.set, view),
-                    );
-                }
-                let mut report = report(name, object, findings, reach, now)?;
-                // An Event has less room than a condition.
-                let short = ready(outcome, others, LONGEST_NOTE);
-                let of_ready = report.notes.iter_mut().filter(|note| note.reason == short.reason);
-                of_ready.for_each(|note| note.message.clone_from(&short.message));
-                Some(report)
-            })
-            .collect()
-    }
+/// The statuses that are to be written.
+pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
+    let view = &*snapshot.view;
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let reach = reach(&snapshot.policies, view);
+    let others = snapshot.policies.stored().len();
+    (snapshot.outcomes.iter())
+        .filter_map(|(name, outcome)| {
+            let object = view.pod_policies.get(name)?;
+            let none = Reach::default();
+            let reach = reach.get(name.as_str()).unwrap_or(&none);
+            let mut findings = findings(name, outcome, reach, others, today);
+            // After Ready. While it is not known what is registered, what was said of it stays.
+            if let Some(known) = &snapshot.registered {
+                let registered = registered::registered(outcome.in_force(), known, &snapshot.policies, view);
+                findings.insert(1, registered);
+            }
+            let mut report = report(name, object, findings, reach, now)?;
+            // An Event has less room than a condition.
+            let short = ready(outcome, others, LONGEST_NOTE);
+            let of_ready = report.notes.iter_mut().filter(|note| note.reason == short.reason);
+            of_ready.for_each(|note| note.message.clone_from(&short.message));
+            Some(report)
+        })
+        .collect()
 }
 
 fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Reach<'v>> {

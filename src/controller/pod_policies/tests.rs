@@ -4,13 +4,57 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use jiff::civil::date;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{Outcome, Policies, Report, Teller};
+use super::{Report, Teller, reports};
+use crate::cluster::policies::Outcome;
+use crate::cluster::snapshot::{Snapshot, Snapshots};
 use crate::cluster::view::{ClusterView, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
+use crate::model::facts::Facts;
 use crate::model::policy::{Action, Policy, Switch};
+
+/// Snapshots of views that follow one another.
+struct Policies {
+    snapshots: Snapshots,
+    latest: Snapshot,
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        let snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []);
+        Policies {
+            latest: snapshots.unknown(),
+            snapshots,
+        }
+    }
+}
+
+impl Policies {
+    fn update(&mut self, view: &ClusterView) -> Arc<PolicySet> {
+        let view = Arc::new(view.clone());
+        self.latest = self.snapshots.take(&view, None, date(2026, 6, 1));
+        Arc::clone(&self.latest.policies)
+    }
+
+    fn outcomes(&self) -> &BTreeMap<String, Outcome> {
+        &self.latest.outcomes
+    }
+
+    /// The reports on policies as they stand in a view, given the last update.
+    fn reports(&self, view: &ClusterView, now: Timestamp) -> Vec<Report> {
+        reports(&self.seen(view), now)
+    }
+
+    fn seen(&self, view: &ClusterView) -> Snapshot {
+        Snapshot {
+            view: Arc::new(view.clone()),
+            ..self.latest.clone()
+        }
+    }
+}
 
 /// A stored policy of the first generation.
 fn stored(name: &str, spec: &Value) -> Value {
@@ -439,9 +483,9 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
         ),
     ];
     let mut seen = view(&[stored("base", &json!({"validation": "Warn"}))], &namespaces);
-    let set = policies.update(&seen);
+    policies.update(&seen);
     let mut teller = Teller::default();
-    let (due, more) = teller.due(&set, &seen);
+    let (due, more) = teller.due(&policies.seen(&seen));
     assert!(!more);
     let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
     assert_eq!(
@@ -463,15 +507,15 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     for note in &due {
         teller.tell(note.clone());
     }
-    assert_eq!(teller.due(&set, &seen), (vec![], false));
+    assert_eq!(teller.due(&policies.seen(&seen)), (vec![], false));
 
     // After a restart the Events have the same names, so that the API server refuses to store them twice.
-    let (again, _) = Teller::default().due(&set, &seen);
+    let (again, _) = Teller::default().due(&policies.seen(&seen));
     assert_eq!(again, due);
     // What is made anew under an old name is another namespace.
     let web = seen.namespaces.get_mut("web").unwrap();
     Arc::make_mut(web).uid = "web-2".to_owned();
-    let (anew, _) = teller.due(&set, &seen);
+    let (anew, _) = teller.due(&policies.seen(&seen));
     assert_eq!(anew.len(), 2);
     assert!(
         anew.iter()
@@ -490,10 +534,11 @@ fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
         };
         seen.namespaces.insert(format!("n{i}"), Arc::new(namespace));
     }
-    let set = Policies::default().update(&seen);
+    let mut policies = Policies::default();
+    policies.update(&seen);
     let mut teller = Teller::default();
     let rounds = (0..4).map(|_| {
-        let (due, more) = teller.due(&set, &seen);
+        let (due, more) = teller.due(&policies.seen(&seen));
         let count = due.len();
         for note in due {
             teller.tell(note);

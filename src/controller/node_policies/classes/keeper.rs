@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::write::{Done, Users, Writer, users};
 use super::{Step, plan};
-use crate::cluster::pools::Memory;
-use crate::cluster::view::{ClusterView, NodeView};
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::view::NodeView;
 use crate::controller::node_policies::Context;
 use crate::controller::node_policies::nodes::assess::Decider;
 use crate::controller::node_policies::nodes::write::{BackOff, Pace, patience};
@@ -70,11 +70,12 @@ impl ClassKeeper {
     /// One pass, after the nodes were written. Says when the next one is due, if nothing changes until then.
     pub async fn pass(
         &mut self,
-        view: &ClusterView,
+        snapshot: &Snapshot,
         decider: &Decider,
         nodes: &[Arc<NodeView>],
     ) -> Option<Instant> {
-        let absent = Memory::of(&view.seen).absent(&view.nodes);
+        let view = &snapshot.view;
+        let absent = snapshot.pools.absent(&view.nodes);
         let absent = absent.into_iter().flat_map(|pool| pool.taints).collect();
         let plan = plan(
             &view.runtime_classes,

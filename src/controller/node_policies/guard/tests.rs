@@ -3,6 +3,9 @@
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
 use super::*;
+use crate::cluster::snapshot::Snapshots;
+use crate::cluster::view::ClusterView;
+use crate::model::facts::Facts;
 use crate::model::os::Os;
 use crate::model::policy::{Policy, PoolLabel};
 use serde_json::{Value, json};
@@ -12,8 +15,8 @@ fn taints() -> Vec<Taint> {
 }
 
 /// The built-in policy; placement applies in the namespace `placed` only.
-fn built_in(namespace: &str) -> Counts {
-    Counts {
+fn built_in(namespace: &str) -> NamespacePolicy {
+    NamespacePolicy {
         policy: Policy::standalone(),
         places: namespace == "placed",
     }
@@ -21,12 +24,15 @@ fn built_in(namespace: &str) -> Counts {
 
 /// Who is hurt, by what counts where.
 fn hurt_under(
-    policy_of: &(dyn Fn(&str) -> Counts + Send + Sync),
+    policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
     view: &ClusterView,
     objects: &[(Kind, Value)],
 ) -> Hurt {
-    let mut guard = Guard::new(taints, ["win1"], view, policy_of);
+    let today = jiff::civil::date(2026, 1, 1);
+    let mut snapshots = Snapshots::new(Facts::new(36, today), []);
+    let snapshot = snapshots.take(&Arc::new(view.clone()), None, today);
+    let mut guard = Guard::new(taints, ["win1"], &snapshot, policy_of);
     for (kind, object) in objects {
         guard.look(*kind, &object.to_string());
     }
@@ -308,7 +314,7 @@ fn no_execute_hurts_whatever_runs_there_and_does_not_tolerate_it() {
 
 #[test]
 fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed() {
-    let plain = || Counts {
+    let plain = || NamespacePolicy {
         policy: Policy::standalone(),
         places: false,
     };

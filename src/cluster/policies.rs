@@ -1,0 +1,148 @@
+//! Stored pod policies: which of them count as they are stored, and which as they were when they could last be used; pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::{DecodedPolicy, PolicyError, decode_policy};
+use crate::engine::effective::PolicySet;
+use crate::model::policy::Policy;
+
+/// What became of one stored policy.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// It counts as it is stored, except for what this version does not know.
+    InForce(DecodedPolicy),
+    /// It cannot be used, so its last good version goes on counting.
+    LastGood {
+        /// That version.
+        good: DecodedPolicy,
+        /// The generation of that version.
+        generation: i64,
+        /// Why the one that is stored cannot be used.
+        error: PolicyError,
+    },
+    /// It cannot be used and no good version of it has been seen since the start, so it does not count.
+    Skipped {
+        /// Why it cannot be used.
+        error: PolicyError,
+    },
+}
+
+impl Outcome {
+    /// The version that counts.
+    pub fn in_force(&self) -> Option<&DecodedPolicy> {
+        match self {
+            Outcome::InForce(decoded) | Outcome::LastGood { good: decoded, .. } => Some(decoded),
+            Outcome::Skipped { .. } => None,
+        }
+    }
+}
+
+/// The last version of a policy that could be used.
+#[derive(Clone, Debug)]
+struct Good {
+    /// Another policy of the same name has another uid.
+    uid: String,
+    generation: i64,
+    decoded: DecodedPolicy,
+}
+
+/// The policies of the cluster, with the last good version of each. Where none is stored, the built-in policy counts
+/// that denies and changes nothing.
+#[derive(Debug)]
+pub struct PodPolicies {
+    stored: BTreeMap<String, Arc<Value>>,
+    good: BTreeMap<String, Good>,
+    outcomes: Arc<BTreeMap<String, Outcome>>,
+    set: Arc<PolicySet>,
+}
+
+impl Default for PodPolicies {
+    fn default() -> Self {
+        PodPolicies {
+            stored: BTreeMap::new(),
+            good: BTreeMap::new(),
+            outcomes: Arc::default(),
+            set: Arc::new(PolicySet::new(Vec::new(), Policy::cluster_default())),
+        }
+    }
+}
+
+impl PodPolicies {
+    /// Takes in what is stored now. [`PodPolicies::set`] stays the same set, not only an equal one, as long as nothing
+    /// changes that counts.
+    pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>) {
+        if is_same(&self.stored, stored) {
+            return;
+        }
+        let outcomes = stored
+            .iter()
+            .map(|(name, object)| (name.clone(), self.outcome(name, object)));
+        let outcomes: BTreeMap<String, Outcome> = outcomes.collect();
+        self.good.retain(|name, _| stored.contains_key(name));
+        self.stored.clone_from(stored);
+        let in_force = outcomes.values().filter_map(Outcome::in_force);
+        let in_force = in_force.map(|decoded| decoded.policy.clone()).collect();
+        let set = PolicySet::new(in_force, Policy::cluster_default());
+        if *self.set != set {
+            self.set = Arc::new(set);
+        }
+        self.outcomes = Arc::new(outcomes);
+    }
+
+    /// What reviews are to be judged by.
+    pub fn set(&self) -> &Arc<PolicySet> {
+        &self.set
+    }
+
+    /// What became of each policy, by name.
+    pub fn outcomes(&self) -> &Arc<BTreeMap<String, Outcome>> {
+        &self.outcomes
+    }
+
+    fn outcome(&mut self, name: &str, object: &Value) -> Outcome {
+        let uid = text(object, "/metadata/uid");
+        match decode_policy(object) {
+            Ok(decoded) => {
+                let good = Good {
+                    uid: uid.to_owned(),
+                    generation: generation(object),
+                    decoded: decoded.clone(),
+                };
+                self.good.insert(name.to_owned(), good);
+                Outcome::InForce(decoded)
+            }
+            Err(error) => match self.good.get(name).filter(|good| good.uid == uid) {
+                Some(good) => Outcome::LastGood {
+                    good: good.decoded.clone(),
+                    generation: good.generation,
+                    error,
+                },
+                None => Outcome::Skipped { error },
+            },
+        }
+    }
+}
+
+fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Value>>) -> bool {
+    let mut pairs = one.iter().zip(other);
+    one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && (Arc::ptr_eq(x, y) || x == y))
+}
+
+/// A text of a stored object; empty where there is none.
+pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The generation of a stored object.
+pub fn generation(object: &Value) -> i64 {
+    object
+        .pointer("/metadata/generation")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+}

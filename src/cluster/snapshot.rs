@@ -1,0 +1,233 @@
+//! The snapshot: everything that is known of the cluster at one moment, as one immutable value. One task makes it of each
+//! view; reviews, the controllers and the gauges read it, and nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use tokio::sync::watch;
+
+use super::facts;
+use super::policies::{Outcome, PodPolicies};
+use super::pools::Memory;
+use super::view::ClusterView;
+use crate::engine::effective::{Asker, PolicySet};
+use crate::model::facts::Facts;
+use crate::model::policy::{Policy, Switch};
+use crate::registration::{self, registered::Registered};
+
+/// The snapshot of the moment. The sender is the one task that makes them.
+pub type Latest = watch::Receiver<Arc<Snapshot>>;
+
+/// What is known of the cluster at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// What the watches show.
+    pub view: Arc<ClusterView>,
+    /// The pools of Windows nodes that were seen before.
+    pub pools: Memory,
+    /// What reviews are judged by: the view and the pools, and the day.
+    pub facts: Facts,
+    /// The policies that count.
+    pub policies: Arc<PolicySet>,
+    /// What became of each stored policy, by name.
+    pub outcomes: Arc<BTreeMap<String, Outcome>>,
+    /// What stands in the webhook configurations, once that is known.
+    pub registered: Option<Arc<Registered>>,
+    /// The namespaces that the webhooks leave out by name, besides those that they always do.
+    pub excluded: Arc<[String]>,
+}
+
+/// What counts for the pods of a namespace, whoever makes them.
+#[derive(Clone, Debug)]
+pub struct NamespacePolicy {
+    /// The effective policy.
+    pub policy: Policy,
+    /// Whether placement adds tolerations to the Windows pods that are made there.
+    pub places: bool,
+}
+
+impl Snapshot {
+    /// What is known where no cluster is watched: these facts and policies.
+    pub fn of_files(facts: Facts, policies: PolicySet) -> Self {
+        Snapshot {
+            view: Arc::default(),
+            pools: Memory::default(),
+            facts,
+            policies: Arc::new(policies),
+            outcomes: Arc::default(),
+            registered: None,
+            excluded: Arc::default(),
+        }
+    }
+
+    /// Whether there has been a view: before the first one nothing can be concluded from what is not there.
+    pub fn is_known(&self) -> bool {
+        self.view.kubernetes > 0
+    }
+
+    /// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows
+    /// pod only because it says nothing.
+    pub fn in_namespace(&self, namespace: &str) -> NamespacePolicy {
+        let unlabelled = BTreeMap::new();
+        let known = self.facts.namespaces.get(namespace);
+        let labels = known.map(|namespace| &namespace.labels);
+        // A namespace that asks to be left out is, whatever the selectors of the moment say.
+        let labelled = labels.unwrap_or(&unlabelled);
+        let registered = self.registered.as_ref();
+        let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
+            || !registered.is_some_and(|registered| registered.mutates_in(labelled));
+        let asker = Asker {
+            namespace,
+            labels,
+            user: "",
+            groups: &[],
+            today: self.facts.today,
+        };
+        let mut policy = self.policies.effective(&asker).into_owned();
+        if is_left_out {
+            policy.namespace_default_os = None;
+        }
+        NamespacePolicy {
+            places: !is_left_out && policy.placement == Switch::Apply && policy.parts.tolerations,
+            policy,
+        }
+    }
+}
+
+/// Makes snapshots; remembers the last good version of each policy between them.
+#[derive(Debug)]
+pub struct Snapshots {
+    base: Facts,
+    excluded: Arc<[String]>,
+    policies: PodPolicies,
+}
+
+impl Snapshots {
+    /// `base`: what no watch tells of the cluster. `excluded`: the namespaces that the webhooks leave out by name.
+    pub fn new(base: Facts, excluded: impl IntoIterator<Item = String>) -> Self {
+        Snapshots {
+            base,
+            excluded: excluded.into_iter().collect(),
+            policies: PodPolicies::default(),
+        }
+    }
+
+    /// Before the first view: nothing is known but the arguments, and the built-in policy counts, which changes and denies
+    /// nothing.
+    pub fn unknown(&self) -> Snapshot {
+        Snapshot {
+            excluded: Arc::clone(&self.excluded),
+            policies: Arc::clone(self.policies.set()),
+            ..Snapshot::of_files(
+                self.base.clone(),
+                PolicySet::new(Vec::new(), Policy::cluster_default()),
+            )
+        }
+    }
+
+    /// The snapshot of a view, of what is registered, and of a day.
+    pub fn take(
+        &mut self,
+        view: &Arc<ClusterView>,
+        registered: Option<Arc<Registered>>,
+        today: Date,
+    ) -> Snapshot {
+        self.base.today = today;
+        self.policies.update(&view.pod_policies);
+        let pools = Memory::of(&view.seen);
+        Snapshot {
+            facts: facts::of(view, &pools, &self.base),
+            view: Arc::clone(view),
+            pools,
+            policies: Arc::clone(self.policies.set()),
+            outcomes: Arc::clone(self.policies.outcomes()),
+            registered,
+            excluded: Arc::clone(&self.excluded),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::view::NamespaceView;
+    use crate::registration::registered::{Configuration, Entry};
+    use crate::registration::{Options, mutating};
+
+    fn registered() -> Registered {
+        let object = serde_json::to_value(mutating(&Options::default())).unwrap();
+        let entries = object["webhooks"].as_array().unwrap().iter();
+        let configuration = Configuration {
+            title: "zz-transom".to_owned(),
+            entries: entries.filter_map(Entry::read).collect(),
+        };
+        Registered {
+            mutating: configuration.clone(),
+            validating: configuration,
+        }
+    }
+
+    #[test]
+    fn nothing_is_placed_where_the_webhooks_are_not_called() {
+        let labelled = |name: &str, labels: &[(&str, &str)]| {
+            let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            let namespace = NamespaceView {
+                labels: labels.collect(),
+                ..NamespaceView::default()
+            };
+            (name.to_owned(), Arc::new(namespace))
+        };
+        let policy = json!({
+            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "p"},
+            "spec": {"placement": "Apply", "evidence": {"namespaceDefaultOs": "Windows"}},
+        });
+        let view = Arc::new(ClusterView {
+            kubernetes: 36,
+            namespaces: [
+                labelled("web", &[]),
+                labelled("own", &[]),
+                labelled("out", &[("transom.dev/ignore", "true")]),
+            ]
+            .into(),
+            pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
+            ..ClusterView::default()
+        });
+        let today = date(2026, 1, 1);
+        let mut snapshots = Snapshots::new(Facts::new(36, today), ["own".to_owned()]);
+        let before = snapshots.take(&view, None, today);
+        let after = snapshots.take(&view, Some(Arc::new(registered())), today);
+        for (snapshot, namespace, places) in [
+            (&before, "web", false),
+            (&after, "web", true),
+            (&after, "own", false),
+            (&after, "out", false),
+            (&after, "kube-system", false),
+        ] {
+            let counts = snapshot.in_namespace(namespace);
+            assert_eq!(counts.places, places, "{namespace}");
+            assert_eq!(
+                counts.policy.namespace_default_os.is_some(),
+                places,
+                "{namespace}"
+            );
+        }
+        assert!(!snapshots.unknown().is_known() && after.is_known());
+    }
+
+    #[test]
+    fn a_snapshot_shares_the_policies_of_the_one_before_as_long_as_they_are_the_same() {
+        let today = date(2026, 1, 1);
+        let mut snapshots = Snapshots::new(Facts::new(36, today), []);
+        let view = Arc::new(ClusterView::default());
+        let (one, other) = (
+            snapshots.take(&view, None, today),
+            snapshots.take(&view, None, date(2026, 1, 2)),
+        );
+        assert!(Arc::ptr_eq(&one.policies, &other.policies));
+        assert_eq!(other.facts.today, date(2026, 1, 2));
+    }
+}
