@@ -5,7 +5,7 @@ mod trim;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -60,73 +60,114 @@ pub async fn run(
     readiness: Readiness,
     views: watch::Sender<Option<Arc<ClusterView>>>,
 ) -> TaskEnded {
-    let shared = Arc::new(Shared::new(readiness));
-    let mut tasks = Tasks::default();
-    let all = Config::default().page_size(PAGE);
-    let follow = |name| Follow {
-        shared: Arc::clone(&shared),
-        name,
-        config: all.clone(),
+    let mut watches = Watches {
+        shared: Arc::new(Shared::new(readiness)),
+        tasks: Tasks::default(),
     };
-
-    let api = Api::all(client.clone());
-    tasks.spawn(NODES, follow(NODES).run(api, trim::node, |view| &mut view.nodes));
-    let api = Api::all(client.clone());
-    tasks.spawn(
-        CLASSES,
-        follow(CLASSES).run(
-            api,
-            |class| Some(trim::runtime_class(class)),
-            |view| &mut view.runtime_classes,
-        ),
-    );
-    let api = Api::all(client.clone());
-    tasks.spawn(
-        NAMESPACES,
-        follow(NAMESPACES).run(
-            api,
-            |object| Some(trim::namespace(object)),
-            |view| &mut view.namespaces,
-        ),
-    );
+    let all = || Config::default().page_size(PAGE);
     // As JSON: a policy that this version cannot read must still be seen, and must hide no other.
-    let api = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
-    tasks.spawn(
-        POD_POLICIES,
-        follow(POD_POLICIES).run(api, trim::pod_policy, |view| &mut view.pod_policies),
-    );
-    let api = Api::all_with(client.clone(), &WindowsNodePolicy::api_resource());
-    tasks.spawn(
-        NODE_POLICIES,
-        follow(NODE_POLICIES).run(
-            api,
-            |policy| Some(trim::node_policy(policy)),
-            |view| &mut view.node_policies,
-        ),
-    );
-    let api = Api::namespaced(client.clone(), namespace);
-    let config = all.clone().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
-    let follow_seen = Follow {
-        config,
-        ..follow(SEEN)
-    };
-    tasks.spawn(
-        SEEN,
-        follow_seen.run(api, |map| Some(trim::seen(map)), |view| &mut view.seen),
-    );
+    let pod_policies = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
+    let node_policies = Api::all_with(client.clone(), &WindowsNodePolicy::api_resource());
+    let seen = Api::namespaced(client.clone(), namespace);
+    let only_seen = all().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
 
+    watches.add(NODES, Api::all(client.clone()), all(), trim::node, |view| {
+        &mut view.nodes
+    });
+    watches.add(
+        CLASSES,
+        Api::all(client.clone()),
+        all(),
+        trim::runtime_class,
+        |view| &mut view.runtime_classes,
+    );
+    watches.add(
+        NAMESPACES,
+        Api::all(client.clone()),
+        all(),
+        trim::namespace,
+        |view| &mut view.namespaces,
+    );
+    watches.add(POD_POLICIES, pod_policies, all(), trim::pod_policy, |view| {
+        &mut view.pod_policies
+    });
+    watches.add(NODE_POLICIES, node_policies, all(), trim::node_policy, |view| {
+        &mut view.node_policies
+    });
+    watches.add(SEEN, seen, only_seen, trim::seen, |view| &mut view.seen);
+
+    let Watches { shared, mut tasks } = watches;
     tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client));
     tasks.spawn("view", shared.publish(views));
     tasks.ended().await
 }
 
+/// The watches, each in a task of its own.
+struct Watches {
+    shared: Arc<Shared>,
+    tasks: Tasks,
+}
+
+impl Watches {
+    /// Follows one kind of object, trimmed, into its part of the view.
+    fn add<K, T>(
+        &mut self,
+        name: &'static str,
+        api: Api<K>,
+        config: Config,
+        trim: impl Fn(K) -> Option<T> + Send + 'static,
+        part: impl Fn(&mut ClusterView) -> &mut Part<T> + Send + 'static,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+        T: PartialEq + Send + Sync + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(name, async move {
+            let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+            // What a list has brought so far; the old view counts until the list is whole.
+            let mut listed = BTreeMap::new();
+            let mut complaint = String::new();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::Init) => listed.clear(),
+                    Ok(Event::InitApply(object)) => {
+                        let object_name = name_of(&object);
+                        listed.extend(trim(object).map(|trimmed| (object_name, Arc::new(trimmed))));
+                    }
+                    Ok(Event::InitDone) => {
+                        shared.change(|view| *part(view) = std::mem::take(&mut listed));
+                        shared.seen(name);
+                    }
+                    Ok(Event::Apply(object)) => {
+                        let object_name = name_of(&object);
+                        let trimmed = trim(object);
+                        shared.change(|view| put(part(view), object_name, trimmed));
+                    }
+                    Ok(Event::Delete(object)) => {
+                        shared.change(|view| _ = part(view).remove(&name_of(&object)))
+                    }
+                    Err(error) => shared.broken(name, &error, &mut complaint),
+                }
+            }
+        });
+    }
+}
+
+/// The objects of one kind in the view, by name.
+type Part<T> = BTreeMap<String, Arc<T>>;
+
 /// What the watches write and the publisher reads.
 struct Shared {
-    building: Mutex<ClusterView>,
+    building: Mutex<Building>,
     changed: Notify,
     readiness: Readiness,
+}
+
+/// The view as it grows.
+struct Building {
+    view: ClusterView,
     /// Which watches have not listed yet; the view is no view before.
-    missing: Mutex<Vec<&'static str>>,
+    missing: Vec<&'static str>,
 }
 
 impl Shared {
@@ -134,20 +175,23 @@ impl Shared {
         for name in PARTS {
             readiness.hold(name, "not read from the API server yet");
         }
-        let missing = PARTS.into();
+        let building = Building {
+            view: ClusterView::default(),
+            missing: PARTS.into(),
+        };
         Shared {
-            building: Mutex::default(),
+            building: Mutex::new(building),
             changed: Notify::new(),
             readiness,
-            missing: Mutex::new(missing),
         }
     }
 
+    fn building(&self) -> MutexGuard<'_, Building> {
+        self.building.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn seen(&self, name: &'static str) {
-        self.missing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|other| *other != name);
+        self.building().missing.retain(|other| *other != name);
         self.readiness.release(name);
         self.changed.notify_one();
     }
@@ -155,12 +199,7 @@ impl Shared {
     /// Says that a watch does not work, once for every reason; what it has seen goes on counting while it is tried again.
     fn broken(&self, name: &'static str, error: &watcher::Error, complaint: &mut String) {
         let text = explain(name, error);
-        if self
-            .missing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&name)
-        {
+        if self.building().missing.contains(&name) {
             self.readiness.hold(name, text.clone());
         }
         if text == *complaint {
@@ -175,7 +214,7 @@ impl Shared {
     }
 
     fn change(&self, change: impl FnOnce(&mut ClusterView)) {
-        change(&mut self.building.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.building().view);
         self.changed.notify_one();
     }
 
@@ -210,79 +249,24 @@ impl Shared {
         loop {
             self.changed.notified().await;
             tokio::time::sleep(GATHER).await;
-            if self
-                .missing
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_empty()
-            {
-                let view = self
-                    .building
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .clone();
-                let view = Arc::new(view);
-                views.send_if_modified(|current| {
-                    let differs = current.as_deref().is_none_or(|current| !current.is_same(&view));
-                    if differs {
-                        *current = Some(view);
-                    }
-                    differs
-                });
-            }
-        }
-    }
-}
-
-/// One watch.
-struct Follow {
-    shared: Arc<Shared>,
-    name: &'static str,
-    config: Config,
-}
-
-impl Follow {
-    /// Follows one kind of object into its part of the view.
-    async fn run<K, T>(
-        self,
-        api: Api<K>,
-        trim: impl Fn(K) -> Option<T>,
-        part: impl Fn(&mut ClusterView) -> &mut BTreeMap<String, Arc<T>>,
-    ) where
-        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-        T: PartialEq,
-    {
-        let Follow { shared, name, config } = self;
-        let events = watcher(api, config).default_backoff();
-        let mut events = std::pin::pin!(events);
-        // What a list has brought so far; the old view counts until the list is whole.
-        let mut listed = BTreeMap::new();
-        let mut complaint = String::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    let object_name = name_of(&object);
-                    listed.extend(trim(object).map(|trimmed| (object_name, Arc::new(trimmed))));
+            let whole = {
+                let building = self.building();
+                building.missing.is_empty().then(|| building.view.clone())
+            };
+            let Some(view) = whole else { continue };
+            views.send_if_modified(|current| {
+                let differs = current.as_deref().is_none_or(|current| !current.is_same(&view));
+                if differs {
+                    *current = Some(Arc::new(view));
                 }
-                Ok(Event::InitDone) => {
-                    shared.change(|view| *part(view) = std::mem::take(&mut listed));
-                    shared.seen(name);
-                }
-                Ok(Event::Apply(object)) => {
-                    let object_name = name_of(&object);
-                    let trimmed = trim(object);
-                    shared.change(|view| put(part(view), object_name, trimmed));
-                }
-                Ok(Event::Delete(object)) => shared.change(|view| _ = part(view).remove(&name_of(&object))),
-                Err(error) => shared.broken(name, &error, &mut complaint),
-            }
+                differs
+            });
         }
     }
 }
 
 /// Puts an object in its place, or takes it out where nothing of it is of interest; an equal one keeps its identity.
-fn put<T: PartialEq>(part: &mut BTreeMap<String, Arc<T>>, name: String, object: Option<T>) {
+fn put<T: PartialEq>(part: &mut Part<T>, name: String, object: Option<T>) {
     match object {
         None => _ = part.remove(&name),
         Some(object) if part.get(&name).is_some_and(|known| **known == object) => {}

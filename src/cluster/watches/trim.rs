@@ -1,4 +1,4 @@
-//! What the view keeps of each kind of object: the fields that somebody reads, and nothing else.
+//! What the view keeps of each kind of object: the fields that a reader of it needs, and nothing else.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -93,19 +93,19 @@ pub(super) fn node(node: Node) -> Option<NodeView> {
     })
 }
 
-pub(super) fn runtime_class(mut class: RuntimeClass) -> RuntimeClass {
+pub(super) fn runtime_class(mut class: RuntimeClass) -> Option<RuntimeClass> {
     class.metadata.managed_fields = None;
-    class
+    Some(class)
 }
 
-pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> NamespaceView {
+pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<NamespaceView> {
     let metadata = namespace.metadata;
-    NamespaceView {
+    Some(NamespaceView {
         uid: metadata.uid.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
         tolerations_whitelist: (metadata.annotations.unwrap_or_default())
             .remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
-    }
+    })
 }
 
 pub(super) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {
@@ -114,25 +114,25 @@ pub(super) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value>
 }
 
 /// A node policy, watched as JSON too: one that this version cannot read must not hide all the others.
-pub(super) fn node_policy(mut policy: DynamicObject) -> WindowsNodePolicy {
+pub(super) fn node_policy(mut policy: DynamicObject) -> Option<WindowsNodePolicy> {
     policy.metadata.managed_fields = None;
     let metadata = policy.metadata.clone();
     let read = serde_json::to_value(policy).and_then(serde_json::from_value::<WindowsNodePolicy>);
-    read.unwrap_or_else(|error| {
+    Some(read.unwrap_or_else(|error| {
         let mut held = WindowsNodePolicy::new("", WindowsNodePolicySpec::default());
         held.metadata = metadata;
         let why = format!("this version of Transom cannot read it: {error}");
         held.annotations_mut()
             .insert(UNREADABLE_ANNOTATION.to_owned(), why);
         held
-    })
+    }))
 }
 
-pub(super) fn seen(map: ConfigMap) -> SeenView {
-    SeenView {
+pub(super) fn seen(map: ConfigMap) -> Option<SeenView> {
+    Some(SeenView {
         resource_version: map.metadata.resource_version.unwrap_or_default(),
         pools: map.data.unwrap_or_default().remove(SEEN_KEY).unwrap_or_default(),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
                 "metadata": {"name": "default", "uid": "u", "generation": 3}, "spec": {"taints": {"mode": mode}},
             }))
             .unwrap();
-            node_policy(object)
+            node_policy(object).unwrap()
         };
         let newer = stored("Evict");
         assert_eq!(
