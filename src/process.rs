@@ -1,9 +1,10 @@
-//! What every long-running process needs: tasks that are watched, readiness, metrics, logs. Nothing of Kubernetes.
+//! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces. Nothing of Kubernetes.
 
 pub mod logs;
 pub mod metrics;
 pub mod readiness;
 pub mod tasks;
+pub mod traces;
 pub mod values;
 
 use jiff::civil::Date;

@@ -15,10 +15,10 @@ use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::today;
+use crate::process::traces::{self, TracingArgs};
 use crate::serve::cluster::{self, InClusterArgs};
 use crate::serve::reviewer::Reviewer;
 use crate::serve::standalone::{self, Files};
-use crate::telemetry::{self, TracingArgs};
 use crate::tls::args::TlsArgs;
 use crate::webhook::{Config, LimitArgs, ListenArgs, Server};
 
@@ -101,7 +101,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         if let Some(settings) = tracing {
             let started = config
                 .metrics
-                .register(|registry| telemetry::start(settings, registry))?;
+                .register(|registry| traces::start(settings, registry))?;
             config.tracer = Some(started.0);
             exporter = Some(started.1);
         }
@@ -129,7 +129,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// What comes to pass when somebody asks the process to end.
+/// Comes to pass when the process is asked to end, by SIGTERM or SIGINT.
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

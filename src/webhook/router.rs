@@ -20,7 +20,7 @@ use super::span::ReviewSpan;
 use super::{News, Phase, Reply, Review};
 use crate::admission::Record;
 use crate::process::metrics::Metrics;
-use crate::telemetry::Tracer;
+use crate::process::traces::Tracer;
 
 /// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
 /// connection it serves wait.

@@ -24,7 +24,7 @@ use super::{Error, Review};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
-use crate::telemetry::Tracer;
+use crate::process::traces::Tracer;
 use crate::tls::files::CertificateFiles;
 use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};

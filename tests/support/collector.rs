@@ -233,9 +233,12 @@ fn read(body: &[u8]) -> Vec<Span> {
                 end: span.end_time_unix_nano,
                 attributes: attributes(&span.attributes),
                 resource: resource.clone(),
-                error: span.status.map(|status| {
-                    assert_eq!(status.code(), StatusCode::Error);
-                    status.message
+                error: span.status.and_then(|status| match status.code() {
+                    StatusCode::Unset => None,
+                    code => {
+                        assert_eq!(code, StatusCode::Error);
+                        Some(status.message)
+                    }
                 }),
             }));
         }
