@@ -78,6 +78,7 @@ pub(crate) fn watched(ratio: f64) -> (Tracer, impl FnMut() -> Option<opentelemet
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::time::{Duration, Instant};
 
     use opentelemetry::trace::{SpanId, TraceFlags};
@@ -137,41 +138,63 @@ mod tests {
         assert!((800..1_200).contains(&half), "{half} of 2000");
     }
 
+    fn settings(address: SocketAddr) -> Settings {
+        Settings {
+            url: format!("http://{address}/v1/traces").parse().unwrap(),
+            ca: None,
+            headers: HeaderMap::new(),
+            ratio: 1.0,
+            resource: Resource::builder_empty().build(),
+        }
+    }
+
+    #[track_caller]
+    fn assert_dropped(registry: &Registry, reason: &str, count: usize) {
+        let mut text = String::new();
+        text::encode(&mut text, registry).unwrap();
+        let line = format!("spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(text.contains(&line), "{text}");
+    }
+
     #[tokio::test]
     async fn what_does_not_fit_into_the_queue_is_counted_and_no_review_waits() {
         // The kernel accepts connections for it, and no answer ever comes.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut registry = Registry::default();
-        let settings = Settings {
-            url: format!("http://{}/v1/traces", silent.local_addr().unwrap())
-                .parse()
-                .unwrap(),
-            ca: None,
-            headers: HeaderMap::new(),
-            ratio: 1.0,
-            resource: Resource::builder_empty().build(),
-        };
-        let exposed = |registry: &Registry| {
-            let mut text = String::new();
-            text::encode(&mut text, registry).unwrap();
-            text
-        };
-        let (tracer, exporter) = start(settings, &mut registry).unwrap();
+        let (tracer, exporter) = start(settings(silent.local_addr().unwrap()), &mut registry).unwrap();
         let more = 100;
         for _ in 0..exporter::QUEUE + more {
             drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
         }
-        let dropped =
-            |reason: &str, count: usize| format!("spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
-        let text = exposed(&registry);
-        assert!(text.contains(&dropped("queue", more)), "{text}");
-        assert!(text.contains(&dropped("export", 0)), "{text}");
+        assert_dropped(&registry, "queue", more);
+        assert_dropped(&registry, "export", 0);
 
         let start = Instant::now();
         exporter.finish(Duration::from_millis(50)).await;
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
         // A tracer that outlives the exporter does no harm.
         drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        assert!(exposed(&registry).contains(&dropped("queue", more + 1)));
+        assert_dropped(&registry, "queue", more + 1);
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_no_further_try() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let gone = listener.local_addr().unwrap();
+        drop(listener);
+        let mut registry = Registry::default();
+        let (tracer, exporter) = start(settings(gone), &mut registry).unwrap();
+        let all = exporter::QUEUE;
+        for _ in 0..all {
+            drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
+        }
+        let start = Instant::now();
+        exporter.finish(Duration::from_secs(20)).await;
+        assert!(
+            start.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            start.elapsed()
+        );
+        assert_dropped(&registry, "export", all);
     }
 }

@@ -161,7 +161,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, mood: Mood, rec
             match tls {
                 None => serve(stream, mood, &received).await,
                 Some(tls) => {
-                    // Whoever does not trust it goes away.
+                    // A client that does not trust it goes away.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, mood, &received).await;
                     }

@@ -1,7 +1,7 @@
 //! The way to one collector: OpenTelemetry's exporter of OTLP, over HTTP/1.1 and TLS with ring.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -19,6 +19,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::settings::{Settings, TracingError};
@@ -34,23 +35,14 @@ const ANSWER: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Collector {
     exporter: SpanExporter,
-    why: Why,
-}
-
-/// Why the last request failed: of that the exporter tells the status at most.
-#[derive(Clone, Default, Debug)]
-struct Why(Arc<Mutex<Option<String>>>);
-
-impl Why {
-    fn set(&self, why: Option<String>) -> Option<String> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), why)
-    }
+    /// Why the last try failed, where it did: the exporter itself tells of a status at most.
+    why: watch::Sender<Option<String>>,
 }
 
 impl Collector {
     /// The way to the collector of these settings. Reads the file of its CA.
     pub fn new(settings: &Settings) -> Result<Self, TracingError> {
-        let why = Why::default();
+        let (why, _) = watch::channel(None);
         // Further tries after one and two seconds. A collector that is away for longer loses the batch: the queue is
         // what is kept.
         let tries = RetryPolicy::recommended()
@@ -72,8 +64,16 @@ impl Collector {
     /// Sends spans, several times where that may help; otherwise says why they were not taken.
     pub async fn take(&self, spans: Vec<SpanData>) -> Result<(), String> {
         let taken = self.exporter.export(spans).await;
-        let why = self.why.set(None);
+        let why = self.why.send_replace(None);
         taken.map_err(|error| why.unwrap_or_else(|| error.to_string()))
+    }
+
+    /// Waits until a try has failed and another one is only waited for, and says why.
+    pub async fn failed(&self) -> String {
+        let mut why = self.why.subscribe();
+        // The sender is here, so that this waits until there is one.
+        let why = why.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 }
 
@@ -82,11 +82,11 @@ impl Collector {
 struct Client {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     headers: HeaderMap,
-    why: Why,
+    why: watch::Sender<Option<String>>,
 }
 
 impl Client {
-    fn new(settings: &Settings, why: Why) -> Result<Self, TracingError> {
+    fn new(settings: &Settings, why: watch::Sender<Option<String>>) -> Result<Self, TracingError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -134,8 +134,9 @@ impl HttpClient for Client {
         Self: 'f,
     {
         Box::pin(async {
+            self.why.send_replace(None);
             let answer = self.send(request).await;
-            self.why.set(match &answer {
+            self.why.send_replace(match &answer {
                 Ok(answer) if answer.status().is_success() => None,
                 Ok(answer) => Some(format!("the answer was {}", answer.status())),
                 Err(why) => Some(why.clone()),

@@ -190,7 +190,17 @@ impl Task {
 
     async fn export(&mut self, batch: Vec<SpanData>) {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        match self.collector.take(batch).await {
+        let at_the_end = async {
+            closed(&mut self.closing).await;
+            self.collector.failed().await
+        };
+        let taken = tokio::select! {
+            biased;
+            taken = self.collector.take(batch) => taken,
+            // There is no time to wait for another try.
+            why = at_the_end => Err(why),
+        };
+        match taken {
             Ok(()) => {
                 self.counters.exported.inc_by(count);
                 if std::mem::take(&mut self.is_failing) {
