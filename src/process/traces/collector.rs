@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::settings::{Settings, TracingError};
+use crate::process::with_causes;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -112,7 +113,7 @@ impl Client {
         request.headers_mut().clone_from(&self.headers);
         let exchange = async {
             let answer = self.http.request(request.map(Full::new)).await;
-            let (head, body) = answer.map_err(|error| chain(&error))?.into_parts();
+            let (head, body) = answer.map_err(|error| with_causes(&error))?.into_parts();
             // What is too long is no answer of OTLP, and its connection is closed.
             let body = Limited::new(body, ANSWER).collect().await;
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
@@ -144,20 +145,6 @@ impl HttpClient for Client {
             answer.map_err(HttpError::from)
         })
     }
-}
-
-/// An error with what caused it; the outermost says too little.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = text + ": " + &next;
-        }
-        cause = error.source();
-    }
-    text
 }
 
 fn tls(settings: &Settings) -> Result<ClientConfig, TracingError> {
