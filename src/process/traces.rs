@@ -190,11 +190,8 @@ mod tests {
         }
         let start = Instant::now();
         exporter.finish(Duration::from_secs(20)).await;
-        assert!(
-            start.elapsed() < Duration::from_millis(900),
-            "{:?}",
-            start.elapsed()
-        );
+        // Each of the four batches would wait for a second and more.
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
         assert_dropped(&registry, "export", all);
     }
 }
