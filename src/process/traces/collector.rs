@@ -32,8 +32,7 @@ const WHOLE: Duration = Duration::from_secs(10);
 /// Of an answer so much is read, so that its connection can be used again.
 const ANSWER: usize = 64 << 10;
 
-/// The way to one collector.
-#[derive(Debug)]
+/// The way to one collector. Without `Debug`, because the exporter would show headers that it read from variables.
 pub(super) struct Collector {
     exporter: SpanExporter,
     /// Why the last try failed, where it did: the exporter itself tells of a status at most.
