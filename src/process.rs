@@ -1,5 +1,7 @@
 //! What every long-running process needs: tasks that are watched, readiness, metrics, logs. Nothing of Kubernetes.
 
+pub mod last_words;
+mod log_queue;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;

@@ -77,13 +77,14 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         logs,
         tracing,
     } = args;
-    logs.start()?;
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
+    // Dropped last: what the end of the process says is written too.
+    let _logs = logs.start(&metrics)?;
     let tracing = tracing.settings()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the server")?;
-    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
     let readiness = Readiness::default();
     let base = cluster.facts(today());
     let mut config = Config {
@@ -94,7 +95,6 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         readiness,
         tracer: None,
     };
-    let format = logs.format();
     let ended = runtime.block_on(async {
         let shutdown = shutdown()?;
         let mut exporter = None;
@@ -110,7 +110,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             let (show, latest) = watch::channel(Arc::new(files.load()?));
             let metrics = config.metrics.clone();
             let server = Server::bind(config).await?;
-            let reviewer = Arc::new(Reviewer::of_files(latest, format));
+            let reviewer = Arc::new(Reviewer::of_files(latest));
             tokio::select! {
                 ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
                 () = standalone::follow(files, show, metrics) => {
@@ -118,7 +118,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
                 }
             }
         } else {
-            cluster::run(in_cluster, base, config, format, shutdown).await
+            cluster::run(in_cluster, base, config, shutdown).await
         };
         if let Some(exporter) = exporter {
             exporter.finish(LAST_SPANS).await;
@@ -129,7 +129,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// What comes to pass when somebody asks the process to end.
+/// What comes to pass when the process is asked to end.
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

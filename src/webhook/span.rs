@@ -5,7 +5,7 @@ use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use hyper::{Method, StatusCode, Version};
 
-use crate::admission::Record;
+use crate::admission::{Record, ReviewLabels};
 use crate::model::os::Verdict;
 use crate::telemetry::{Recording, Tracer, Value};
 
@@ -30,23 +30,28 @@ impl ReviewSpan {
     }
 
     /// The review was judged: what the audit line says of it, but for who asked.
-    pub fn judged(&mut self, record: &Record, rules: &[&'static str]) {
+    pub fn judged(&mut self, record: &Record) {
         let Some(recording) = &mut self.0 else { return };
         let Record {
+            labels,
             uid,
-            operation,
-            kind,
             subresource,
             namespace,
             name,
             user: _,
-            dry_run,
-            decision,
             verdict,
-            rules: _,
+            rules,
             annotations: _,
             policy,
         } = record;
+        // The phase is known from the beginning.
+        let ReviewLabels {
+            phase: _,
+            operation,
+            kind,
+            decision,
+            dry_run,
+        } = labels;
         recording.set("transom.review.uid", Value::text(uid));
         recording.set("transom.operation", *operation);
         recording.set("transom.object.kind", *kind);
@@ -81,7 +86,7 @@ impl ReviewSpan {
 
     /// The request is answered; `error` says why there was no review, where there was none.
     ///
-    /// The conventions leave 4xx to whoever knows more: API servers send nothing but reviews, so that a request that is
+    /// The conventions leave 4xx to the server: API servers send nothing but reviews, so that a request that is
     /// none is an error here, while a denial is not.
     pub fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
         let Some(recording) = &mut self.0 else { return };
