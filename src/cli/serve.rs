@@ -106,17 +106,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             exporter = Some(started.1);
         }
         let ended = if standalone {
-            let files = Files { policy, facts, base };
-            let (show, latest) = watch::channel(Arc::new(files.load()?));
-            let metrics = config.metrics.clone();
-            let server = Server::bind(config).await?;
-            let reviewer = Arc::new(Reviewer::of_files(latest));
-            tokio::select! {
-                ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
-                () = standalone::follow(files, show, metrics) => {
-                    bail!("the task that follows the policy and facts files ended")
-                }
-            }
+            serve_standalone(Files { policy, facts, base }, config, shutdown).await
         } else {
             cluster::run(in_cluster, base, config, shutdown).await
         };
@@ -127,6 +117,24 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     });
     runtime.shutdown_timeout(LAST_THREADS);
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// Serves by files, until `shutdown` and the draining after it.
+async fn serve_standalone(
+    files: Files,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let (show, latest) = watch::channel(Arc::new(files.load()?));
+    let metrics = config.metrics.clone();
+    let server = Server::bind(config).await?;
+    let reviewer = Arc::new(Reviewer::of_files(latest));
+    tokio::select! {
+        ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
+        () = standalone::follow(files, show, metrics) => {
+            bail!("the task that follows the policy and facts files ended")
+        }
+    }
 }
 
 /// What comes to pass when the process is asked to end.

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
+use super::json_lines::JsonLines;
 use super::last_words;
 use super::log_queue::LogQueue;
 use super::metrics::Metrics;
@@ -66,7 +67,7 @@ impl LogArgs {
             .with_writer(queue);
         let started = match self.log_format {
             LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-            LogFormat::Json => builder.json().flatten_event(true).try_init(),
+            LogFormat::Json => builder.json().event_format(JsonLines::new()).try_init(),
         };
         match started {
             Ok(()) => Ok(Logs(guard)),

@@ -292,17 +292,9 @@ impl Server {
             Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
             Keeper::Caller => {}
         }
-        let open = Gauge::default();
-        metrics.register(|registry| {
-            registry.register(
-                "connections_open",
-                "Open connections of the webhook",
-                open.clone(),
-            );
-        });
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            open,
+            open: open_connections(&metrics),
             router: router(reviewer, &limits, &metrics, tracer),
             limits,
             connections: Arc::clone(connections),
@@ -310,6 +302,19 @@ impl Server {
         tasks.spawn("webhook listener", accept(webhook, listener, stages));
         tasks
     }
+}
+
+/// The gauge of the webhook's connections.
+fn open_connections(metrics: &Metrics) -> Gauge {
+    let open = Gauge::default();
+    metrics.register(|registry| {
+        registry.register(
+            "connections_open",
+            "Open connections of the webhook",
+            open.clone(),
+        );
+    });
+    open
 }
 
 /// Ends what listens to the stage.
