@@ -141,7 +141,7 @@ fn a_denial_is_told_by_default_and_what_is_plainly_allowed_only_where_it_is_aske
         "level": "INFO", "target": "audit", "message": "review", "phase": "validate", "decision": "deny",
         "verdict": "Windows", "operation": "CREATE", "kind": "Pod", "namespace": "shop", "name": "web",
         "user": "alice", "uid": "bad", "dry_run": false, "policy": "built-in",
-        "rules": ["host-pid"],
+        "rules": ["host-pid", "missing-build-selector", "resource-limits-missing"],
         "evidence": "spec.os.name=windows, spec.nodeSelector[kubernetes.io/os]=windows",
     });
     expected["timestamp"] = denied["timestamp"].clone();
@@ -152,14 +152,16 @@ fn a_denial_is_told_by_default_and_what_is_plainly_allowed_only_where_it_is_aske
     assert_eq!(
         allowed,
         "DEBUG audit: review phase=mutate decision=allow verdict=Windows operation=CREATE kind=Pod namespace=\"shop\" \
-         name=\"web\" user=\"alice\" uid=\"good\" dry_run=false policy=\"built-in\" rules="
+         name=\"web\" user=\"alice\" uid=\"good\" dry_run=false policy=\"built-in\" rules=missing-build-selector,resource-limits-missing"
     );
     assert!(
         denied.starts_with(" INFO audit: review phase=validate decision=deny"),
         "{denied}"
     );
     assert!(
-        denied.contains(" rules=host-pid evidence=\"spec.os.name=windows, "),
+        denied.contains(
+            " rules=host-pid,missing-build-selector,resource-limits-missing evidence=\"spec.os.name=windows, "
+        ),
         "{denied}"
     );
     assert_eq!(lines(&["--log=info,audit=off"]), [""; 0]);

@@ -60,6 +60,7 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Rul
             .ruling();
             subject.meta.display_name().clone_into(&mut record.name);
             record.labels.decision = ruling.decision();
+            record.warned = !ruling.warnings.is_empty();
             record.verdict = Some(inspection.inference.verdict);
             record.rules = annotations::reported(&inspection)
                 .map(|finding| finding.rule.name)

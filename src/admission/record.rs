@@ -61,6 +61,8 @@ pub struct Record {
     pub rules: Vec<&'static str>,
     /// The audit annotations that went out.
     pub annotations: Vec<(&'static str, String)>,
+    /// Whether the answer warns the user.
+    pub warned: bool,
     /// The policy that counted; empty where none was asked for.
     pub policy: String,
 }
@@ -95,13 +97,13 @@ impl Record {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether the review is more than one that was plainly allowed: a denial, a patch, a finding, something that would
+    /// Whether the review is more than one that was plainly allowed: a denial, a patch, a warning, something that would
     /// have come of it or was kept from it, or an object that could not be read.
     pub fn has_something_to_tell(&self) -> bool {
-        const PLAIN: [&str; 4] = ["decision", "verdict", "evidence", "policy"];
+        const PLAIN: [&str; 5] = ["decision", "verdict", "evidence", "rules", "policy"];
         matches!(self.labels.decision, "deny" | "patch")
             || self.annotation("decision") == Some("unreadable")
-            || !self.rules.is_empty()
+            || self.warned
             || self.annotations.iter().any(|(key, _)| !PLAIN.contains(key))
     }
 }

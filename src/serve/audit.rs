@@ -24,6 +24,7 @@ pub fn log(record: &Record) {
         verdict,
         rules,
         annotations: _,
+        warned: _,
         policy,
     } = record;
     // The one list of fields: a level is part of what is static in an event.

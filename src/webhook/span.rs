@@ -42,6 +42,7 @@ impl ReviewSpan {
             verdict,
             rules,
             annotations: _,
+            warned: _,
             policy,
         } = record;
         // The phase is known from the beginning.
