@@ -37,7 +37,7 @@ pub(super) fn router(
     let router = Router::new()
         .route("/mutate", endpoint(Phase::Mutate))
         .route("/validate", endpoint(Phase::Validate))
-        .fallback(move |request| refused(request, patience, NO_SUCH_PATH))
+        .fallback(move |request: Request| async move { refused(request, patience, NO_SUCH_PATH) })
         .with_state(reviews);
     match tracer {
         Some(tracer) => router.layer(from_fn_with_state(tracer, trace)),
@@ -77,12 +77,12 @@ fn endpoint(
         PANICKED.into_response()
     };
     post(review)
-        .fallback(move |request| refused(request, patience, NO_POST))
+        .fallback(move |request: Request| async move { refused(request, patience, NO_POST) })
         .layer(CatchPanicLayer::custom(panicked))
 }
 
 /// Answers a request that is no review by its path or method.
-async fn refused(request: Request, patience: Duration, refusal: Refusal) -> Refusal {
+fn refused(request: Request, patience: Duration, refusal: Refusal) -> Refusal {
     let (head, body) = request.into_parts();
     refuse(&head.headers, body, patience);
     refusal

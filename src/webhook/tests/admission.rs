@@ -8,9 +8,9 @@ use tower::ServiceExt;
 use super::*;
 use crate::webhook::router::router;
 
-fn metered(limits: Limits) -> (Router, Metrics) {
+fn metered(limits: &Limits) -> (Router, Metrics) {
     let metrics = Metrics::new("0.0.0", None);
-    (router(Arc::new(Measure), &limits, &metrics, None), metrics)
+    (router(Arc::new(Measure), limits, &metrics, None), metrics)
 }
 
 async fn asked<B>(router: &Router, request: Request<B>) -> Response<axum::body::Body>
@@ -29,7 +29,7 @@ async fn until(metrics: &Metrics, line: &str) {
 
 #[tokio::test]
 async fn what_is_no_review_is_told_what_would_be_one() {
-    let (router, _) = metered(limits());
+    let (router, _) = metered(&limits());
     let table = [
         ("POST", "/mutate", "application/json", "", 200, "{\"length\":2}"),
         (
@@ -113,7 +113,7 @@ async fn what_is_no_review_is_told_what_would_be_one() {
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_by_its_declaration_and_by_its_bytes() {
-    let (router, _) = metered(limits());
+    let (router, _) = metered(&limits());
     let (_sender, declared) = fed(Some(7 * 1024 * 1024 + 1));
     let response = asked(&router, post("/mutate", declared)).await;
     assert_eq!(response.status(), 413);
@@ -129,7 +129,7 @@ async fn a_body_over_the_limit_is_refused_by_its_declaration_and_by_its_bytes() 
 
 #[tokio::test]
 async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
-    let (router, metrics) = metered(limits());
+    let (router, metrics) = metered(&limits());
     let (sender, body) = fed(None);
     for size in [1, 100_000, 7, 1_500_000] {
         sender.send(Bytes::from(vec![b' '; size])).unwrap();
@@ -144,7 +144,7 @@ async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
 
 #[tokio::test]
 async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
-    let (router, _) = metered(limits());
+    let (router, _) = metered(&limits());
     let response = asked(&router, post("/mutate", full(vec![b' '; 7 * 1024 * 1024]))).await;
     assert_eq!(response.status(), 200);
     let (sender, body) = fed(Some(5));
@@ -159,7 +159,7 @@ async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
 
 #[tokio::test]
 async fn one_review_too_many_is_shed_at_once_without_retry_after() {
-    let (router, metrics) = metered(Limits {
+    let (router, metrics) = metered(&Limits {
         max_concurrent: 1,
         ..Limits::default()
     });
@@ -186,7 +186,7 @@ async fn one_review_too_many_is_shed_at_once_without_retry_after() {
 
 #[tokio::test]
 async fn bytes_are_shed_by_declaration_and_by_growth() {
-    let (router, metrics) = metered(Limits {
+    let (router, metrics) = metered(&Limits {
         max_bytes_in_flight: 100 << 10,
         ..Limits::default()
     });
@@ -223,7 +223,7 @@ async fn bytes_are_shed_by_declaration_and_by_growth() {
 
 #[tokio::test]
 async fn a_body_that_does_not_arrive_is_not_waited_for() {
-    let (router, metrics) = metered(limits());
+    let (router, metrics) = metered(&limits());
     let (_sender, body) = fed(Some(10));
     assert_eq!(asked(&router, post("/mutate", body)).await.status(), 408);
     assert!(metrics.expose().contains("transom_bytes_in_flight 0"));
@@ -231,7 +231,7 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_panic_is_one_answer_and_one_count() {
-    let (router, metrics) = metered(limits());
+    let (router, metrics) = metered(&limits());
     let mut large = vec![b' '; 1024 * 1024];
     large[..5].copy_from_slice(b"panic");
     for body in [b"panic".to_vec(), large] {
