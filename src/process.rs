@@ -1,5 +1,8 @@
 //! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces. Nothing of Kubernetes.
 
+mod json_lines;
+pub mod last_words;
+mod log_queue;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use crate::engine::Inspection;
 use crate::model::finding::{Class, Finding};
+use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::subject::Subject;
+use crate::model::text::one_line;
 use crate::model::workload::Kind;
 
 use super::response::{Cause, Denial};
@@ -109,11 +111,7 @@ pub fn repaired(inspection: &Inspection, kind: Kind) -> Option<String> {
     if inspection.repaired.is_empty() {
         return None;
     }
-    let paths: Vec<String> = inspection
-        .repaired
-        .iter()
-        .map(super::super::model::path::Path::named)
-        .collect();
+    let paths: Vec<String> = inspection.repaired.iter().map(Path::named).collect();
     let when = if kind == Kind::Pod {
         "took out of this Windows pod what Windows ignores".to_owned()
     } else {
@@ -127,10 +125,7 @@ pub fn repaired(inspection: &Inspection, kind: Kind) -> Option<String> {
 fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
     let (mut fitted, mut used, mut more) = (Vec::new(), 0, 0_usize);
     for line in lines {
-        let mut line: String = line
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
+        let mut line = one_line(&line).into_owned();
         if line.chars().count() > WARNING {
             line = shorten(&line);
         }

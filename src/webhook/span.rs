@@ -9,7 +9,7 @@ use opentelemetry::trace::{Span as _, Status};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::Span;
 
-use crate::admission::Record;
+use crate::admission::{Record, ReviewLabels};
 use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::process::traces::Tracer;
@@ -42,23 +42,29 @@ impl ReviewSpan {
     }
 
     /// The review was judged: what the audit line says of it, but for who asked.
-    pub fn judged(&mut self, record: &Record, rules: &[&'static str]) {
+    pub fn judged(&mut self, record: &Record) {
         let Some(span) = &mut self.0 else { return };
         let Record {
+            labels,
             uid,
-            operation,
-            kind,
             subresource,
             namespace,
             name,
             user: _,
-            dry_run,
-            decision,
             verdict,
-            rules: _,
+            rules,
             annotations: _,
+            warned: _,
             policy,
         } = record;
+        // The phase is known from the beginning.
+        let ReviewLabels {
+            phase: _,
+            operation,
+            kind,
+            decision,
+            dry_run,
+        } = labels;
         set(span, "transom.review.uid", text(uid));
         set(span, "transom.operation", *operation);
         set(span, "transom.object.kind", *kind);
