@@ -3,7 +3,6 @@
 pub mod build;
 pub mod edit;
 pub mod facts;
-pub mod finding;
 pub mod image;
 pub mod object;
 pub mod os;
@@ -12,6 +11,7 @@ pub mod pod;
 pub mod policy;
 pub mod scalar;
 pub mod selection;
+pub mod severity;
 pub mod strict;
 pub mod subject;
 pub mod text;

@@ -23,10 +23,11 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{Decision, Inspection};
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
-use transom::model::finding::{Finding, Severity};
 use transom::model::policy::{Policy, ReverseGuard};
+use transom::model::severity::Severity;
 use transom::model::subject::Stage;
 use transom::model::workload::Kind;
+use transom::rules::Finding;
 use transom::rules::catalogue;
 
 const FOLDERS: [&str; 5] = ["good", "bad", "linux", "placement", "cluster"];

@@ -21,12 +21,12 @@ use transom::engine::{Inspection, infer, inspect};
 use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
 use transom::model::facts::{Facts, Host, ImageFacts, RuntimeClassFacts};
-use transom::model::finding::Finding;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
 use transom::model::policy::{Policy, Repair, ReverseGuard};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
+use transom::rules::Finding;
 use world::{any_cluster, any_policy, cluster, full_policy, guarded};
 
 /// At least so many cases; more where `PROPTEST_CASES` says so.

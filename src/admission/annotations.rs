@@ -2,9 +2,9 @@
 
 use crate::engine::Inspection;
 use crate::model::edit::to_json_patch;
-use crate::model::finding::Finding;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
+use crate::rules::Finding;
 
 /// Keys and values; the API server puts the webhook's name before each key.
 pub type Annotations = Vec<(&'static str, String)>;

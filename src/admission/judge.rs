@@ -14,12 +14,13 @@ use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Decision, Inspection, inspect, ratchet};
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
-use crate::model::finding::{Class, Finding};
 use crate::model::os;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
+use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
+use crate::rules::Finding;
 
 /// What a review is judged by.
 #[derive(Clone, Copy)]

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::engine::Inspection;
-use crate::model::finding::{Class, Finding};
 use crate::model::policy::Action;
+use crate::model::severity::Class;
 use crate::model::subject::Subject;
 use crate::model::workload::Kind;
+use crate::rules::Finding;
 
 use super::response::{Cause, Denial};
 

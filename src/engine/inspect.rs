@@ -10,14 +10,15 @@ use super::placement::{Forbidden, Plan};
 use super::repair;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
-use crate::model::finding::{Class, Finding, Resolver};
 use crate::model::os::{Inference, Verdict};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, Policy, Repair, ReverseGuard, Switch};
+use crate::model::severity::Class;
 use crate::model::subject::{Editable, Subject, Template};
 use crate::model::workload::Kind;
 use crate::rules::{self, Cx, Image, MOST_FINDINGS};
+use crate::rules::{Finding, Resolver};
 
 /// What admission does with the object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -151,7 +152,7 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
 /// A denial must reach a person: of an object that a controller made, only what cannot run anyway is refused; the rest
 /// was decided at its owner. Objects without a pod are not admitted by us at all, and a mirror pod runs whatever we say.
 fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
-    let action = policy.rule_action(finding.rule, finding.severity);
+    let action = policy.rule_action(finding.rule.id, finding.severity);
     if !subject.kind.has_pod() || subject.is_mirror() {
         return action.min(Action::Audit);
     }

@@ -6,12 +6,13 @@ use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
-use crate::model::finding::{Class, Finding};
 use crate::model::os::{Inference, Os};
 use crate::model::path::Path;
 use crate::model::pod::Toleration;
 use crate::model::policy::Policy;
+use crate::model::severity::Class;
 use crate::model::subject::Subject;
+use crate::rules::Finding;
 use crate::rules::placement::{BuildNeed, build_need, stray_target, untolerated};
 use crate::rules::{self, Cx, Image, PodCx, Selects};
 

@@ -7,7 +7,7 @@ use super::path::Path;
 
 /// One change to an object.
 ///
-/// The parent of the place must exist; whoever plans an edit sees to that (the [draft](crate::engine::draft) does).
+/// The parent of the place must exist; the engine's draft, which plans every edit, sees to that.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Edit {
     /// Puts a value at a place, in place of what is there.

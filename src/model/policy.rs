@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::{Host, Taint};
 use super::os::Os;
-use crate::model::finding::Severity;
-use crate::rules::Rule;
+use super::severity::Severity;
 
 /// What findings do. Ordered: what comes later is stricter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -226,19 +225,19 @@ impl Policy {
         .into()
     }
 
-    /// What a finding of this rule and severity does where `validation` is Deny.
+    /// What a finding of the rule with this id, and of this severity, does where `validation` is Deny.
     ///
     /// The effective action is the weaker of this and `validation`.
-    pub fn rule_action(&self, rule: &Rule, severity: Severity) -> Action {
+    pub fn rule_action(&self, rule: &str, severity: Severity) -> Action {
         self.actions
-            .get(rule.id)
+            .get(rule)
             .copied()
             .unwrap_or_else(|| Action::of_severity(severity))
     }
 
-    /// Whether the rule does not run at all.
-    pub fn is_off(&self, rule: &Rule) -> bool {
-        self.actions.get(rule.id) == Some(&Action::Off)
+    /// Whether the rule with this id does not run at all.
+    pub fn is_off(&self, rule: &str) -> bool {
+        self.actions.get(rule) == Some(&Action::Off)
     }
 }
 

@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::Summary;
 use crate::check::{Checked, Places, Unreadable};
 use crate::model::edit::to_json_patch;
-use crate::model::finding::{Finding, Resolver, Severity};
 use crate::model::os::EvidenceKind;
+use crate::model::severity::Severity;
+use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/check/v1";

@@ -8,8 +8,9 @@ use super::Summary;
 use crate::check::{Checked, Unreadable};
 use crate::engine::Decision;
 use crate::manifest::Position;
-use crate::model::finding::{Finding, Resolver, Severity};
 use crate::model::os::Verdict;
+use crate::model::severity::Severity;
+use crate::rules::{Finding, Resolver};
 
 const BOLD: Style = Style::new().bold();
 const BLUE: Style = AnsiColor::Blue.on_default().bold();

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::rule::{Check, Cx, Rule};
+use super::context::Cx;
+use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
 use crate::model::facts::{BUILD_LABEL, Host, OS_LABEL, Runtime, Taint, major_minor};
-use crate::model::finding::{Class, Severity};
 use crate::model::object::Node;
 use crate::model::path::Path;
 use crate::model::scalar::{Map, Quantity};
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
 use crate::model::workload::Kind;
 

@@ -1,12 +1,13 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
-use super::rule::{Check, Out, PodCx, Rule, shown};
+use super::context::{PodCx, shown};
+use super::rule::{Check, Out, Rule};
 use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
-use crate::model::finding::{Class, Severity};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
 use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
 use crate::model::workload::Kind;
 

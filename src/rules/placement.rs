@@ -1,15 +1,16 @@
 //! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
+use super::context::{PodCx, shown};
 use super::os::{Selects, selects_windows, speaks_of_os};
-use super::rule::{Check, PodCx, Rule, shown};
+use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
-use crate::model::finding::{Class, Severity};
 use crate::model::image::ImageRef;
 use crate::model::os::{EvidenceKind, Verdict};
 use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS};
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
+use crate::model::severity::{Class, Severity};
 use crate::model::workload::Kind;
 
 /// Rules TSM701 and up.

@@ -1,6 +1,7 @@
 //! Storage objects around Windows pods: claims and volumes in Block mode, claims that cannot grow.
 
-use super::rule::{Check, Cx, Out, PodCx, Rule};
+use super::context::{Cx, PodCx};
+use super::rule::{Check, Out, Rule};
 use crate::model::object::{ClaimSpec, Meta};
 use crate::model::path::Path;
 use crate::model::subject::Body;

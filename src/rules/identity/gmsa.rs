@@ -1,10 +1,11 @@
 //! Group-managed service accounts (gMSA): the two fields of a container's or a pod's Windows options.
 
 use super::{OPTIONS_SOURCE, option_at, windows_options};
-use crate::model::finding::{Class, Severity};
 use crate::model::pod::WindowsOptions;
+use crate::model::severity::{Class, Severity};
 use crate::model::workload::Kind;
-use crate::rules::rule::{Check, Rule, shown};
+use crate::rules::context::shown;
+use crate::rules::rule::{Check, Rule};
 
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/";
 const MERGE_SOURCE: &str = "kubernetes: pkg/securitycontext/util.go, DetermineEffectiveSecurityContext";

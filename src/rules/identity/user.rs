@@ -1,8 +1,9 @@
 //! The user that a container runs as: names that the API server refuses, and the one that runAsNonRoot forbids.
 
 use super::{OPTIONS_SOURCE, context_at, option_at, windows_options};
-use crate::model::finding::Class;
-use crate::rules::rule::{Check, Rule, shown};
+use crate::model::severity::Class;
+use crate::rules::context::shown;
+use crate::rules::rule::{Check, Rule};
 
 const RUN_AS_USER_NAME: &str =
     "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/";

@@ -2,8 +2,9 @@
 
 use super::{Imaged, VERSIONS, images, named, tag_for};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
-use crate::model::finding::{Class, Severity};
-use crate::rules::rule::{Check, Out, PodCx, Rule};
+use crate::model::severity::{Class, Severity};
+use crate::rules::context::PodCx;
+use crate::rules::rule::{Check, Out, Rule};
 
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     id: "TSM601",

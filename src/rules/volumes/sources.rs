@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
-use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
 use crate::model::pod::{FileSource, Volume};
+use crate::model::severity::{Class, Severity};
 use crate::model::workload::Kind;
-use crate::rules::rule::{Builds, Check, Out, PodCx, Rule, VolumeAt, shown};
+use crate::rules::context::{PodCx, VolumeAt, shown};
+use crate::rules::rule::{Builds, Check, Out, Rule};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
