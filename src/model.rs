@@ -1,9 +1,11 @@
 //! The vocabulary: plain values that the rules and the engine speak in. No I/O, no clock, no policy decisions.
 
 pub mod build;
+pub mod dns;
 pub mod edit;
 pub mod facts;
 pub mod image;
+pub mod json;
 pub mod object;
 pub mod os;
 pub mod path;
@@ -11,6 +13,7 @@ pub mod pod;
 pub mod policy;
 pub mod scalar;
 pub mod selection;
+pub mod selector;
 pub mod severity;
 pub mod strict;
 pub mod subject;

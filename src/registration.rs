@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS, POOLS};
 use self::conditions::{Sieve, conditions};
-use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL};
+use crate::engine::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
 use crate::model::policy::{Policy, PoolLabel};
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.

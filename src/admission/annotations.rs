@@ -4,12 +4,16 @@ use crate::engine::Inspection;
 use crate::model::edit::to_json_patch;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
+use crate::model::text::cut;
 use crate::rules::Finding;
 
 /// Keys and values; the API server puts the webhook's name before each key.
 pub type Annotations = Vec<(&'static str, String)>;
 
-/// The open findings that anybody hears of.
+/// The longest annotation, in bytes: audit events are kept for long and sent far.
+const LONGEST: usize = 4096;
+
+/// The open findings that are told anywhere.
 pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
     inspection.open().filter(|finding| finding.action > Action::Off)
 }
@@ -78,7 +82,7 @@ fn head(inspection: &Inspection, decision: &str) -> Annotations {
 
 fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
     if !value.is_empty() {
-        annotations.push((key, cut(value)));
+        annotations.push((key, cut(value, LONGEST).into_owned()));
     }
 }
 
@@ -95,17 +99,4 @@ fn distinct<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
 fn paths(paths: &[Path]) -> String {
     let named: Vec<String> = paths.iter().map(Path::named).collect();
     named.join(", ")
-}
-
-/// Audit events are kept for long and sent far: no annotation is longer than 4 KiB.
-fn cut(text: &str) -> String {
-    const MOST: usize = 4096;
-    if text.len() <= MOST {
-        return text.to_owned();
-    }
-    let end = (0..=MOST)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or_default();
-    format!("{}…", text.get(..end).unwrap_or_default())
 }

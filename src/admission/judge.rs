@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::annotations;
 use super::message;
-use super::ownership::{Ownership, exists, injector};
+use super::ownership::{Ownership, injector};
 use super::request::{Request, changes_nothing};
 use super::response::{Verdict, unreadable};
 use super::{Phase, closed};
@@ -14,6 +14,7 @@ use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Decision, Inspection, inspect, ratchet};
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
+use crate::model::json::exists;
 use crate::model::os;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};

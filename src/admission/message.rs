@@ -1,11 +1,14 @@
 //! Words: a finding as one line, a denial as a list, warnings within what the API server passes on.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::engine::Inspection;
+use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::severity::Class;
 use crate::model::subject::Subject;
+use crate::model::text::{cut_middle, one_line};
 use crate::model::workload::Kind;
 use crate::rules::Finding;
 
@@ -110,11 +113,7 @@ pub fn repaired(inspection: &Inspection, kind: Kind) -> Option<String> {
     if inspection.repaired.is_empty() {
         return None;
     }
-    let paths: Vec<String> = inspection
-        .repaired
-        .iter()
-        .map(super::super::model::path::Path::named)
-        .collect();
+    let paths: Vec<String> = inspection.repaired.iter().map(Path::named).collect();
     let when = if kind == Kind::Pod {
         "took out of this Windows pod what Windows ignores".to_owned()
     } else {
@@ -128,13 +127,7 @@ pub fn repaired(inspection: &Inspection, kind: Kind) -> Option<String> {
 fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
     let (mut fitted, mut used, mut more) = (Vec::new(), 0, 0_usize);
     for line in lines {
-        let mut line: String = line
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        if line.chars().count() > WARNING {
-            line = shorten(&line);
-        }
+        let line = shorten(&one_line(&line)).into_owned();
         let length = line.chars().count();
         if used + length > WARNINGS {
             more += 1;
@@ -150,15 +143,12 @@ fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Cuts a warning to its limit, out of the middle where it ends with the rule's name: that is what a user looks up.
-fn shorten(line: &str) -> String {
-    let (text, rule) = line.rfind(" [TSM").map_or((line, ""), |at| line.split_at(at));
-    let room = WARNING.saturating_sub(rule.chars().count() + 1);
-    text.chars()
-        .take(room)
-        .chain(['…'])
-        .chain(rule.chars())
-        .take(WARNING)
-        .collect()
+fn shorten(line: &str) -> Cow<'_, str> {
+    let rule = line
+        .rfind(" [TSM")
+        .and_then(|at| line.get(at..))
+        .unwrap_or_default();
+    cut_middle(line, WARNING, rule.chars().count())
 }
 
 #[cfg(test)]

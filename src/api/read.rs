@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::problem::{Place, Problem, cut, spell};
+use super::problem::{Place, Problem, spell};
+use crate::model::text::cut;
 
 /// So many unknown fields are left out of one object before it is given up.
 const MOST_UNKNOWN_FIELDS: usize = 200;

@@ -3,8 +3,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
-use super::problem::{Place, Problem, cut, place};
-use crate::engine::effective::{LabelOperator, LabelSelector};
+use super::problem::{Place, Problem, place};
+use crate::model::dns::is_subdomain;
+use crate::model::selector::{LabelOperator, LabelSelector};
+use crate::model::text::cut;
 
 /// What is wrong with the selector at `base` of a pod policy.
 pub fn problems(base: Vec<Place>, selector: &LabelSelector) -> Vec<Problem> {
@@ -167,17 +169,6 @@ fn is_name(text: &str) -> bool {
         && bytes
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let is_part = |part: &str| {
-        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = part.as_bytes();
-        bytes.first().is_some_and(plain)
-            && bytes.last().is_some_and(plain)
-            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
-    };
-    text.split('.').all(is_part)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::civil::Date;
 
 use super::build::{Build, Release};
+use super::dns::is_label;
 
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
@@ -496,14 +497,9 @@ fn is_registry(text: &str) -> bool {
         (address_ok, Some(port))
     } else {
         let (host, port) = split_optional(text, ':');
-        (host.split('.').all(is_host_label), port)
+        (host.split('.').all(is_label), port)
     };
     host_ok && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
-}
-
-fn is_host_label(label: &str) -> bool {
-    let plain = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    plain && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
 }
 
 /// Lower-case letters and digits, parted by one `.`, one or two `_`, or any number of `-`.

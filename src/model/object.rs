@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::pod::{HostPath, NodeSelector, Toleration};
+use super::pod::{ClaimSpec, HostPath, NodeSelector, Toleration};
 use super::scalar::{List, Map, Present, Quantity, Str};
 
 /// `metav1.ObjectMeta`.
@@ -52,35 +52,6 @@ pub struct OwnerReference<'a> {
     pub kind: Str<'a>,
     pub name: Str<'a>,
     pub controller: Option<bool>,
-}
-
-/// `v1.PersistentVolumeClaimTemplate`, and the templates of a StatefulSet.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct ClaimTemplate<'a> {
-    #[serde(borrow)]
-    pub spec: ClaimSpec<'a>,
-}
-
-/// `v1.PersistentVolumeClaimSpec`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct ClaimSpec<'a> {
-    #[serde(borrow)]
-    pub volume_mode: Option<Str<'a>>,
-    pub volume_name: Option<Str<'a>>,
-    pub resources: ClaimResources<'a>,
-}
-
-/// `v1.VolumeResourceRequirements`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct ClaimResources<'a> {
-    #[serde(borrow)]
-    pub requests: Map<'a, Quantity<'a>>,
 }
 
 /// A StatefulSet's claim template, which has a name.

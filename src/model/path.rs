@@ -4,6 +4,11 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::text::{cut, one_line};
+
+/// So much of a key is shown, in bytes: all of a legal one.
+const LONGEST_KEY: usize = 320;
+
 /// One step of a [`Path`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Segment {
@@ -125,7 +130,7 @@ impl Path {
                 }
                 Segment::Key(key) => {
                     out.push('[');
-                    push_shown(&mut out, key);
+                    out.push_str(&cut(&one_line(key), LONGEST_KEY));
                     out.push(']');
                 }
                 Segment::Item(index, name) => {
@@ -145,16 +150,6 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.spell(false))
-    }
-}
-
-/// A key as a person can read it: a legal one as it is, of any other no more than a line.
-fn push_shown(out: &mut String, key: &str) {
-    const LONGEST: usize = 317;
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    out.extend(key.chars().take(LONGEST).map(clean));
-    if key.chars().nth(LONGEST).is_some() {
-        out.push('…');
     }
 }
 

@@ -506,5 +506,34 @@ pub struct ClaimSource<'a> {
 #[allow(missing_docs)]
 pub struct EphemeralSource<'a> {
     #[serde(borrow)]
-    pub volume_claim_template: Option<super::object::ClaimTemplate<'a>>,
+    pub volume_claim_template: Option<ClaimTemplate<'a>>,
+}
+
+/// `v1.PersistentVolumeClaimTemplate`, and the templates of a StatefulSet.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ClaimTemplate<'a> {
+    #[serde(borrow)]
+    pub spec: ClaimSpec<'a>,
+}
+
+/// `v1.PersistentVolumeClaimSpec`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct ClaimSpec<'a> {
+    #[serde(borrow)]
+    pub volume_mode: Option<Str<'a>>,
+    pub volume_name: Option<Str<'a>>,
+    pub resources: ClaimResources<'a>,
+}
+
+/// `v1.VolumeResourceRequirements`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ClaimResources<'a> {
+    #[serde(borrow)]
+    pub requests: Map<'a, Quantity<'a>>,
 }

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 
 use super::conditions::hears;
 use super::names;
-use crate::engine::effective::{LabelExpression, LabelOperator, LabelSelector, StoredPolicy};
+use crate::engine::effective::StoredPolicy;
 use crate::model::policy::{Action, Policy, PoolLabel, ReverseGuard, Switch};
+use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::text::list;
 
 /// Every namespace has this label, so that it selects them all.
 const EVERY_NAMESPACE: &str = "kubernetes.io/metadata.name";
@@ -206,7 +208,7 @@ impl Registered {
             reason: "NamespacesLeftOut",
             message: format!(
                 "{said} has no effect in {}: the entry {short} of the webhook configurations does not select them; {}",
-                first(&left_out),
+                list(&left_out, NAMED),
                 cure(&LabelSelector::default())
             ),
         })
@@ -331,14 +333,6 @@ fn selector_flag(selector: &LabelSelector) -> String {
         return EVERY_NAMESPACE.to_owned();
     }
     parts.join(",")
-}
-
-fn first(names: &[&str]) -> String {
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 #[cfg(test)]

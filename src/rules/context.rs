@@ -310,24 +310,3 @@ impl VolumeAt<'_> {
         volumes.named_item(self.index, &self.volume.name).fields(fields)
     }
 }
-
-/// A value from the object as a message may show it: control and direction characters escaped, long ones cut.
-pub fn shown(value: &str) -> String {
-    const LONGEST: usize = 60;
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut text = String::with_capacity(value.len().min(LONGEST) + 3);
-    for c in value.chars().take(LONGEST) {
-        if hidden(c) {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
-    if value.chars().nth(LONGEST).is_some() {
-        text.push('…');
-    }
-    text
-}

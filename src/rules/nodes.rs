@@ -1,7 +1,5 @@
 //! Nodes and RuntimeClasses: Windows nodes that pods will not find, or that will not carry them.
 
-use std::borrow::Cow;
-
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
@@ -11,6 +9,7 @@ use crate::model::path::Path;
 use crate::model::scalar::{Map, Quantity};
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 
 /// Rules TSM901 and up.
@@ -46,21 +45,6 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
 /// The build that a node really has: what its kubelet reports of the kernel. The label may be stale or made up.
 fn kernel_build(node: &Node<'_>) -> Option<Build> {
     Build::parse_kernel_version(&node.status.node_info.kernel_version).map(|(build, _)| build)
-}
-
-/// A value as it is shown: no control characters, and of a long one the start.
-fn shown(value: &str) -> Cow<'_, str> {
-    const LONGEST: usize = 40;
-    let clean = !value.chars().any(char::is_control);
-    if clean && value.len() <= LONGEST {
-        return Cow::Borrowed(value);
-    }
-    let start: String = value.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    Cow::Owned(if value.chars().count() > LONGEST {
-        start + "…"
-    } else {
-        start
-    })
 }
 
 static NODE_BUILD_UNSUPPORTED: Rule = Rule {

@@ -1,6 +1,6 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
-use super::context::{PodCx, shown};
+use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
 use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
@@ -9,6 +9,7 @@ use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
 use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 
 /// Rules TSM101 and up.

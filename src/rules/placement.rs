@@ -1,6 +1,6 @@
 //! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
-use super::context::{PodCx, shown};
+use super::context::PodCx;
 use super::os::{Selects, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
@@ -11,6 +11,7 @@ use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS};
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 
 /// Rules TSM701 and up.

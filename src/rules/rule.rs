@@ -298,7 +298,7 @@ impl Finding {
 
 /// What a user reads is one line of reasonable length, whatever values of the object it quotes.
 fn tidy(text: Cow<'static, str>) -> Cow<'static, str> {
-    const LONGEST: usize = 400;
+    const LONGEST: usize = 403;
     if text.len() <= LONGEST && !text.contains(char::is_control) {
         return text;
     }

@@ -2,8 +2,9 @@
 
 use super::context::{Cx, PodCx};
 use super::rule::{Check, Out, Rule};
-use crate::model::object::{ClaimSpec, Meta};
+use crate::model::object::Meta;
 use crate::model::path::Path;
+use crate::model::pod::ClaimSpec;
 use crate::model::subject::Body;
 use crate::model::workload::Kind;
 

@@ -4,7 +4,7 @@ use super::{INTRO, RESOURCES};
 use crate::model::pod::ContainerList;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
-use crate::rules::context::shown;
+use crate::model::text::shown;
 use crate::rules::rule::{Check, Rule};
 
 pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {

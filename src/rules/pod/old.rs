@@ -6,8 +6,8 @@ use crate::model::facts::Runtime;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::context::shown;
 use crate::rules::rule::{Builds, Check, Rule};
 
 pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {

@@ -6,8 +6,9 @@ use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
 use crate::model::path::Path;
 use crate::model::pod::{FileSource, Volume};
 use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::context::{PodCx, VolumeAt, shown};
+use crate::rules::context::{PodCx, VolumeAt};
 use crate::rules::rule::{Builds, Check, Out, Rule};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
