@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use json_patch::Patch;
 use serde_json::value::RawValue;
 
 use super::annotations;
@@ -12,7 +13,7 @@ use super::response::{Verdict, unreadable};
 use super::{Phase, closed};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Decision, Inspection, inspect, ratchet};
-use crate::model::edit::Edit;
+use crate::model::edit::{Edit, to_json_patch};
 use crate::model::facts::Facts;
 use crate::model::json::exists;
 use crate::model::os;
@@ -135,7 +136,7 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ver
             subject.meta.display_name().clone_into(&mut record.name);
             record.decision = match &verdict {
                 Verdict { denial: Some(_), .. } => "deny",
-                Verdict { edits, .. } if !edits.is_empty() => "patch",
+                Verdict { patch, .. } if !patch.is_empty() => "patch",
                 _ => "allow",
             };
             record.verdict = Some(inspection.inference.verdict);
@@ -251,7 +252,6 @@ impl Judged<'_> {
                 ..Verdict::default()
             };
         }
-        let edits = inspection.edits.clone();
         let mut annotations = annotations::of_edits(inspection, self.policy);
         // The API server refuses it before `/validate` could say that we would have.
         if self.policy.validation != Action::Off && self.is_refused_next(|finding| finding.wanted) {
@@ -263,7 +263,7 @@ impl Judged<'_> {
         }
         Verdict {
             denial: None,
-            edits,
+            patch: to_json_patch(&inspection.edits),
             warnings: message::repaired(inspection, self.subject.kind)
                 .into_iter()
                 .collect(),
@@ -280,7 +280,7 @@ impl Judged<'_> {
             );
         Verdict {
             denial: denied.then(|| self.denial()),
-            edits: Vec::new(),
+            patch: Patch::default(),
             warnings: if denied {
                 Vec::new()
             } else {
@@ -367,7 +367,6 @@ mod tests {
 
     use super::*;
     use crate::admission::request::decode;
-    use crate::model::edit::to_json_patch;
 
     fn verdict(phase: Phase, object: &Value) -> Verdict {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -392,7 +391,7 @@ mod tests {
             &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
         );
         assert!(verdict.denial.is_none(), "{:?}", verdict.denial);
-        to_json_patch(&verdict.edits).as_array().unwrap().clone()
+        verdict.patch.iter().map(|operation| json!(operation)).collect()
     }
 
     /// A pod as placement left it, with the sidecar that a later webhook put in.

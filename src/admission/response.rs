@@ -2,17 +2,16 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use json_patch::Patch;
 use serde::Serialize;
-
-use crate::model::edit::Edit;
 
 /// What is answered.
 #[derive(Debug, Default)]
 pub struct Verdict {
     /// The refusal; none: allowed.
     pub denial: Option<Denial>,
-    /// The edits; empty: no patch.
-    pub edits: Vec<Edit>,
+    /// What is changed; empty: nothing.
+    pub patch: Patch,
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
     /// Audit annotations; the API server puts the webhook's name before each key.
@@ -90,8 +89,8 @@ fn as_map<S: serde::Serializer>(pairs: &&[(&'static str, String)], serializer: S
 
 /// The AdmissionReview that carries the answer.
 pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
-    let patch = (!verdict.edits.is_empty() && verdict.denial.is_none())
-        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&verdict.edits).unwrap_or_default()));
+    let patch = (!verdict.patch.is_empty() && verdict.denial.is_none())
+        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&verdict.patch).unwrap_or_default()));
     let review = Review {
         api_version: "admission.k8s.io/v1",
         kind: "AdmissionReview",

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use json_patch::jsonptr::{PointerBuf, Token};
 use serde_json::Value;
 
 use super::text::{cut, one_line};
@@ -96,17 +97,12 @@ impl Path {
     }
 
     /// The path as a JSON Pointer (RFC 6901): `/spec/nodeSelector/kubernetes.io~1os`.
-    pub fn pointer(&self) -> String {
-        let mut out = String::with_capacity(self.0.len() * 12);
-        for segment in &self.0 {
-            out.push('/');
-            match segment {
-                Segment::Field(name) => out.push_str(name),
-                Segment::Key(key) => push_escaped(&mut out, key),
-                Segment::Item(index, _) => out.push_str(&index.to_string()),
-            }
-        }
-        out
+    pub fn pointer(&self) -> PointerBuf {
+        PointerBuf::from_tokens(self.0.iter().map(|segment| match segment {
+            Segment::Field(name) => Token::new(*name),
+            Segment::Key(key) => Token::new(&**key),
+            Segment::Item(index, _) => Token::from(*index),
+        }))
     }
 
     /// The value at this path, where there is one.
@@ -150,16 +146,6 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.spell(false))
-    }
-}
-
-fn push_escaped(out: &mut String, key: &str) {
-    for c in key.chars() {
-        match c {
-            '~' => out.push_str("~0"),
-            '/' => out.push_str("~1"),
-            c => out.push(c),
-        }
     }
 }
 

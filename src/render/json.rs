@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use json_patch::Patch;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::Summary;
 use crate::check::{Checked, Places, Unreadable};
@@ -35,7 +35,7 @@ struct Subject {
     evidence: Vec<Evidence>,
     decision: &'static str,
     findings: Vec<Found>,
-    patch: Value,
+    patch: Patch,
 }
 
 #[derive(Serialize)]
