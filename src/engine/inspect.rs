@@ -7,6 +7,7 @@ use super::exemption;
 use super::os::infer;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
+use crate::model::named::named;
 use crate::model::os::{Inference, Verdict};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
@@ -15,22 +16,14 @@ use crate::model::severity::Class;
 use crate::model::subject::Subject;
 use crate::rules::{self, Cx, Finding, Image, MOST_FINDINGS};
 
-/// What admission does with the object.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Decision {
-    /// It passes.
-    Allow,
-    /// It is refused.
-    Deny,
-}
-
-impl Decision {
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Decision::Allow => "Allow",
-            Decision::Deny => "Deny",
-        }
+named! {
+    /// What admission does with the object.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Decision {
+        /// It passes.
+        Allow = "Allow",
+        /// It is refused.
+        Deny = "Deny",
     }
 }
 

@@ -5,20 +5,23 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Host, Taint};
+use super::named::named;
 use super::os::Os;
 use super::severity::Severity;
 
-/// What findings do. Ordered: what comes later is stricter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Action {
-    /// Nothing at all; the rule does not run.
-    Off,
-    /// Nothing that the user sees: audit annotations, log, metrics.
-    Audit,
-    /// A kubectl warning.
-    Warn,
-    /// A denial.
-    Deny,
+named! {
+    /// What findings do. Ordered: what comes later is stricter.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    pub enum Action {
+        /// Nothing at all; the rule does not run.
+        Off = "Off",
+        /// Nothing that the user sees: audit annotations, log, metrics.
+        Audit = "Audit",
+        /// A kubectl warning.
+        Warn = "Warn",
+        /// A denial.
+        Deny = "Deny",
+    }
 }
 
 impl Action {
@@ -30,37 +33,18 @@ impl Action {
             Severity::Advice => Action::Audit,
         }
     }
-
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Action::Off => "Off",
-            Action::Audit => "Audit",
-            Action::Warn => "Warn",
-            Action::Deny => "Deny",
-        }
-    }
 }
 
-/// What edits do. Ordered: what comes later does more.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Switch {
-    /// No edits are planned.
-    Off,
-    /// Edits are planned and reported.
-    DryRun,
-    /// Edits are applied.
-    Apply,
-}
-
-impl Switch {
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Switch::Off => "Off",
-            Switch::DryRun => "DryRun",
-            Switch::Apply => "Apply",
-        }
+named! {
+    /// What edits do. Ordered: what comes later does more.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    pub enum Switch {
+        /// No edits are planned.
+        Off = "Off",
+        /// Edits are planned and reported.
+        DryRun = "DryRun",
+        /// Edits are applied.
+        Apply = "Apply",
     }
 }
 
