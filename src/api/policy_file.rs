@@ -44,8 +44,8 @@ pub struct PolicyFileError {
 /// Reads every `WindowsPodPolicy` of a YAML or JSON file.
 ///
 /// # Errors
-/// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable, so that nobody gets half of
-/// what was written.
+/// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
+/// so that the author never gets half of what was written.
 pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFileError>> {
     let parsed = manifest::parse(bytes);
     let mut errors: Vec<PolicyFileError> = (parsed.errors.into_iter())

@@ -224,7 +224,7 @@ impl<'t, 'a> Draft<'t, 'a> {
     }
 }
 
-/// More terms than this for pools that are not there yet help nobody, and every scheduler would have to read them.
+/// More terms than this for pools that are not there yet help no pod, and every scheduler would have to read them.
 const MOST_TERMS: usize = 32;
 
 /// An expression of node affinity.

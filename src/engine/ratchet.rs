@@ -8,7 +8,7 @@ use crate::model::workload::Kind;
 use crate::rules::Finding;
 
 /// Lowers what the old object had already: to a warning at most, or to nothing that the user sees where the object is a
-/// pod, in which nobody can mend it any more.
+/// pod, which cannot be mended any more.
 ///
 /// A finding is recognised by its rule and its path with container, volume and port names, so that reordering a list
 /// introduces nothing.

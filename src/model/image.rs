@@ -319,7 +319,7 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
 ///
 /// `ltsc20xx` counts anywhere, and so does a version after `nanoserver`, `windowsservercore` or
 /// `servercore`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
-/// image and it is a Windows one by its repository or by another word of the tag; somebody's own `1809` is a
+/// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
 /// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
 /// builds names none.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
@@ -396,8 +396,8 @@ fn is_ltsc(token: &str) -> bool {
         && year.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a token, after the one before it, names a Windows base image in anybody's tag. `servercore` alone
-/// could be somebody's core of a server.
+/// Whether a token, after the one before it, names a Windows base image in any author's tag. `servercore` alone
+/// could be the core of a server.
 fn is_windows_token(before: &str, token: &str) -> bool {
     is_ltsc(token)
         || is_one_of(token, &["nanoserver", "windowsservercore"])

@@ -241,7 +241,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
     verdicts: &[Verdict::Conflicting],
     summary: "the pod says Windows in one place and Linux in another",
     docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. Where they \
-           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Nobody but the author knows \
+           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Only the author knows \
            which one is right, so nothing is changed.",
     remedy: "take out the one that is wrong",
     see: &[GUIDE],

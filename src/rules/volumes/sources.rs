@@ -132,7 +132,7 @@ fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
 }
 
 fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Out<'_>) {
-    // 0644, which the API server writes where nobody did.
+    // 0644, which the API server writes where the author did not.
     const DEFAULT: i64 = 420;
     if let Some(mode) = mode.filter(|mode| *mode != DEFAULT) {
         report_mode(mode, volume.at(&[source, "defaultMode"]), out);
