@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::named::named;
+
 /// A label selector (`metav1.LabelSelector`); empty, it selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -27,17 +29,19 @@ pub struct LabelExpression {
     pub values: Vec<String>,
 }
 
-/// How a label is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum LabelOperator {
-    /// The label has one of the values.
-    In,
-    /// The label is absent or has none of the values.
-    NotIn,
-    /// The label is there.
-    Exists,
-    /// The label is not there.
-    DoesNotExist,
+named! {
+    /// How a label is compared.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    pub enum LabelOperator {
+        /// The label has one of the values.
+        In = "In",
+        /// The label is absent or has none of the values.
+        NotIn = "NotIn",
+        /// The label is there.
+        Exists = "Exists",
+        /// The label is not there.
+        DoesNotExist = "DoesNotExist",
+    }
 }
 
 impl LabelSelector {
