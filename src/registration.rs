@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS, POOLS};
 use self::conditions::{Sieve, conditions};
 use crate::engine::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
+use crate::model::named::named;
 use crate::model::policy::{Policy, PoolLabel};
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
@@ -63,23 +64,15 @@ pub enum Endpoint {
     Url(String),
 }
 
-/// What happens to a request when Transom cannot be asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FailurePolicy {
-    /// It passes.
-    #[default]
-    Ignore,
-    /// It is refused.
-    Fail,
-}
-
-impl FailurePolicy {
-    /// The name in a webhook configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FailurePolicy::Ignore => "Ignore",
-            FailurePolicy::Fail => "Fail",
-        }
+named! {
+    /// What happens to a request when Transom cannot be asked.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum FailurePolicy {
+        /// It passes.
+        #[default]
+        Ignore = "Ignore",
+        /// It is refused.
+        Fail = "Fail",
     }
 }
 
