@@ -6,7 +6,7 @@ use crate::model::image::{ImageRef, build_hint};
 use crate::model::object::Meta;
 use crate::model::os::Inference;
 use crate::model::path::Path;
-use crate::model::pod::{Container, ContainerList, PodSpec, Volume};
+use crate::model::pod::{Container, ContainerList, Expression, PodSpec, REQUIRED_TERMS, Volume};
 use crate::model::policy::Policy;
 use crate::model::selection::is_build_label;
 use crate::model::subject::{Subject, Template};
@@ -152,6 +152,20 @@ impl<'c> PodCx<'c> {
         })
     }
 
+    /// The expressions of the required node affinity, of all its terms.
+    pub fn required_expressions(&self) -> impl Iterator<Item = ExpressionAt<'c>> + use<'c> {
+        let subject = self.cx.subject;
+        (self.spec.required_terms().iter().enumerate()).flat_map(move |(term, of_term)| {
+            let expressions = of_term.match_expressions.iter().enumerate();
+            expressions.map(move |(index, expression)| ExpressionAt {
+                subject,
+                term,
+                index,
+                expression,
+            })
+        })
+    }
+
     /// The volumes, with their indexes.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeAt<'c>> + use<'c> {
         let subject = self.cx.subject;
@@ -283,6 +297,31 @@ impl ContainerAt<'_> {
         let unique = mounts.len() <= 256 && mounts.iter().filter(|mount| &*mount.name == name).count() == 1;
         self.at(&["volumeMounts"])
             .named_item(index, if unique { name } else { "" })
+    }
+}
+
+/// An expression of the required node affinity and where it stands.
+#[derive(Clone, Copy)]
+pub struct ExpressionAt<'c> {
+    subject: &'c Subject<'c>,
+    term: usize,
+    index: usize,
+    expression: &'c Expression<'c>,
+}
+
+impl<'c> std::ops::Deref for ExpressionAt<'c> {
+    type Target = Expression<'c>;
+    fn deref(&self) -> &Expression<'c> {
+        self.expression
+    }
+}
+
+impl ExpressionAt<'_> {
+    /// The path of one of its fields.
+    pub fn at(&self, field: &'static str) -> Path {
+        let terms = self.subject.spec_path().fields(REQUIRED_TERMS);
+        let expressions = terms.item(self.term).field("matchExpressions");
+        expressions.item(self.index).field(field)
     }
 }
 

@@ -213,22 +213,14 @@ static OS_SELECTOR_VALUE: Rule = Rule {
                 ));
             }
         }
-        for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term.match_expressions.iter().enumerate() {
-                let only_wrong = expression.values.iter().all(|value| is_wrong(value));
-                if is_os_label(&expression.key)
-                    && &*expression.operator == "In"
-                    && only_wrong
-                    && !expression.values.is_empty()
-                {
-                    out.report(
-                        cx.at(REQUIRED_TERMS)
-                            .item(t)
-                            .field("matchExpressions")
-                            .item(e)
-                            .field("values"),
-                    );
-                }
+        for expression in cx.required_expressions() {
+            let only_wrong = expression.values.iter().all(|value| is_wrong(value));
+            if is_os_label(&expression.key)
+                && &*expression.operator == "In"
+                && only_wrong
+                && !expression.values.is_empty()
+            {
+                out.report(expression.at("values"));
             }
         }
     }),

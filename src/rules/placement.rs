@@ -7,7 +7,7 @@ use crate::model::build::{Build, Compatibility, Isolation, compatibility, compat
 use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::image::ImageRef;
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS};
+use crate::model::pod::NodeSelectorTerm;
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
@@ -292,31 +292,23 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                     .says(format!("no node carries the build \"{}\"", shown(value)));
             }
         }
-        for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term
-                .match_expressions
-                .iter()
-                .enumerate()
-                .filter(|(_, e)| is_build_label(&e.key))
-            {
-                let path = || cx.at(REQUIRED_TERMS).item(t).field("matchExpressions").item(e);
-                match &*expression.operator {
-                    "Gt" | "Lt" => {
-                        out.report(path().field("operator")).says(format!(
-                            "the operator {} compares integers, and a build is none",
-                            expression.operator
-                        ));
-                    }
-                    "In" | "NotIn" => {
-                        for (v, value) in expression.values.iter().enumerate() {
-                            if Build::parse_label(value).is_none() {
-                                out.report(path().field("values").item(v))
-                                    .says(format!("no node carries the build \"{}\"", shown(value)));
-                            }
+        for expression in cx.required_expressions().filter(|e| is_build_label(&e.key)) {
+            match &*expression.operator {
+                "Gt" | "Lt" => {
+                    out.report(expression.at("operator")).says(format!(
+                        "the operator {} compares integers, and a build is none",
+                        expression.operator
+                    ));
+                }
+                "In" | "NotIn" => {
+                    for (v, value) in expression.values.iter().enumerate() {
+                        if Build::parse_label(value).is_none() {
+                            out.report(expression.at("values").item(v))
+                                .says(format!("no node carries the build \"{}\"", shown(value)));
                         }
                     }
-                    _ => {}
                 }
+                _ => {}
             }
         }
     }),
@@ -349,19 +341,11 @@ static WINDOWS_ARCH: Rule = Rule {
                 out.report(cx.at(&["nodeSelector"]).key(label));
             }
         }
-        for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term.match_expressions.iter().enumerate() {
-                let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
-                let allows = expression.values.iter().any(|value| &**value == "amd64");
-                if is_arch && &*expression.operator == "In" && !allows {
-                    out.report(
-                        cx.at(REQUIRED_TERMS)
-                            .item(t)
-                            .field("matchExpressions")
-                            .item(e)
-                            .field("values"),
-                    );
-                }
+        for expression in cx.required_expressions() {
+            let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
+            let allows = expression.values.iter().any(|value| &**value == "amd64");
+            if is_arch && &*expression.operator == "In" && !allows {
+                out.report(expression.at("values"));
             }
         }
     }),
