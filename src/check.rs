@@ -11,10 +11,10 @@ use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, infer, inspect};
 use crate::manifest::{self, Document, Locator, Position, Step};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
+use crate::model::field::Str;
 use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
 use crate::model::path::{Path, Segment};
-use crate::model::scalar::Str;
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 

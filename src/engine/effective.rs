@@ -7,8 +7,8 @@ use jiff::civil::Date;
 
 use super::exemption::matches;
 use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
+use crate::model::field::Str;
 use crate::model::policy::{Action, Exemption, Policy, Switch};
-use crate::model::scalar::Str;
 use crate::model::selector::LabelSelector;
 
 /// An exemption as it is written down.

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::field::{List, Map, Present, Quantity, Str};
 use super::pod::{ClaimSpec, HostPath, NodeSelector, Toleration};
-use super::scalar::{List, Map, Present, Quantity, Str};
 use super::view::views;
 
 views! {

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::scalar::{Flag, List, Map, Present, Quantity, Str};
+use super::field::{Flag, List, Map, Present, Quantity, Str};
 use super::view::views;
 
 views! {

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Deserializer};
 
+use super::field::{List, Str};
 use super::object::{
     Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
 };
 use super::path::Path;
 use super::pod::PodSpec;
-use super::scalar::{List, Str};
 use super::strict::{self, Strict};
 use super::workload::Kind;
 

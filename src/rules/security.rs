@@ -2,8 +2,8 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
+use crate::model::field::Present;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
-use crate::model::scalar::Present;
 use crate::model::severity::{Class, Severity};
 
 /// Rules TSM201 and up.

@@ -1,4 +1,4 @@
-//! The building blocks of the views: strings that borrow, lists and maps that accept `null`, presence without content.
+//! The types of the views' fields: strings that borrow, lists and maps that accept `null`, presence without content.
 
 use std::borrow::Cow;
 use std::fmt;
