@@ -3,8 +3,8 @@
 //! The chart, `transom generate webhooks` and the tests register what is made here.
 
 mod conditions;
+pub mod configurations;
 pub mod names;
-pub mod registered;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -21,7 +21,7 @@ const NAMED: usize = 10;
 
 /// Both configurations as they stand in the cluster.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Registered {
+pub struct Configurations {
     /// That of `/mutate`.
     pub mutating: Configuration,
     /// That of `/validate`.
@@ -101,7 +101,7 @@ struct Optional {
     flag: &'static str,
 }
 
-impl Registered {
+impl Configurations {
     /// Whether `/mutate` is called for Windows pods in a namespace with these labels.
     pub fn mutates_in(&self, labels: &BTreeMap<String, String>) -> bool {
         let strong = self.mutating.entry(names::STRONG_MUTATE);
