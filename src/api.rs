@@ -27,7 +27,7 @@ pub use pod_policy::{
 pub use policy_file::{PolicyFileError, read_policies};
 pub use problem::{cut, in_one_line};
 pub use schema::OrOff;
-pub use selector::wrong_node_selector;
+pub use selector::node_selector;
 pub use stored::{DecodedPolicy, PolicyError, decode_policy};
 
 /// The API version of the custom resources.

@@ -1,6 +1,7 @@
 //! The engine: one pure function that judges one object. No clock, no file, no network, nothing async.
 
-pub mod draft;
+mod changes;
+mod draft;
 pub mod effective;
 pub mod exemption;
 mod inspect;

@@ -12,7 +12,9 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use input::Chunk;
-use locate::{Mark, Members, TextIndex};
+use locate::{Mark, TextIndex};
+
+use crate::model::json::{Members, string_at};
 
 /// A file with more errors than this is no manifest; reading stops.
 const MAX_ERRORS: usize = 1000;
@@ -332,12 +334,12 @@ fn unfold(
     for (key, value) in Members::of_object(text, range.start) {
         match text.get(key) {
             Some("\"kind\"") => {
-                kind = locate::string_at(text, value).filter(|kind| kind.ends_with("List"));
+                kind = string_at(text, value).filter(|kind| kind.ends_with("List"));
                 if kind.is_none() {
                     break;
                 }
             }
-            Some("\"apiVersion\"") => api_version = locate::string_at(text, value),
+            Some("\"apiVersion\"") => api_version = string_at(text, value),
             Some("\"items\"") => items = Some(value),
             _ => {}
         }

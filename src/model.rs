@@ -1,18 +1,23 @@
 //! The vocabulary: plain values that the rules and the engine speak in. No I/O, no clock, no policy decisions.
 
 pub mod build;
+pub mod dns;
 pub mod edit;
 pub mod facts;
-pub mod finding;
+pub mod field;
 pub mod image;
+pub mod json;
+pub(crate) mod named;
 pub mod object;
 pub mod os;
 pub mod path;
 pub mod pod;
 pub mod policy;
-pub mod scalar;
 pub mod selection;
+pub mod selector;
+pub mod severity;
 pub mod strict;
 pub mod subject;
 pub mod text;
+mod view;
 pub mod workload;

@@ -1,10 +1,10 @@
 //! The registration: the webhook configurations by which the API server calls Transom, and nothing that applies them.
 //!
-//! Whoever registers Transom (the chart, `transom generate webhooks`, a test) registers what is made here.
+//! The chart, `transom generate webhooks` and the tests register what is made here.
 
 mod conditions;
+pub mod configurations;
 pub mod names;
-pub mod registered;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,13 +18,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS, POOLS};
 use self::conditions::{Sieve, conditions};
-use crate::engine::effective::{DISABLED_LABEL, IGNORE_LABEL};
+use crate::engine::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
+use crate::model::named::named;
 use crate::model::policy::{Policy, PoolLabel};
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// Namespaces that are left out unless somebody says otherwise: networks and policy engines that nodes wait for.
+/// Namespaces that are left out unless the operator says otherwise: networks and policy engines that nodes wait for.
 pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeeper-system"];
 
 /// The label of namespaces that AKS keeps to itself, whatever its value; they are left out.
@@ -63,23 +64,15 @@ pub enum Endpoint {
     Url(String),
 }
 
-/// What happens to a request when Transom cannot be asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FailurePolicy {
-    /// It passes.
-    #[default]
-    Ignore,
-    /// It is refused.
-    Fail,
-}
-
-impl FailurePolicy {
-    /// The name in a webhook configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FailurePolicy::Ignore => "Ignore",
-            FailurePolicy::Fail => "Fail",
-        }
+named! {
+    /// What happens to a request when Transom cannot be asked.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum FailurePolicy {
+        /// It passes.
+        #[default]
+        Ignore = "Ignore",
+        /// It is refused.
+        Fail = "Fail",
     }
 }
 

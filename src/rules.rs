@@ -1,5 +1,6 @@
 //! The catalogue: every rule, by family. Adding a rule touches one file, that of its family.
 
+mod context;
 pub mod examples;
 mod identity;
 mod images;
@@ -13,8 +14,9 @@ mod services;
 mod storage;
 mod volumes;
 
+pub use context::{ContainerAt, Cx, Image, PodCx, VolumeAt};
 pub(crate) use os::{Selects, selects_windows};
-pub use rule::{Builds, Check, ContainerAt, Cx, Image, MOST_FINDINGS, Out, PodCx, Rule, VolumeAt};
+pub use rule::{Builds, Check, Finding, MOST_FINDINGS, Out, Resolver, Rule};
 
 /// A family of rules: the hundreds of their ids.
 pub struct Family {

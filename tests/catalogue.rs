@@ -102,8 +102,7 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
             assert_worded(&finding.message, rule);
             assert_worded(&finding.remedy, rule);
             fired.push(finding.edit.as_ref().map(|edit| {
-                let patch: json_patch::Patch =
-                    serde_json::from_value(to_json_patch(std::slice::from_ref(edit))).unwrap();
+                let patch = to_json_patch(std::slice::from_ref(edit));
                 let mut document: Value = serde_json::from_str(checked.document.json()).unwrap();
                 json_patch::patch(&mut document, &patch).unwrap();
                 (finding.path.named(), document.to_string()).1

@@ -30,7 +30,7 @@ use transom::certs::{self, CertificateMode, FIELD_MANAGER, Keeper, KeeperConfig,
 use transom::cluster::lease::Leadership;
 use transom::process::metrics::Metrics;
 use transom::process::readiness::Readiness;
-use transom::registration::registered::Registered;
+use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
 use transom::tls::source::CertificateSource;
 use transom::webhook::{Config, Limits, ListenArgs, Phase, Reply, Review, Server};
@@ -72,7 +72,7 @@ struct Replica {
     reviewer: Arc<AllowAll>,
     leads: watch::Sender<Option<Instant>>,
     metrics: Metrics,
-    registered: watch::Receiver<Option<Arc<Registered>>>,
+    registered: watch::Receiver<Option<Arc<Configurations>>>,
     tasks: Vec<JoinHandle<()>>,
 }
 

@@ -17,17 +17,17 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use jiff::civil::date;
-use serde_json::Value;
+use serde_json::{Value, json};
 use transom::check::{Checked, Input, Manifests};
 use transom::engine::effective::PolicySet;
 use transom::engine::{Decision, Inspection};
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
-use transom::model::finding::{Finding, Severity};
 use transom::model::policy::{Policy, ReverseGuard};
+use transom::model::severity::Severity;
 use transom::model::subject::Stage;
 use transom::model::workload::Kind;
-use transom::rules::catalogue;
+use transom::rules::{Finding, catalogue};
 
 const FOLDERS: [&str; 5] = ["good", "bad", "linux", "placement", "cluster"];
 
@@ -257,7 +257,7 @@ fn compare(expected: &Counts, found: &BTreeMap<&str, usize>) -> Vec<String> {
 }
 
 fn patched(answer: &Answer) -> Value {
-    let patch: json_patch::Patch = serde_json::from_value(to_json_patch(&answer.inspection.edits)).unwrap();
+    let patch = to_json_patch(&answer.inspection.edits);
     let mut document = answer.json.clone();
     json_patch::patch(&mut document, &patch).unwrap();
     document
@@ -466,7 +466,10 @@ fn shown(answer: &Answer) -> String {
             rule.id, rule.name
         );
     }
-    for operation in to_json_patch(&inspection.edits).as_array().into_iter().flatten() {
+    for operation in to_json_patch(&inspection.edits)
+        .iter()
+        .map(|operation| json!(operation))
+    {
         let value = operation
             .get("value")
             .map_or(String::new(), |value| format!(" {value}"));

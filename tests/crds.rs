@@ -26,7 +26,7 @@ use transom::cluster::view::{ClusterView, NamespaceView};
 use transom::controller::pod_policies;
 use transom::model::facts::Facts;
 use transom::model::policy::{Action, PoolLabel};
-use transom::registration::registered::{Configuration, Entry, Registered};
+use transom::registration::configurations::{Configuration, Configurations, Entry};
 use transom::registration::{Options, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
@@ -474,7 +474,7 @@ struct Writer {
     client: kube::Client,
     show: watch::Sender<Arc<Snapshot>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
-    known: Mutex<(Snapshots, Option<Arc<Registered>>)>,
+    known: Mutex<(Snapshots, Option<Arc<Configurations>>)>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -541,7 +541,7 @@ impl Writer {
     }
 
     /// Tells what is registered.
-    fn register(&self, registered: Arc<Registered>) {
+    fn register(&self, registered: Arc<Configurations>) {
         self.known.lock().unwrap().1 = Some(registered);
         self.look();
     }
@@ -769,14 +769,14 @@ fn a_status_is_written_once(writer: &Writer) {
 }
 
 /// The configurations of these options, as the API server would have them.
-fn registered(options: &Options) -> Arc<Registered> {
+fn registered(options: &Options) -> Arc<Configurations> {
     let read = |configuration: Value| Configuration {
         title: "webhook configuration zz-transom".to_owned(),
         entries: (configuration["webhooks"].as_array().unwrap().iter())
             .map(|webhook| Entry::read(webhook).unwrap())
             .collect(),
     };
-    Arc::new(Registered {
+    Arc::new(Configurations {
         mutating: read(serde_json::to_value(mutating(options)).unwrap()),
         validating: read(serde_json::to_value(validating(options)).unwrap()),
     })

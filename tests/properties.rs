@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use json_patch::Patch;
 use pods::Signs;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -21,12 +22,12 @@ use transom::engine::{Inspection, infer, inspect};
 use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
 use transom::model::facts::{Facts, Host, ImageFacts, RuntimeClassFacts};
-use transom::model::finding::Finding;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
 use transom::model::policy::{Policy, Repair, ReverseGuard};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
+use transom::rules::Finding;
 use world::{any_cluster, any_policy, cluster, full_policy, guarded};
 
 /// At least so many cases; more where `PROPTEST_CASES` says so.
@@ -68,7 +69,7 @@ fn answer(phase: Phase, review_object: &Value, facts: &Facts, policies: &PolicyS
     Some(serde_json::from_slice::<Value>(&answer.body).expect("an answer is JSON")["response"].clone())
 }
 
-fn operations(response: &Value) -> Option<Value> {
+fn operations(response: &Value) -> Option<Patch> {
     let patch = BASE64_STANDARD
         .decode(response["patch"].as_str()?)
         .expect("a patch is base64");
@@ -77,16 +78,14 @@ fn operations(response: &Value) -> Option<Value> {
 }
 
 /// The pod with the operations applied, each of which must apply.
-fn patched(pod: &Value, operations: &Value) -> Value {
-    let patch: json_patch::Patch =
-        serde_json::from_value(operations.clone()).expect("a patch is a JSON Patch");
+fn patched(pod: &Value, patch: &Patch) -> Value {
     let mut pod = pod.clone();
-    json_patch::patch(&mut pod, &patch).expect("the patch applies");
+    json_patch::patch(&mut pod, patch).expect("the patch applies");
     pod
 }
 
 /// What `/mutate` makes of the creation of a pod: whether it is allowed, the operations and the pod after them.
-fn mutate(pod: &Value, facts: &Facts, policy: &Policy) -> (bool, Option<Value>, Value) {
+fn mutate(pod: &Value, facts: &Facts, policy: &Policy) -> (bool, Option<Patch>, Value) {
     let policies = PolicySet::new(Vec::new(), policy.clone());
     let response = answer(Phase::Mutate, &creation(pod), facts, &policies).expect("a review is answered");
     let operations = operations(&response);
@@ -396,7 +395,7 @@ proptest! {
             let repaired = may_take.contains(&place) && policy.repair == Repair::Inert;
             prop_assert!(migrated || repaired, "{place} is lost by {operations:?}");
         }
-        prop_assert_ne!(operations, Some(json!([])), "an empty patch is none");
+        prop_assert_ne!(operations, Some(Patch::default()), "an empty patch is none");
     }
 
     #[test]
@@ -410,8 +409,8 @@ proptest! {
             prop_assert_eq!(&operations, &None);
         }
         if pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet" {
-            for operation in operations.iter().filter_map(|list| list.as_array()).flatten() {
-                let path = operation["path"].as_str().unwrap_or_default();
+            for operation in operations.iter().flat_map(|patch| patch.iter()) {
+                let path = operation.path().as_str();
                 prop_assert!(path == "/spec/tolerations" || path == "/spec/tolerations/-", "{path}");
             }
         }
@@ -714,7 +713,7 @@ proptest! {
     fn every_finding_points_into_the_pod(pod in pods::pod(), facts in any_cluster(), policy in any_policy()) {
         for finding in inspected(&pod, &facts, &policy).findings {
             let path = &finding.path;
-            prop_assert_eq!(pod.pointer(&path.pointer()), path.get(&pod), "{}", path);
+            prop_assert_eq!(pod.pointer(path.pointer().as_str()), path.get(&pod), "{}", path);
             // A field that is missing may be pointed at, in an item that is there.
             let last_item = path.segments().iter().rposition(|segment| matches!(segment, Segment::Item(..)));
             let mut item = path.clone();
@@ -734,10 +733,10 @@ proptest! {
         paths(&value, &Path::ROOT, &mut all);
         let path = all.swap_remove(node.index(all.len()));
         prop_assert!(path.get(&value).is_some());
-        prop_assert_eq!(value.pointer(&path.pointer()), path.get(&value));
+        prop_assert_eq!(value.pointer(path.pointer().as_str()), path.get(&value));
         let further = path.clone().key(&missing);
         if !path.get(&value).is_some_and(Value::is_array) {
-            prop_assert_eq!(value.pointer(&further.pointer()), further.get(&value));
+            prop_assert_eq!(value.pointer(further.pointer().as_str()), further.get(&value));
         }
         prop_assert_eq!(further.parent(), Some(path));
     }

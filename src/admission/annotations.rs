@@ -2,10 +2,10 @@
 
 use crate::engine::Inspection;
 use crate::model::edit::to_json_patch;
-use crate::model::finding::Finding;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
 use crate::model::text::cut;
+use crate::rules::Finding;
 
 /// The longest value, in bytes: audit events are kept for long and sent far.
 const LONGEST: usize = 4096;

@@ -13,9 +13,9 @@ use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, inspect, ratchet};
 use crate::model::facts::Facts;
-use crate::model::finding::Class;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
+use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 
@@ -186,7 +186,6 @@ mod tests {
 
     use super::*;
     use crate::admission::request::decode;
-    use crate::model::edit::to_json_patch;
 
     fn ruling(phase: Phase, object: &Value) -> Ruling {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -211,7 +210,7 @@ mod tests {
             &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
         );
         assert!(ruling.denial.is_none(), "{:?}", ruling.denial);
-        to_json_patch(&ruling.edits).as_array().unwrap().clone()
+        ruling.patch.iter().map(|operation| json!(operation)).collect()
     }
 
     /// A pod as placement left it, with the sidecar that a later webhook put in.

@@ -1,14 +1,16 @@
 //! Words: a finding as one line, a denial as a list, warnings within what the API server passes on.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::engine::Inspection;
-use crate::model::finding::{Class, Finding};
 use crate::model::path::Path;
 use crate::model::policy::Action;
+use crate::model::severity::Class;
 use crate::model::subject::Subject;
-use crate::model::text::one_line;
+use crate::model::text::{cut_middle, one_line};
 use crate::model::workload::Kind;
+use crate::rules::Finding;
 
 use super::response::{Cause, Denial};
 
@@ -125,10 +127,7 @@ pub fn repaired(inspection: &Inspection, kind: Kind) -> Option<String> {
 fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
     let (mut fitted, mut used, mut more) = (Vec::new(), 0, 0_usize);
     for line in lines {
-        let mut line = one_line(&line).into_owned();
-        if line.chars().count() > WARNING {
-            line = shorten(&line);
-        }
+        let line = shorten(&one_line(&line)).into_owned();
         let length = line.chars().count();
         if used + length > WARNINGS {
             more += 1;
@@ -144,15 +143,12 @@ fn fit(lines: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Cuts a warning to its limit, out of the middle where it ends with the rule's name: that is what a user looks up.
-fn shorten(line: &str) -> String {
-    let (text, rule) = line.rfind(" [TSM").map_or((line, ""), |at| line.split_at(at));
-    let room = WARNING.saturating_sub(rule.chars().count() + 1);
-    text.chars()
-        .take(room)
-        .chain(['…'])
-        .chain(rule.chars())
-        .take(WARNING)
-        .collect()
+fn shorten(line: &str) -> Cow<'_, str> {
+    let rule = line
+        .rfind(" [TSM")
+        .and_then(|at| line.get(at..))
+        .unwrap_or_default();
+    cut_middle(line, WARNING, rule.chars().count())
 }
 
 #[cfg(test)]

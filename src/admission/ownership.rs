@@ -1,7 +1,6 @@
 //! Ownership: who wrote a field, by `managedFields`. What no manager owns was added in admission, by another webhook.
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -63,69 +62,6 @@ fn covers(fields: &Value, path: &[Segment]) -> bool {
         Segment::Item(_, None) => return true,
     };
     next.is_some_and(|next| covers(next, rest))
-}
-
-/// Whether there is something at a path of a JSON text.
-pub fn exists(json: &str, path: &Path) -> bool {
-    let mut here = json;
-    for segment in path.segments() {
-        let mut deserializer = serde_json::Deserializer::from_str(here);
-        match Step(segment).deserialize(&mut deserializer) {
-            Ok(Some(next)) => here = next.get(),
-            _ => return false,
-        }
-    }
-    here != "null"
-}
-
-/// Picks one member or item and skips the others.
-struct Step<'s>(&'s Segment);
-
-impl<'de> DeserializeSeed<'de> for Step<'_> {
-    type Value = Option<&'de RawValue>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Step<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object or a list")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let wanted = match self.0 {
-            Segment::Field(name) => *name,
-            Segment::Key(key) => key,
-            Segment::Item(..) => "",
-        };
-        let mut found = None;
-        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
-            if key == wanted {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let Segment::Item(wanted, _) = self.0 else {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            return Ok(None);
-        };
-        let (mut found, mut index) = (None, 0);
-        while let Some(item) = seq.next_element::<&RawValue>()? {
-            if index == *wanted {
-                found = Some(item);
-            }
-            index += 1;
-        }
-        Ok(found)
-    }
 }
 
 /// The injector whose signature the pod carries, where it is one that people know.
@@ -194,18 +130,5 @@ mod tests {
         );
         assert!(owner.owns(&Path::of(&["spec", "tolerations"]).item(0)));
         assert!(Ownership::of(None).owns(&field("anything")));
-    }
-
-    #[test]
-    fn a_path_exists_where_something_stands() {
-        let json = r#"{"spec": {"containers": [{"name": "a"}, {"name": "b", "tty": true, "env": null}]}}"#;
-        let item = Path::of(&["spec", "containers"]).item(1);
-        assert!(exists(json, &item.clone().field("tty")));
-        assert!(!exists(json, &item.clone().field("env")));
-        assert!(!exists(json, &item.field("stdin")));
-        assert!(!exists(
-            json,
-            &Path::of(&["spec", "nodeSelector"]).key("kubernetes.io/os")
-        ));
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::scalar::{Flag, List, Str};
+use crate::model::field::{Flag, List, Str};
 use crate::model::strict;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
@@ -135,7 +135,7 @@ struct Parts<'a> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Lifetime {
-    deletion_timestamp: crate::model::scalar::Present,
+    deletion_timestamp: crate::model::field::Present,
 }
 
 /// Whether an update can introduce nothing: the object is on its way out, or its spec stays as it was.

@@ -2,17 +2,16 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use json_patch::Patch;
 use serde::Serialize;
-
-use crate::model::edit::Edit;
 
 /// What is answered.
 #[derive(Debug, Default)]
 pub struct Ruling {
     /// The refusal; none: allowed.
     pub denial: Option<Denial>,
-    /// The edits; empty: no patch.
-    pub edits: Vec<Edit>,
+    /// What is changed; empty: nothing.
+    pub patch: Patch,
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
     /// Audit annotations; the API server puts the webhook's name before each key.
@@ -24,7 +23,7 @@ impl Ruling {
     pub fn decision(&self) -> &'static str {
         match self {
             Ruling { denial: Some(_), .. } => "deny",
-            Ruling { edits, .. } if !edits.is_empty() => "patch",
+            Ruling { patch, .. } if !patch.is_empty() => "patch",
             Ruling { .. } => "allow",
         }
     }
@@ -101,8 +100,8 @@ fn as_map<S: serde::Serializer>(pairs: &&[(&'static str, String)], serializer: S
 
 /// The AdmissionReview that carries the answer.
 pub fn encode(uid: &str, ruling: &Ruling) -> Vec<u8> {
-    let patch = (!ruling.edits.is_empty() && ruling.denial.is_none())
-        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&ruling.edits).unwrap_or_default()));
+    let patch = (!ruling.patch.is_empty() && ruling.denial.is_none())
+        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&ruling.patch).unwrap_or_default()));
     let review = Review {
         api_version: "admission.k8s.io/v1",
         kind: "AdmissionReview",

@@ -2,21 +2,24 @@
 
 use std::borrow::Cow;
 
+use json_patch::Patch;
 use serde_json::value::RawValue;
 
 use super::annotations;
 use super::message;
-use super::ownership::{Ownership, exists, injector};
+use super::ownership::{Ownership, injector};
 use super::record::Phase;
 use super::request::Request;
 use super::response::{Denial, Ruling};
 use crate::engine::{Decision, Inspection};
-use crate::model::edit::Edit;
-use crate::model::finding::{Class, Finding};
+use crate::model::edit::{Edit, to_json_patch};
+use crate::model::json::exists;
 use crate::model::os;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
+use crate::model::severity::Class;
 use crate::model::subject::Subject;
+use crate::rules::Finding;
 
 /// One object in one phase, with what was found: what is answered follows from it.
 pub struct Case<'j> {
@@ -47,7 +50,6 @@ impl Case<'_> {
                 ..Ruling::default()
             };
         }
-        let edits = inspection.edits.clone();
         let mut annotations = annotations::of_edits(inspection, self.policy);
         // The API server refuses it before `/validate` could say that we would have.
         if self.policy.validation != Action::Off && self.is_refused_next(|finding| finding.wanted) {
@@ -59,7 +61,7 @@ impl Case<'_> {
         }
         Ruling {
             denial: None,
-            edits,
+            patch: to_json_patch(&inspection.edits),
             warnings: message::repaired(inspection, self.subject.kind)
                 .into_iter()
                 .collect(),
@@ -76,7 +78,7 @@ impl Case<'_> {
             );
         Ruling {
             denial: denied.then(|| self.denial()),
-            edits: Vec::new(),
+            patch: Patch::default(),
             warnings: if denied {
                 Vec::new()
             } else {

@@ -25,7 +25,7 @@ pub struct LeftOut {
 
 /// What is done about names that this version does not know.
 pub enum Unknown<'u> {
-    /// They are a problem: somebody has just written them.
+    /// They are a problem: the author has just written them.
     Refused,
     /// They are left out and noted here: the object is stored, perhaps by a newer version.
     LeftOut(&'u mut LeftOut),
@@ -249,7 +249,7 @@ mod tests {
             ("LTSC2022", Some("ltsc2022")),
             ("ltcs2025", Some("ltsc2025")),
             ("20h2", Some("20H2")),
-            // Of the next release nobody knows whether it is a slip.
+            // It may be the next release, and no slip.
             ("ltsc2040", None),
             ("default", None),
         ] {

@@ -32,7 +32,7 @@ fn finish(mut definition: Value) -> Value {
         if let Some(Value::Object(spec)) = schema.pointer_mut("/properties/spec") {
             spec.insert("default".to_owned(), json!({}));
         }
-        // What nobody has reported yet is not there: a default would look like a report.
+        // What the controller has not reported yet is not there: a default would look like a report.
         if let Some(status) = schema.pointer_mut("/properties/status") {
             remove_defaults(status);
         }

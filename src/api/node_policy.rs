@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema;
+use crate::model::named::named;
 
 /// What Transom keeps true on the Windows nodes that it selects.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
@@ -129,27 +130,18 @@ pub struct NodeTaintSpec {
     pub effect: TaintEffect,
 }
 
-/// What a taint does to pods that do not tolerate it.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
-#[schemars(inline)]
-pub enum TaintEffect {
-    /// They are not scheduled there.
-    #[default]
-    NoSchedule,
-    /// They are scheduled there only where nothing else fits.
-    PreferNoSchedule,
-    /// They are evicted, too.
-    NoExecute,
-}
-
-impl TaintEffect {
-    /// The effect as a node's taint spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaintEffect::NoSchedule => "NoSchedule",
-            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-            TaintEffect::NoExecute => "NoExecute",
-        }
+named! {
+    /// What a taint does to pods that do not tolerate it.
+    #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
+    #[schemars(inline)]
+    pub enum TaintEffect {
+        /// They are not scheduled there.
+        #[default]
+        NoSchedule = "NoSchedule",
+        /// They are scheduled there only where nothing else fits.
+        PreferNoSchedule = "PreferNoSchedule",
+        /// They are evicted, too.
+        NoExecute = "NoExecute",
     }
 }
 

@@ -8,9 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{self, OrOff};
-use crate::engine::effective::{LabelSelector, NamespaceOverrides};
+use crate::engine::namespace_labels::NamespaceOverrides;
 use crate::model::os::Os;
 use crate::model::policy::{Action, Repair, ReverseGuard, Switch};
+use crate::model::selector::LabelSelector;
 
 /// What it does, and for whom. Everything has a default: those of the chart's default policy.
 // The comments of the fields are what `kubectl explain` prints.
@@ -252,7 +253,7 @@ pub struct ExemptionSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::short_strings")]
     pub rules: Vec<String>,
-    /// User names, as the API server knows them. Without users and groups it is for everybody, else for whoever is in
+    /// User names, as the API server knows them. Without users and groups it is for every user, else for those in
     /// one of both lists.
     #[serde(default)]
     #[schemars(schema_with = "schema::long_strings")]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::compile::{Unknown, compile};
 use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{MOST_PROBLEMS, Place, Problem};
-use super::read::{read, stands_below};
+use super::read::read;
 use super::{API_VERSION, POD_POLICY};
 use crate::engine::effective::StoredPolicy;
 use crate::manifest::{self, Document, Position, Step};
@@ -44,8 +44,8 @@ pub struct PolicyFileError {
 /// Reads every `WindowsPodPolicy` of a YAML or JSON file.
 ///
 /// # Errors
-/// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable, so that nobody gets half of
-/// what was written.
+/// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
+/// so that the author never gets half of what was written.
 pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFileError>> {
     let parsed = manifest::parse(bytes);
     let mut errors: Vec<PolicyFileError> = (parsed.errors.into_iter())
@@ -106,20 +106,7 @@ fn compiled(document: &Document) -> Result<StoredPolicy, Vec<Problem>> {
         )]);
     }
     let reading = read::<Written>(value, None);
-    let mut problems = reading.problems;
-    let compiled = (reading.read)
-        .map(|written| compile(written.metadata.name, written.spec, Unknown::Refused))
-        .transpose();
-    match compiled {
-        Ok(Some(policy)) if problems.is_empty() => return Ok(policy),
-        Ok(_) => {}
-        // What was put in the place of something wrong is not worth a word.
-        Err(more) => problems.extend(
-            more.into_iter()
-                .filter(|problem| !stands_below(&problem.path, reading.corrected.iter())),
-        ),
-    }
-    Err(problems)
+    reading.then(|written| compile(written.metadata.name, written.spec, Unknown::Refused))
 }
 
 /// The problems with their lines, in the order of the file; of many the first.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::manifest::Step;
+use crate::model::text;
 
 /// So many problems are told in one message.
 pub const MOST_PROBLEMS: usize = 10;
@@ -92,15 +93,9 @@ pub fn in_one_line(problems: &[impl AsRef<str>], room: usize) -> String {
     line
 }
 
-/// The text, or as much of it as fits into so many bytes with an ellipsis.
+/// [`text::cut`] for the controller, which keeps what it cuts.
 pub fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let end = (0..=most.saturating_sub(3))
-        .rev()
-        .find(|at| text.is_char_boundary(*at));
-    format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default())
+    text::cut(text, most).into_owned()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::problem::{Place, Problem, cut, spell};
+use super::problem::{Place, Problem, spell};
+use crate::model::text::cut;
 
 /// So many unknown fields are left out of one object before it is given up.
 const MOST_UNKNOWN_FIELDS: usize = 200;
@@ -20,6 +21,23 @@ pub struct Reading<T> {
     pub problems: Vec<Problem>,
     /// The places that were corrected to be able to read on: what is found wrong there later is not the author's doing.
     pub corrected: BTreeSet<Vec<Place>>,
+}
+
+impl<T> Reading<T> {
+    /// What is made of the object where there is nothing wrong with it; else everything that is.
+    pub fn then<M>(self, make: impl FnOnce(T) -> Result<M, Vec<Problem>>) -> Result<M, Vec<Problem>> {
+        let mut problems = self.problems;
+        match self.read.map(make) {
+            Some(Ok(made)) if problems.is_empty() => return Ok(made),
+            Some(Ok(_)) | None => {}
+            Some(Err(more)) => {
+                // What was put in the place of something wrong is not worth a word.
+                let is_new = |problem: &Problem| !stands_below(&problem.path, self.corrected.iter());
+                problems.extend(more.into_iter().filter(is_new));
+            }
+        }
+        Err(problems)
+    }
 }
 
 /// Reads a value. With `left_out`, fields that are not known are left out and noted there; else they are a problem.
@@ -91,7 +109,7 @@ fn problem(place: &[Place], error: &str, found: Option<&Value>) -> Problem {
 }
 
 /// Whether a place is one of these, or below one of them.
-pub fn stands_below<'p>(place: &[Place], mut places: impl Iterator<Item = &'p Vec<Place>>) -> bool {
+fn stands_below<'p>(place: &[Place], mut places: impl Iterator<Item = &'p Vec<Place>>) -> bool {
     places.any(|other| place.starts_with(other))
 }
 

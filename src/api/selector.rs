@@ -3,8 +3,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
-use super::problem::{Place, Problem, cut, place};
-use crate::engine::effective::{LabelOperator, LabelSelector};
+use super::problem::{Place, Problem, place};
+use crate::model::dns::is_subdomain;
+use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::text::cut;
 
 /// What is wrong with the selector at `base` of a pod policy.
 pub fn problems(base: Vec<Place>, selector: &LabelSelector) -> Vec<Problem> {
@@ -16,13 +18,12 @@ pub fn problems(base: Vec<Place>, selector: &LabelSelector) -> Vec<Problem> {
         look.label(key, value);
     }
     for (i, expression) in selector.match_expressions.iter().enumerate() {
-        let operator = match expression.operator {
-            LabelOperator::In => "In",
-            LabelOperator::NotIn => "NotIn",
-            LabelOperator::Exists => "Exists",
-            LabelOperator::DoesNotExist => "DoesNotExist",
-        };
-        look.expression(i, &expression.key, operator, &expression.values);
+        look.expression(
+            i,
+            &expression.key,
+            expression.operator.as_str(),
+            &expression.values,
+        );
     }
     look.problems
 }
@@ -43,12 +44,28 @@ fn problems_of(base: Vec<Place>, selector: &meta::LabelSelector) -> Vec<Problem>
     look.problems
 }
 
-/// What is wrong with the `spec.nodeSelector` of a node policy, in words; nothing where it can be used.
-pub fn wrong_node_selector(selector: &meta::LabelSelector) -> Vec<String> {
-    problems_of(place(&["spec", "nodeSelector"]), selector)
-        .into_iter()
-        .map(|problem| problem.message)
-        .collect()
+/// The `spec.nodeSelector` of a node policy.
+///
+/// # Errors
+/// What is wrong with it, in words; it must select nothing then.
+pub fn node_selector(selector: &meta::LabelSelector) -> Result<LabelSelector, Vec<String>> {
+    let problems = problems_of(place(&["spec", "nodeSelector"]), selector);
+    if !problems.is_empty() {
+        return Err(problems.into_iter().map(|problem| problem.message).collect());
+    }
+    let expression = |written: &meta::LabelSelectorRequirement| {
+        Some(LabelExpression {
+            key: written.key.clone(),
+            // Every other operator is a problem.
+            operator: (LabelOperator::ALL.into_iter()).find(|known| known.as_str() == written.operator)?,
+            values: written.values.clone().unwrap_or_default(),
+        })
+    };
+    let expressions = selector.match_expressions.iter().flatten();
+    Ok(LabelSelector {
+        match_labels: selector.match_labels.clone().unwrap_or_default(),
+        match_expressions: expressions.filter_map(expression).collect(),
+    })
 }
 
 struct Look {
@@ -167,17 +184,6 @@ fn is_name(text: &str) -> bool {
         && bytes
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let is_part = |part: &str| {
-        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = part.as_bytes();
-        bytes.first().is_some_and(plain)
-            && bytes.last().is_some_and(plain)
-            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
-    };
-    text.split('.').all(is_part)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::compile::{LeftOut, Unknown, compile};
 use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{Place, Problem, in_one_line};
-use super::read::{Reading, read, stands_below};
+use super::read::read;
 use crate::engine::effective::StoredPolicy;
 
 /// A stored policy, and what of it this version does not know.
@@ -69,31 +69,18 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         )]));
     }
     let mut unknown_fields = BTreeSet::new();
-    let Reading {
-        read,
-        mut problems,
-        corrected,
-    } = read::<Stored>(json!({"spec": spec}), Some(&mut unknown_fields));
+    let reading = read::<Stored>(json!({"spec": spec}), Some(&mut unknown_fields));
     let mut left_out = LeftOut::default();
-    let compiled = read.map(|stored| {
+    let policy = reading.then(|stored| {
         let spec = stored.spec.unwrap_or_default();
         compile(name.to_owned(), spec, Unknown::LeftOut(&mut left_out))
     });
-    match compiled {
-        Some(Ok(policy)) if problems.is_empty() => Ok(DecodedPolicy {
-            policy,
-            unknown_rules: left_out.rules,
-            unknown_releases: left_out.releases,
-            unknown_fields,
-        }),
-        Some(Err(more)) => {
-            // What was put in the place of something wrong is not worth a word.
-            let more = more.into_iter();
-            problems.extend(more.filter(|problem| !stands_below(&problem.path, corrected.iter())));
-            Err(PolicyError::of(problems))
-        }
-        Some(Ok(_)) | None => Err(PolicyError::of(problems)),
-    }
+    Ok(DecodedPolicy {
+        policy: policy.map_err(PolicyError::of)?,
+        unknown_rules: left_out.rules,
+        unknown_releases: left_out.releases,
+        unknown_fields,
+    })
 }
 
 #[cfg(test)]

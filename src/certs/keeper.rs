@@ -29,7 +29,7 @@ use super::{CertificateMode, Error, KeeperConfig};
 use crate::cluster::lease::Leadership;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
-use crate::registration::registered::Registered;
+use crate::registration::configurations::Configurations;
 use crate::tls::identity::Identity;
 use crate::tls::serving::ServingCert;
 
@@ -109,7 +109,7 @@ pub struct Keeper {
     /// Where changes of the certificate are counted, and whether the configurations are there is shown.
     pub metrics: Metrics,
     /// Told what stands in the configurations; nothing before both were looked for.
-    pub registered: watch::Sender<Option<Arc<Registered>>>,
+    pub registered: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 impl Keeper {

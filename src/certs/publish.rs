@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::decide::{Configuration, Entry};
-use crate::registration::registered;
+use crate::registration::configurations;
 
 /// Who applies the `caBundle`s, and nothing else; it owns them until they stand.
 pub const FIELD_MANAGER: &str = "transom-certificates";
@@ -36,7 +36,7 @@ pub(super) struct Published {
     others: Option<Vec<ManagedFieldsEntry>>,
     pub(super) configuration: Configuration,
     /// The same entries, as far as they say who is asked about.
-    pub(super) entries: Vec<registered::Entry>,
+    pub(super) entries: Vec<configurations::Entry>,
 }
 
 #[derive(Deserialize, Default)]
@@ -176,7 +176,7 @@ impl Published {
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             others: others(object),
             configuration: Configuration { entries },
-            entries: webhooks.iter().filter_map(registered::Entry::read).collect(),
+            entries: webhooks.iter().filter_map(configurations::Entry::read).collect(),
         }
     }
 }

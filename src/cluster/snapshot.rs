@@ -14,7 +14,7 @@ use super::view::ClusterView;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Policy, Switch};
-use crate::registration::{self, registered::Registered};
+use crate::registration::{self, configurations::Configurations};
 
 /// The snapshot of the moment. The sender is the one task that makes them.
 pub type Latest = watch::Receiver<Arc<Snapshot>>;
@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// What became of each stored policy, by name.
     pub outcomes: Arc<BTreeMap<String, Outcome>>,
     /// What stands in the webhook configurations, once that is known.
-    pub registered: Option<Arc<Registered>>,
+    pub registered: Option<Arc<Configurations>>,
     /// The namespaces that the webhooks leave out by name, besides those that they always do.
     pub excluded: Arc<[String]>,
 }
@@ -130,7 +130,7 @@ impl Snapshots {
     pub fn take(
         &mut self,
         view: &Arc<ClusterView>,
-        registered: Option<Arc<Registered>>,
+        registered: Option<Arc<Configurations>>,
         today: Date,
     ) -> Snapshot {
         self.base.today = today;
@@ -155,17 +155,17 @@ mod tests {
 
     use super::*;
     use crate::cluster::view::NamespaceView;
-    use crate::registration::registered::{Configuration, Entry};
+    use crate::registration::configurations::{Configuration, Entry};
     use crate::registration::{Options, mutating};
 
-    fn registered() -> Registered {
+    fn registered() -> Configurations {
         let object = serde_json::to_value(mutating(&Options::default())).unwrap();
         let entries = object["webhooks"].as_array().unwrap().iter();
         let configuration = Configuration {
             title: "zz-transom".to_owned(),
             entries: entries.filter_map(Entry::read).collect(),
         };
-        Registered {
+        Configurations {
             mutating: configuration.clone(),
             validating: configuration,
         }

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
 use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
-use crate::model::finding::Resolver;
+use crate::model::field::{Flag, List, Present, Str};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
     Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
     REQUIRED_TERMS, Toleration,
 };
-use crate::model::scalar::{Flag, List, Present, Str};
 use crate::model::selection::is_build_label;
 use crate::model::subject::Template;
+use crate::rules::Resolver;
 
 /// A pod as it will be, and the edits that make it so.
 ///
@@ -224,7 +224,7 @@ impl<'t, 'a> Draft<'t, 'a> {
     }
 }
 
-/// More terms than this for pools that are not there yet help nobody, and every scheduler would have to read them.
+/// More terms than this for pools that are not there yet help no pod, and every scheduler would have to read them.
 const MOST_TERMS: usize = 32;
 
 /// An expression of node affinity.

@@ -4,96 +4,19 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::civil::Date;
-use serde::{Deserialize, Serialize};
 
 use super::exemption::matches;
-use super::namespace_labels::{self, Ignored};
-pub use super::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
+use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
+use crate::model::field::Str;
 use crate::model::policy::{Action, Exemption, Policy, Switch};
-use crate::model::scalar::Str;
-
-/// What namespace labels may change of a policy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub enum NamespaceOverrides {
-    /// Nothing.
-    None,
-    /// They may only make it stricter.
-    #[default]
-    Stricter,
-    /// Anything.
-    Any,
-}
-
-/// A label selector (`metav1.LabelSelector`); empty, it selects everything.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct LabelSelector {
-    /// Labels that must be there with these values.
-    pub match_labels: BTreeMap<String, String>,
-    /// Expressions that must hold, all of them.
-    pub match_expressions: Vec<LabelExpression>,
-}
-
-/// One expression of a [`LabelSelector`].
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LabelExpression {
-    /// The label.
-    pub key: String,
-    /// How it is compared.
-    pub operator: LabelOperator,
-    /// With what, for `In` and `NotIn`.
-    #[serde(default)]
-    pub values: Vec<String>,
-}
-
-/// How a label is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum LabelOperator {
-    /// The label has one of the values.
-    In,
-    /// The label is absent or has none of the values.
-    NotIn,
-    /// The label is there.
-    Exists,
-    /// The label is not there.
-    DoesNotExist,
-}
-
-impl LabelSelector {
-    /// Whether it asks for this label.
-    pub fn names(&self, label: &str) -> bool {
-        self.match_labels.contains_key(label) || self.match_expressions.iter().any(|e| e.key == label)
-    }
-
-    /// Whether it selects something with these labels.
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        let has = |expression: &LabelExpression| {
-            labels
-                .get(&expression.key)
-                .is_some_and(|value| expression.values.contains(value))
-        };
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
-            && self
-                .match_expressions
-                .iter()
-                .all(|expression| match expression.operator {
-                    LabelOperator::In => has(expression),
-                    LabelOperator::NotIn => !has(expression),
-                    LabelOperator::Exists => labels.contains_key(&expression.key),
-                    LabelOperator::DoesNotExist => !labels.contains_key(&expression.key),
-                })
-    }
-}
+use crate::model::selector::LabelSelector;
 
 /// An exemption as it is written down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatedExemption {
     /// What it lifts.
     pub exemption: Exemption,
-    /// Users that it is for; empty: everybody.
+    /// Users that it is for; empty: every user.
     pub users: Vec<String>,
     /// Groups that it is for; empty: every group.
     pub groups: Vec<String>,
@@ -138,7 +61,7 @@ pub struct Asker<'q> {
     pub namespace: &'q str,
     /// The namespace's labels, where known.
     pub labels: Option<&'q BTreeMap<String, String>>,
-    /// The user's name; empty where nobody in particular asks.
+    /// The user's name; empty where no user is known.
     pub user: &'q str,
     /// The user's groups.
     pub groups: &'q [Str<'q>],
@@ -178,19 +101,23 @@ impl PolicySet {
         stored.find(|stored| stored.namespace_selector.selects(labels))
     }
 
-    /// The labels that somebody wrote for Transom and that do nothing in a namespace that has these. A label that a
+    /// The labels that were written for Transom and do nothing in a namespace that has these. A label that a
     /// policy selects namespaces by does something.
     pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<Ignored> {
-        let mut ignored = match self.selecting(labels) {
-            Some(stored) => namespace_labels::ignored(labels, stored, false),
-            None => namespace_labels::ignored(labels, &self.fallback, true),
+        let selecting = self.selecting(labels);
+        let counts = selecting.unwrap_or(&self.fallback);
+        let in_force = InForce {
+            policy: &counts.policy,
+            overrides: counts.overrides,
+            is_built_in: selecting.is_none(),
         };
+        let mut ignored = namespace_labels::ignored(labels, &in_force);
         let selectors = || self.stored.iter().map(|stored| &stored.namespace_selector);
         ignored.retain(|label| !label.is_unknown || !selectors().any(|selector| selector.names(&label.key)));
         ignored
     }
 
-    /// The effective policy for somebody in a namespace. Copies nothing where no label and no exemption changes it.
+    /// The effective policy for a user in a namespace. Copies nothing where no label and no exemption changes it.
     pub fn effective(&self, asker: &Asker<'_>) -> Cow<'_, Policy> {
         let none = BTreeMap::new();
         let labels = asker.labels.unwrap_or(&none);
@@ -224,7 +151,7 @@ fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
 mod tests {
     use jiff::civil::date;
 
-    use super::super::namespace_labels::{PLACEMENT_LABEL, VALIDATION_LABEL};
+    use super::super::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL, PLACEMENT_LABEL, VALIDATION_LABEL};
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

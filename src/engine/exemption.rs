@@ -1,9 +1,9 @@
 //! Exemptions: lifting findings that the policy exempts. Who is exempt, and until when, was resolved before.
 
-use crate::model::finding::Finding;
 use crate::model::path::Segment;
 use crate::model::pod::{ContainerList, PodSpec};
 use crate::model::policy::{Exemption, Policy};
+use crate::rules::Finding;
 
 /// Takes out the findings that an exemption lifts; returns how many each lifted, by its note.
 pub fn lift(findings: &mut Vec<Finding>, pod: Option<&PodSpec<'_>>, policy: &Policy) -> Vec<(String, usize)> {

@@ -1,40 +1,29 @@
 //! Inspection: verdict, findings, edits and decision for one object. The one function that webhook, command line and audit share.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
 
-use super::draft::Draft;
+use super::changes::Changes;
 use super::exemption;
 use super::os::infer;
-use super::placement::{Forbidden, Plan};
-use super::repair;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
-use crate::model::finding::{Class, Finding, Resolver};
+use crate::model::named::named;
 use crate::model::os::{Inference, Verdict};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
-use crate::model::policy::{Action, Policy, Repair, ReverseGuard, Switch};
-use crate::model::subject::{Editable, Subject, Template};
-use crate::model::workload::Kind;
-use crate::rules::{self, Cx, Image, MOST_FINDINGS};
+use crate::model::policy::{Action, Policy};
+use crate::model::severity::Class;
+use crate::model::subject::Subject;
+use crate::rules::{self, Cx, Finding, Image, MOST_FINDINGS};
 
-/// What admission does with the object.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Decision {
-    /// It passes.
-    Allow,
-    /// It is refused.
-    Deny,
-}
-
-impl Decision {
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Decision::Allow => "Allow",
-            Decision::Deny => "Deny",
-        }
+named! {
+    /// What admission does with the object.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Decision {
+        /// It passes.
+        Allow = "Allow",
+        /// It is refused.
+        Deny = "Deny",
     }
 }
 
@@ -82,16 +71,10 @@ impl Inspection {
 /// Judges one object. Pure: the same object, facts and policy give the same inspection.
 pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspection {
     let inference = infer(subject, facts, policy);
-    let template = subject.template();
-    let images = match template {
-        Some(template) if matches!(inference.verdict, Verdict::Windows | Verdict::Conflicting) => {
-            Image::of_pod(&template.spec, facts)
-        }
-        _ => Vec::new(),
-    };
-    let cx = Cx {
+    let images = images(subject, inference.verdict, facts);
+    let as_written = Cx {
         subject,
-        template,
+        template: subject.template(),
         inference: &inference,
         facts,
         policy,
@@ -99,50 +82,36 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
     };
     let mut findings = Vec::new();
     for rule in rules::catalogue() {
-        rule.run(&cx, &mut findings);
+        rule.run(&as_written, &mut findings);
     }
-    let exempted = exemption::lift(&mut findings, template.map(|t| &t.spec), policy);
+    let exempted = exemption::lift(&mut findings, subject.pod(), policy);
     for finding in &mut findings {
         finding.wanted = wanted(finding, subject, policy);
         finding.action = finding.wanted.min(policy.validation);
     }
-
-    let mut plan = Planned::default();
-    if let Some(template) = template {
-        let all_told = policy.actions.is_empty() && exempted.is_empty() && findings.len() < MOST_FINDINGS;
-        let planner = Planner {
-            cx,
-            template,
-            findings: &findings,
-            forbidden: if all_told {
-                Forbidden::Among(&findings)
-            } else {
-                Forbidden::Unknown
-            },
-        };
-        plan = planner.plan();
-        plan.resolve(&cx, &mut findings);
-    }
-
-    let emitted = subject.editable != Editable::Nothing;
+    let is_complete = policy.actions.is_empty() && exempted.is_empty() && findings.len() < MOST_FINDINGS;
+    let changes = Changes::plan(&as_written, &findings, is_complete);
+    changes.resolve(&as_written, &mut findings);
     findings.sort_by_cached_key(order);
+
+    let repaired = changes.repaired().cloned().collect();
+    let changes = changes.of_admission(subject);
     Inspection {
-        inference: inference.clone(),
+        edits: changes.edits.into_iter().map(|(edit, _)| edit).collect(),
+        would_edit: changes.would_edit,
+        withheld: changes.withheld,
+        inference,
         findings,
-        repaired: plan
-            .edits
-            .iter()
-            .filter(|(_, by)| *by == Resolver::Repair)
-            .map(|(e, _)| e.path().clone())
-            .collect(),
-        edits: if emitted {
-            plan.edits.into_iter().map(|(edit, _)| edit).collect()
-        } else {
-            Vec::new()
-        },
-        would_edit: if emitted { plan.would } else { Vec::new() },
-        withheld: if emitted { plan.withheld } else { Vec::new() },
+        repaired,
         exempted,
+    }
+}
+
+/// The images of the pod's containers, where rules will read them: those of a pod that may be for Windows.
+fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
+    match subject.pod() {
+        Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
+        _ => Vec::new(),
     }
 }
 
@@ -151,7 +120,7 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
 /// A denial must reach a person: of an object that a controller made, only what cannot run anyway is refused; the rest
 /// was decided at its owner. Objects without a pod are not admitted by us at all, and a mirror pod runs whatever we say.
 fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
-    let action = policy.rule_action(finding.rule, finding.severity);
+    let action = policy.rule_action(finding.rule.id, finding.severity);
     if !subject.kind.has_pod() || subject.is_mirror() {
         return action.min(Action::Audit);
     }
@@ -177,131 +146,4 @@ fn order(finding: &Finding) -> impl Ord + use<> {
         _ => None,
     });
     (Reverse(finding.severity), container, finding.rule.id)
-}
-
-struct Planner<'p, 'f> {
-    cx: Cx<'p>,
-    template: &'p Template<'p>,
-    findings: &'f [Finding],
-    forbidden: Forbidden<'f>,
-}
-
-#[derive(Default)]
-struct Planned<'p> {
-    edits: Vec<(Edit, Resolver)>,
-    template: Option<Template<'p>>,
-    would: Vec<Edit>,
-    withheld: Vec<Path>,
-}
-
-impl<'p> Planner<'p, '_> {
-    /// Plans what is on, and beside it what would be if everything in dry run were on too.
-    fn plan(&self) -> Planned<'p> {
-        let policy = self.cx.policy;
-        let (on, withheld) = self.draft(policy.placement == Switch::Apply, policy.repair == Repair::Inert);
-        let (edits, template) = on.into_parts();
-        let mut planned = Planned {
-            edits,
-            template,
-            would: Vec::new(),
-            withheld,
-        };
-        if policy.placement == Switch::DryRun || policy.repair == Repair::DryRun {
-            let (both, withheld) = self.draft(policy.placement != Switch::Off, policy.repair != Repair::Off);
-            planned.would = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
-            if policy.placement == Switch::DryRun {
-                planned.withheld = withheld;
-            }
-        }
-        planned
-    }
-
-    fn draft(&self, placement: bool, repair: bool) -> (Draft<'p, 'p>, Vec<Path>) {
-        let Cx {
-            subject,
-            inference,
-            facts,
-            policy,
-            images,
-            ..
-        } = self.cx;
-        let spec = subject.spec_path();
-        let mut draft = Draft::new(self.template, spec.clone());
-        let placed = self.template.spec.is_bound() || subject.is_mirror();
-        // Workload templates are planned too, to see what admission of their pods will resolve; a DaemonSet's is not:
-        // its controller reads the template itself.
-        let whole = self.template.has_spec
-            && match subject.kind {
-                Kind::Pod => subject.editable == Editable::Pod && !placed,
-                Kind::DaemonSet => false,
-                _ => true,
-            };
-        let mut withheld = Vec::new();
-        let plan = Plan {
-            subject,
-            inference,
-            facts,
-            policy,
-            images,
-            forbidden: self.forbidden,
-        };
-        match inference.verdict {
-            Verdict::Windows if whole => {
-                if repair && !subject.is_daemonset_pod() {
-                    repair::plan(&mut draft, self.findings, &spec);
-                }
-                if placement {
-                    withheld = plan.windows(&mut draft);
-                }
-            }
-            // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
-            Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
-                repair::plan(&mut draft, self.findings, &spec.field("ephemeralContainers"));
-            }
-            Verdict::Linux | Verdict::Unknown
-                if whole && placement && policy.reverse_guard == ReverseGuard::Apply =>
-            {
-                plan.reverse_guard(&mut draft);
-            }
-            _ => {}
-        }
-        (draft, withheld)
-    }
-}
-
-impl Planned<'_> {
-    /// Runs the rules on the pod as it will be, and marks the findings that are gone there.
-    fn resolve(&self, cx: &Cx<'_>, findings: &mut [Finding]) {
-        let Some(template) = &self.template else { return };
-        let cx = Cx {
-            template: Some(template),
-            ..*cx
-        };
-        // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
-        let (mut after, mut asked) = (Vec::new(), Vec::new());
-        for rule in findings.iter().map(|finding| finding.rule) {
-            if !asked.contains(&rule) {
-                asked.push(rule);
-                rule.run(&cx, &mut after);
-            }
-        }
-        let still: HashSet<_> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
-        let repaired: HashSet<&Path> = self
-            .edits
-            .iter()
-            .filter(|(_, by)| *by == Resolver::Repair)
-            .map(|(edit, _)| edit.path())
-            .collect();
-        for finding in findings
-            .iter_mut()
-            .filter(|f| !still.contains(&(f.rule.id, &f.path)))
-        {
-            let by_repair = repaired.contains(&finding.path);
-            finding.resolved_by = Some(if by_repair {
-                Resolver::Repair
-            } else {
-                Resolver::Placement
-            });
-        }
-    }
 }

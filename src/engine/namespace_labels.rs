@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::effective::{NamespaceOverrides, StoredPolicy};
+use serde::{Deserialize, Serialize};
+
 use crate::model::policy::{Action, Policy, Switch};
 
 /// The label that overrides what findings do in a namespace.
@@ -19,6 +20,18 @@ pub const DISABLED_LABEL: &str = "windows.k8s.io/disabled";
 const PREFIX: &str = "transom.dev/";
 const ACTIONS: [Action; 4] = [Action::Deny, Action::Warn, Action::Audit, Action::Off];
 const SWITCHES: [Switch; 3] = [Switch::Apply, Switch::DryRun, Switch::Off];
+
+/// What namespace labels may change of a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub enum NamespaceOverrides {
+    /// Nothing.
+    None,
+    /// They may only make it stricter.
+    #[default]
+    Stricter,
+    /// Anything.
+    Any,
+}
 
 /// Whether a label takes the namespace out; the API server's selectors ask the same.
 pub fn is_out(labels: &BTreeMap<String, String>) -> bool {
@@ -58,6 +71,17 @@ fn allows<T: Ord + Copy>(overrides: NamespaceOverrides, label: T, policy: T) -> 
         }
 }
 
+/// The policy that counts in a namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct InForce<'p> {
+    /// What it does.
+    pub policy: &'p Policy,
+    /// What labels may change of it.
+    pub overrides: NamespaceOverrides,
+    /// Whether it is the built-in one, because no stored policy selects the namespace.
+    pub is_built_in: bool,
+}
+
 /// A label of a namespace that does nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ignored {
@@ -75,16 +99,16 @@ pub struct Ignored {
     pub or_else: Option<String>,
 }
 
-/// The labels that somebody wrote for Transom and that do nothing in a namespace with this policy. A namespace that is
-/// out is out, whatever else it carries.
-pub fn ignored(labels: &BTreeMap<String, String>, stored: &StoredPolicy, is_built_in: bool) -> Vec<Ignored> {
+/// The labels that were written for Transom and do nothing in a namespace with this policy. A namespace that is out is
+/// out, whatever else it carries.
+pub fn ignored(labels: &BTreeMap<String, String>, in_force: &InForce<'_>) -> Vec<Ignored> {
     if is_out(labels) {
         return Vec::new();
     }
     let ours = labels
         .iter()
         .filter(|(key, _)| key.starts_with(PREFIX) || *key == DISABLED_LABEL);
-    ours.filter_map(|(key, value)| why_ignored(key, value, labels, stored, is_built_in))
+    ours.filter_map(|(key, value)| why_ignored(key, value, labels, in_force))
         .collect()
 }
 
@@ -92,20 +116,21 @@ fn why_ignored(
     key: &str,
     value: &str,
     labels: &BTreeMap<String, String>,
-    stored: &StoredPolicy,
-    is_built_in: bool,
+    in_force: &InForce<'_>,
 ) -> Option<Ignored> {
-    let (overrides, policy) = (stored.overrides, &stored.policy);
+    let InForce {
+        policy, overrides, ..
+    } = *in_force;
     let mut is_unknown = false;
     let (why, meant, or_else) = match key {
         VALIDATION_LABEL => match validation(value) {
             Some(action) if allows(overrides, action, policy.validation) => return None,
-            Some(_) => not_allowed(stored, is_built_in),
+            Some(_) => not_allowed(in_force),
             None => no_such_value(VALIDATION_LABEL, value, &ACTIONS.map(Action::as_str)),
         },
         PLACEMENT_LABEL => match placement(value) {
             Some(switch) if allows(overrides, switch, policy.placement) => return None,
-            Some(_) => not_allowed(stored, is_built_in),
+            Some(_) => not_allowed(in_force),
             None => no_such_value(PLACEMENT_LABEL, value, &SWITCHES.map(Switch::as_str)),
         },
         // It says that the namespace is not out, and that is so.
@@ -130,13 +155,13 @@ fn why_ignored(
 /// Why, what may have been meant, and what else would let it count.
 type Reason = (String, Option<(&'static str, &'static str)>, Option<String>);
 
-fn not_allowed(stored: &StoredPolicy, is_built_in: bool) -> Reason {
-    let name = &stored.policy.name;
-    let what = match stored.overrides {
+fn not_allowed(in_force: &InForce<'_>) -> Reason {
+    let name = &in_force.policy.name;
+    let what = match in_force.overrides {
         NamespaceOverrides::None => "allows no label to change it (namespaceOverrides: None)",
         _ => "allows labels only to make it stricter (namespaceOverrides: Stricter)",
     };
-    if is_built_in {
+    if in_force.is_built_in {
         let why = format!("no WindowsPodPolicy selects the namespace, and the built-in one {what}");
         let or_else = "write a WindowsPodPolicy that selects it and says namespaceOverrides: Any, to let the label count";
         return (why, None, Some(or_else.to_owned()));
@@ -194,17 +219,19 @@ mod tests {
             .collect()
     }
 
-    /// A policy that warns and applies.
-    fn warns(overrides: NamespaceOverrides) -> StoredPolicy {
+    /// What does nothing beside a policy that warns and applies.
+    fn beside_warn(labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) -> Vec<Ignored> {
         let policy = Policy {
             name: "base".into(),
             validation: Action::Warn,
             ..Policy::standalone()
         };
-        StoredPolicy {
+        let in_force = InForce {
+            policy: &policy,
             overrides,
-            ..StoredPolicy::for_all(policy)
-        }
+            is_built_in: false,
+        };
+        ignored(labels, &in_force)
     }
 
     #[test]
@@ -233,7 +260,7 @@ mod tests {
                     ("windows.k8s.io/disabled", "false"),
                 ],
             ),
-            // It is out: whoever did that knows.
+            // It is out, as its label says.
             (
                 Stricter,
                 &[("transom.dev/ignore", "true"), ("transom.dev/validation", "off")],
@@ -243,7 +270,7 @@ mod tests {
                 &[("windows.k8s.io/disabled", "true"), ("transom.dev/ignore", "no")],
             ),
         ] {
-            assert_eq!(ignored(&labels(pairs), &warns(overrides), false), [], "{pairs:?}");
+            assert_eq!(beside_warn(&labels(pairs), overrides), [], "{pairs:?}");
         }
     }
 
@@ -308,24 +335,20 @@ mod tests {
             ("transom.dev/plaecment", "Never", "knows no such label", None),
             ("transom.dev/owner", "team-a", "knows no such label", None),
         ] {
-            let found = ignored(
-                &labels(&[(key, value)]),
-                &warns(NamespaceOverrides::Stricter),
-                false,
-            );
+            let found = beside_warn(&labels(&[(key, value)]), NamespaceOverrides::Stricter);
             assert_eq!(found.len(), 1, "{key}={value}");
             assert!(found[0].why.contains(why) && found[0].meant == meant, "{found:?}");
         }
-        // What may have been meant is there already: nobody is told to write it over.
+        // What may have been meant is there already: no message asks to write it over.
         let both = labels(&[("transom.dev/plaecment", "Apply"), (PLACEMENT_LABEL, "Apply")]);
-        let found = ignored(&both, &warns(NamespaceOverrides::Stricter), false);
+        let found = beside_warn(&both, NamespaceOverrides::Stricter);
         assert_eq!((found.len(), found[0].meant), (1, None));
     }
 
     #[test]
     fn labels_that_the_policy_does_not_allow_say_which_policy_and_what_would() {
         let weaker = labels(&[(VALIDATION_LABEL, "Audit"), (PLACEMENT_LABEL, "Off")]);
-        let found = ignored(&weaker, &warns(NamespaceOverrides::Stricter), false);
+        let found = beside_warn(&weaker, NamespaceOverrides::Stricter);
         assert_eq!(found.len(), 2);
         assert_eq!(
             found[0].why,
@@ -335,17 +358,20 @@ mod tests {
             found[0].or_else.as_deref(),
             Some("set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count")
         );
-        let found = ignored(
-            &labels(&[(VALIDATION_LABEL, "Deny")]),
-            &warns(NamespaceOverrides::None),
-            false,
-        );
+        let found = beside_warn(&labels(&[(VALIDATION_LABEL, "Deny")]), NamespaceOverrides::None);
         assert!(
             found[0]
                 .why
                 .ends_with("allows no label to change it (namespaceOverrides: None)")
         );
-        let found = ignored(&weaker, &StoredPolicy::for_all(Policy::cluster_default()), true);
+        let found = ignored(
+            &weaker,
+            &InForce {
+                policy: &Policy::cluster_default(),
+                overrides: NamespaceOverrides::default(),
+                is_built_in: true,
+            },
+        );
         assert!(
             found.len() == 1
                 && found[0].key == PLACEMENT_LABEL

@@ -8,6 +8,7 @@ use crate::model::pod::{PodSpec, REQUIRED_TERMS};
 use crate::model::policy::Policy;
 use crate::model::selection::{os_of_label, os_of_terms};
 use crate::model::subject::Subject;
+use crate::model::text::cut;
 
 /// Collects the evidence about a subject's operating system and draws the verdict.
 ///
@@ -72,11 +73,10 @@ struct Signs {
 impl Signs {
     fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
         /// Longer than any legal label value; an image name may be longer, and then its beginning tells enough.
-        const LONGEST: usize = 256;
+        const LONGEST: usize = 259;
         let mut value = value.into();
-        if let Some((at, _)) = value.char_indices().nth(LONGEST) {
-            value.truncate(at);
-            value.push('…');
+        if value.len() > LONGEST {
+            value = cut(&value, LONGEST).into_owned();
         }
         self.evidence.push(Evidence {
             kind,

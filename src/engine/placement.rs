@@ -5,28 +5,19 @@ use std::collections::BTreeMap;
 use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
-use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
-use crate::model::finding::{Class, Finding};
-use crate::model::os::{Inference, Os};
+use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::os::Os;
 use crate::model::path::Path;
 use crate::model::pod::Toleration;
-use crate::model::policy::Policy;
-use crate::model::subject::Subject;
+use crate::model::severity::Class;
+use crate::rules::Finding;
 use crate::rules::placement::{BuildNeed, build_need, stray_target, untolerated};
-use crate::rules::{self, Cx, Image, PodCx, Selects};
+use crate::rules::{self, Cx, PodCx, Selects};
 
-/// What placement needs to know about the pod at hand.
-pub struct Plan<'p, 'f> {
-    /// The object.
-    pub subject: &'p Subject<'p>,
-    /// The evidence.
-    pub inference: &'p Inference,
-    /// The cluster.
-    pub facts: &'p Facts,
-    /// The policy.
-    pub policy: &'p Policy,
-    /// The images of the pod's containers; no edit changes them.
-    pub images: &'p [Option<Image<'p>>],
+/// Placement of one pod: what it reads of the pod and the cluster.
+pub struct Placement<'p, 'f> {
+    /// The pod as it was written, with its evidence, the facts and the policy. No edit changes its images.
+    pub as_written: Cx<'p>,
     /// Every field that the API server would refuse with `spec.os.name: windows`, as written, whatever the policy says
     /// of its rule.
     pub forbidden: Forbidden<'f>,
@@ -41,11 +32,11 @@ pub enum Forbidden<'p> {
     Unknown,
 }
 
-impl<'p> Plan<'p, '_> {
+impl<'p> Placement<'p, '_> {
     /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
     pub fn windows(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
-        let parts = self.policy.parts;
-        if self.subject.is_daemonset_pod() {
+        let parts = self.as_written.policy.parts;
+        if self.as_written.subject.is_daemonset_pod() {
             // Its controller compares the pod with the template: anything but a toleration could make it start over.
             if parts.tolerations {
                 self.tolerations(draft);
@@ -81,12 +72,8 @@ impl<'p> Plan<'p, '_> {
     /// Looks at the pod as the draft has it now.
     fn with<T>(&self, draft: &Draft<'_, 'p>, look: impl FnOnce(&PodCx<'_>) -> T) -> T {
         let cx = Cx {
-            subject: self.subject,
             template: Some(draft.template()),
-            inference: self.inference,
-            facts: self.facts,
-            policy: self.policy,
-            images: self.images,
+            ..self.as_written
         };
         look(&PodCx {
             cx,
@@ -116,6 +103,7 @@ impl<'p> Plan<'p, '_> {
     /// What the pod's RuntimeClass selects for a label.
     fn class_selects(&self, draft: &Draft<'_, 'p>, label: &str) -> Option<&'p str> {
         let class = self
+            .as_written
             .facts
             .runtime_classes
             .get(&**draft.pod().runtime_class_name.as_ref()?)?;
@@ -133,7 +121,7 @@ impl<'p> Plan<'p, '_> {
     }
 
     fn build(&self, draft: &mut Draft<'_, 'p>) {
-        let label = if self.policy.trusted_build_label {
+        let label = if self.as_written.policy.trusted_build_label {
             TRUSTED_BUILD_LABEL
         } else {
             BUILD_LABEL
@@ -153,7 +141,13 @@ impl<'p> Plan<'p, '_> {
         /// Each is one more term for every term that there is.
         const MOST: usize = 8;
         let mut templates = Vec::new();
-        for pool in self.facts.hosts().iter().chain(&self.policy.pools) {
+        for pool in self
+            .as_written
+            .facts
+            .hosts()
+            .iter()
+            .chain(&self.as_written.policy.pools)
+        {
             let fits = pool.build.is_some_and(|build| builds.contains(&build));
             if fits && pool.is_template_without(label) && !templates.contains(&&pool.template) {
                 templates.push(&pool.template);
@@ -166,7 +160,7 @@ impl<'p> Plan<'p, '_> {
     fn tolerations(&self, draft: &mut Draft<'_, 'p>) {
         let allowed = self.toleration_whitelist();
         let learned: Vec<Taint> = self.with(draft, |cx| untolerated(cx).cloned().collect());
-        for taint in self.policy.taints.iter().chain(&learned) {
+        for taint in self.as_written.policy.taints.iter().chain(&learned) {
             let tolerated = draft.pod().tolerations.iter().any(|t| taint.is_tolerated_by(t));
             let permitted = allowed
                 .as_ref()
@@ -180,7 +174,11 @@ impl<'p> Plan<'p, '_> {
     /// The tolerations that PodTolerationRestriction allows in the namespace; `None` where it does not restrict them.
     /// A list that does not parse allows nothing: whatever we added, the plugin would answer with a 500.
     fn toleration_whitelist(&self) -> Option<Vec<Toleration<'p>>> {
-        let namespace = self.facts.namespaces.get(&*self.subject.namespace)?;
+        let namespace = self
+            .as_written
+            .facts
+            .namespaces
+            .get(&*self.as_written.subject.namespace)?;
         let list: Vec<Toleration<'_>> = serde_json::from_str(namespace.tolerations_whitelist.as_ref()?)
             .unwrap_or_else(|_| {
                 vec![Toleration {
@@ -192,7 +190,7 @@ impl<'p> Plan<'p, '_> {
     }
 
     fn runtime_class(&self, draft: &mut Draft<'_, 'p>) {
-        if self.policy.runtime_classes.is_empty() || draft.pod().runtime_class_name.is_some() {
+        if self.as_written.policy.runtime_classes.is_empty() || draft.pod().runtime_class_name.is_some() {
             return;
         }
         let name = self.with(draft, |cx| {
@@ -207,8 +205,12 @@ impl<'p> Plan<'p, '_> {
             if builds.any(|other| other != build) {
                 return None;
             }
-            let name = self.policy.runtime_classes.get(build.release()?.name)?;
-            let class = self.facts.runtime_classes.get(name)?;
+            let name = self
+                .as_written
+                .policy
+                .runtime_classes
+                .get(build.release()?.name)?;
+            let class = self.as_written.facts.runtime_classes.get(name)?;
             let agrees = (cx.spec.node_selector.iter()).all(|(key, value)| {
                 class
                     .node_selector
@@ -236,10 +238,10 @@ impl<'p> Plan<'p, '_> {
     /// take back what no author wrote: without it the pod is accepted, as it would have been without us.
     fn os_name(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
         let is_set = draft.pod().os.is_some();
-        let may_take_back = self.subject.os_is_added
+        let may_take_back = self.as_written.subject.os_is_added
             && draft.pod().os.as_ref().and_then(|os| os.name.as_deref()) == Some(Os::Windows.label())
             && self.with(draft, |cx| rules::selects_windows(cx, true) == Selects::ByOs);
-        if (is_set && !may_take_back) || self.facts.kubernetes < 24 {
+        if (is_set && !may_take_back) || self.as_written.facts.kubernetes < 24 {
             return Vec::new();
         }
         let in_the_way = self.forbidden_in(draft);

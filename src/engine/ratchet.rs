@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use super::inspect::Inspection;
 use crate::model::policy::Action;
 use crate::model::workload::Kind;
+use crate::rules::Finding;
 
 /// Lowers what the old object had already: to a warning at most, or to nothing that the user sees where the object is a
-/// pod, in which nobody can mend it any more.
+/// pod, which cannot be mended any more.
 ///
 /// A finding is recognised by its rule and its path with container, volume and port names, so that reordering a list
 /// introduces nothing.
@@ -17,11 +18,7 @@ pub fn lower_known(kind: Kind, new: &mut Inspection, old: &Inspection) {
     } else {
         Action::Warn
     };
-    let known: HashSet<_> = old
-        .findings
-        .iter()
-        .map(super::super::model::finding::Finding::identity)
-        .collect();
+    let known: HashSet<_> = old.findings.iter().map(Finding::identity).collect();
     for finding in &mut new.findings {
         if known.contains(&finding.identity()) {
             finding.action = finding.action.min(most);

@@ -2,8 +2,9 @@
 
 use super::draft::Draft;
 use crate::model::edit::Edit;
-use crate::model::finding::{Class, Finding};
 use crate::model::path::Path;
+use crate::model::severity::Class;
+use crate::rules::Finding;
 
 /// Plans the removal of every inert field that was found below one of these places.
 pub fn plan(draft: &mut Draft<'_, '_>, findings: &[Finding], below: &Path) {

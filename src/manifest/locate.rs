@@ -1,11 +1,10 @@
-//! Finds nodes in valid JSON text without making a tree of it, and turns byte offsets into lines and columns.
+//! Where the node at a path stands: paths through JSON text, and byte offsets as lines and columns.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::{Position, Step};
+use crate::model::json::{Members, string_at};
 
 /// Where the node at a byte offset of transcribed JSON text stood in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,193 +154,9 @@ impl<'t> Walker<'t> {
     }
 }
 
-/// The string whose JSON form stands at `range`, if it is one.
-pub(super) fn string_at(text: &str, range: Range<usize>) -> Option<Cow<'_, str>> {
-    let raw = text.get(range)?;
-    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') {
-        return serde_json::from_str::<String>(raw).ok().map(Cow::Owned);
-    }
-    Some(Cow::Borrowed(inner))
-}
-
-/// The members of an object (key with its quotes, value) or of an array (an empty key), as ranges of the text.
-///
-/// The text must be valid JSON; of anything else it yields nonsense, but it ends and does not panic.
-pub(super) struct Members<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    keyed: bool,
-}
-
-impl<'a> Members<'a> {
-    /// The members of the object that begins at `at`; none if there is no object.
-    pub(super) fn of_object(text: &'a str, at: usize) -> Self {
-        Self::open(text, at, b'{')
-    }
-
-    /// The items of the array that begins at `at`; none if there is no array.
-    pub(super) fn of_array(text: &'a str, at: usize) -> Self {
-        Self::open(text, at, b'[')
-    }
-
-    fn open(text: &'a str, at: usize, bracket: u8) -> Self {
-        let bytes = text.as_bytes();
-        let at = if bytes.get(at) == Some(&bracket) {
-            at + 1
-        } else {
-            bytes.len()
-        };
-        Self {
-            bytes,
-            at,
-            keyed: bracket == b'{',
-        }
-    }
-}
-
-impl Iterator for Members<'_> {
-    type Item = (Range<usize>, Range<usize>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut start = skip_blank(self.bytes, self.at);
-        let mut key = start..start;
-        match (self.bytes.get(start)?, self.keyed) {
-            (b'}' | b']', _) => {
-                self.at = self.bytes.len();
-                return None;
-            }
-            (b'"', true) => {
-                key = start..skip_string(self.bytes, start + 1);
-                // After the key come blanks, the colon and blanks.
-                start = skip_blank(self.bytes, skip_blank(self.bytes, key.end) + 1);
-            }
-            _ => {}
-        }
-        let end = skip_value(self.bytes, start);
-        let next = skip_blank(self.bytes, end);
-        self.at = if self.bytes.get(next) == Some(&b',') {
-            next + 1
-        } else {
-            next.max(start + 1)
-        };
-        Some((key, start..end))
-    }
-}
-
-fn skip_blank(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(at) {
-        at += 1;
-    }
-    at
-}
-
-/// The offset after the string whose opening quote is before `at`.
-fn skip_string(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(rest) = bytes.get(at..) {
-        match rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-            Some(found) if rest.get(found) == Some(&b'"') => return at + found + 1,
-            Some(found) => at += found + 2,
-            None => break,
-        }
-    }
-    bytes.len()
-}
-
-/// The offset after the value that begins at `at`. Counts brackets, so depth costs nothing.
-fn skip_value(bytes: &[u8], at: usize) -> usize {
-    let mut depth = 0_usize;
-    let mut end = at;
-    while let Some(byte) = bytes.get(end) {
-        match byte {
-            b'"' => {
-                end = skip_string(bytes, end + 1);
-                if depth == 0 {
-                    return end;
-                }
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 {
-                    return end + 1;
-                }
-            }
-            b',' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return end,
-            _ if depth == 0 => {
-                // A number or a word: it ends at whatever cannot be part of it.
-                let rest = bytes.get(end..).unwrap_or_default();
-                let length = rest
-                    .iter()
-                    .position(|byte| b",]} \t\n\r".contains(byte))
-                    .unwrap_or(rest.len());
-                return end + length.max(1);
-            }
-            _ => {}
-        }
-        end += 1;
-    }
-    bytes.len()
-}
-
-/// Writes `text` as a JSON string; the same text always gives the same bytes.
-pub(super) fn write_string(out: &mut String, text: &str) {
-    out.push('"');
-    let mut rest = text;
-    while let Some(at) = rest
-        .bytes()
-        .position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
-    {
-        // The byte at `at` is ASCII, so both sides of it are character boundaries.
-        let (clean, tail) = rest.split_at(at);
-        let (special, tail) = tail.split_at(1);
-        out.push_str(clean);
-        match special {
-            "\"" => out.push_str("\\\""),
-            "\\" => out.push_str("\\\\"),
-            "\n" => out.push_str("\\n"),
-            "\r" => out.push_str("\\r"),
-            "\t" => out.push_str("\\t"),
-            other => {
-                for byte in other.bytes() {
-                    // Writing to a String does not fail.
-                    let _ = write!(out, "\\u{byte:04x}");
-                }
-            }
-        }
-        rest = tail;
-    }
-    out.push_str(rest);
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn members_are_found_whatever_the_blanks() {
-        let text = " { \"a\" : [ 1 , \"],\\\"}\" ,{ } ] ,\n\"b\":-1.5e3,\"c\":null }";
-        let found: Vec<_> = Members::of_object(text, 1)
-            .map(|(key, value)| (&text[key], &text[value]))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("\"a\"", "[ 1 , \"],\\\"}\" ,{ } ]"),
-                ("\"b\"", "-1.5e3"),
-                ("\"c\"", "null")
-            ]
-        );
-        let items: Vec<_> = Members::of_array(text, 9)
-            .map(|(_, value)| &text[value])
-            .collect();
-        assert_eq!(items, ["1", "\"],\\\"}\"", "{ }"]);
-        assert_eq!(Members::of_object(text, 0).count(), 0);
-        assert_eq!(Members::of_array("[]", 0).count(), 0);
-        assert_eq!(Members::of_object("{ }", 0).count(), 0);
-    }
 
     #[test]
     fn nonsense_ends() {
@@ -376,21 +191,5 @@ mod tests {
             [(1, 1), (1, 2), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 2)]
         );
         assert_eq!(marked(&[], 3), Position { line: 1, column: 1 });
-    }
-
-    #[test]
-    fn strings_are_written_as_json_reads_them() {
-        for text in [
-            "",
-            "plain é",
-            "\"quoted\"",
-            "C:\\logs",
-            "a\nb\tc\r\u{1}\u{1f}\u{7f}\u{2028}",
-        ] {
-            let mut out = String::new();
-            write_string(&mut out, text);
-            assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
-            assert_eq!(string_at(&out, 0..out.len()).unwrap(), text);
-        }
     }
 }

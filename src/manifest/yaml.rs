@@ -13,8 +13,9 @@ use std::rc::Rc;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
 use super::Position;
-use super::locate::{self, Mark, narrow};
+use super::locate::{Mark, narrow};
 use super::scalar::{self, Scalar};
+use crate::model::json::write_string;
 use explain::Lines;
 use keys::Key;
 use merge::Fragment;
@@ -226,10 +227,10 @@ impl Reader<'_, '_> {
         if is_key {
             let key = self.begin_key(at);
             match resolved {
-                Scalar::Text(text) => locate::write_string(&mut self.to.out, &text),
-                Scalar::Number(number) => locate::write_string(&mut self.to.out, &number),
+                Scalar::Text(text) => write_string(&mut self.to.out, &text),
+                Scalar::Number(number) => write_string(&mut self.to.out, &number),
                 Scalar::Bool(value) => {
-                    locate::write_string(&mut self.to.out, if value { "true" } else { "false" });
+                    write_string(&mut self.to.out, if value { "true" } else { "false" });
                 }
                 Scalar::Null => return Err(trouble(at, explain::null_key(text))),
             }
@@ -245,7 +246,7 @@ impl Reader<'_, '_> {
             Scalar::Null => self.to.out.push_str("null"),
             Scalar::Bool(value) => self.to.out.push_str(if value { "true" } else { "false" }),
             Scalar::Number(number) => self.to.out.push_str(&number),
-            Scalar::Text(text) => locate::write_string(&mut self.to.out, &text),
+            Scalar::Text(text) => write_string(&mut self.to.out, &text),
         }
         self.end(start, marks, anchor, 0, at)
     }
@@ -292,7 +293,7 @@ impl Reader<'_, '_> {
                 Some(b'{' | b'[') | None => return Err(self.complex_key(at)),
                 Some(b'"') => self.to.out.push_str(&fragment.json),
                 _ if fragment.json == "null" => return Err(trouble(at, explain::null_key("null"))),
-                _ => locate::write_string(&mut self.to.out, &fragment.json),
+                _ => write_string(&mut self.to.out, &fragment.json),
             }
             return self.end_key(key, 0, at);
         }

@@ -1,13 +1,13 @@
 //! Edits: changes as data, and their spelling as a JSON Patch (RFC 6902).
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::{Map, Value};
 
 use super::path::Path;
 
 /// One change to an object.
 ///
-/// The parent of the place must exist; whoever plans an edit sees to that (the [draft](crate::engine::draft) does).
+/// The parent of the place must exist; the engine's draft, which plans every edit, sees to that.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Edit {
     /// Puts a value at a place, in place of what is there.
@@ -28,27 +28,26 @@ impl Edit {
 }
 
 /// The edit as one JSON Patch operation.
-impl Serialize for Edit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (op, path, value) = match self {
-            Edit::Set(path, value) => ("add", path.pointer(), Some(value)),
-            Edit::Append(path, value) => ("add", path.pointer() + "/-", Some(value)),
-            Edit::Remove(path) => ("remove", path.pointer(), None),
-        };
-        let mut operation = serializer.serialize_map(None)?;
-        operation.serialize_entry("op", op)?;
-        operation.serialize_entry("path", &path)?;
-        if let Some(value) = value {
-            operation.serialize_entry("value", value)?;
+impl From<Edit> for PatchOperation {
+    fn from(edit: Edit) -> Self {
+        match edit {
+            Edit::Set(path, value) => {
+                let path = path.pointer();
+                PatchOperation::Add(AddOperation { path, value })
+            }
+            Edit::Append(path, value) => {
+                let mut path = path.pointer();
+                path.push_back("-");
+                PatchOperation::Add(AddOperation { path, value })
+            }
+            Edit::Remove(path) => PatchOperation::Remove(RemoveOperation { path: path.pointer() }),
         }
-        operation.end()
     }
 }
 
-/// The edits as a JSON Patch document, in their order.
-pub fn to_json_patch(edits: &[Edit]) -> Value {
-    // Cannot fail: an operation is strings and a JSON value.
-    serde_json::to_value(edits).unwrap_or_default()
+/// The edits as a JSON Patch, in their order.
+pub fn to_json_patch(edits: &[Edit]) -> Patch {
+    Patch(edits.iter().cloned().map(PatchOperation::from).collect())
 }
 
 /// An object with one string member; what a missing map is set to.
@@ -73,7 +72,7 @@ mod tests {
             Edit::Append(Path::of(&["spec", "tolerations"]), json!({"key": "os"})),
         ];
         assert_eq!(
-            to_json_patch(&edits),
+            serde_json::to_value(to_json_patch(&edits)).unwrap(),
             json!([
                 {"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1os", "value": "windows"},
                 {"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"},

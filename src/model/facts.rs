@@ -65,7 +65,7 @@ impl Taint {
     ///
     /// Source: `k8s.io/component-helpers/scheduling/corev1`, `ToleratesTaint`.
     pub fn is_tolerated_by(&self, toleration: &Toleration<'_>) -> bool {
-        let text = |field: &Option<super::scalar::Str<'_>>| field.as_deref().unwrap_or_default().to_owned();
+        let text = |field: &Option<super::field::Str<'_>>| field.as_deref().unwrap_or_default().to_owned();
         let (key, effect) = (text(&toleration.key), text(&toleration.effect));
         if (!effect.is_empty() && effect != self.effect) || (!key.is_empty() && key != self.key) {
             return false;

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::civil::Date;
 
 use super::build::{Build, Release};
+use super::dns::is_label;
 
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
@@ -318,7 +319,7 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
 ///
 /// `ltsc20xx` counts anywhere, and so does a version after `nanoserver`, `windowsservercore` or
 /// `servercore`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
-/// image and it is a Windows one by its repository or by another word of the tag; somebody's own `1809` is a
+/// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
 /// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
 /// builds names none.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
@@ -395,8 +396,8 @@ fn is_ltsc(token: &str) -> bool {
         && year.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a token, after the one before it, names a Windows base image in anybody's tag. `servercore` alone
-/// could be somebody's core of a server.
+/// Whether a token, after the one before it, names a Windows base image in any author's tag. `servercore` alone
+/// could be the core of a server.
 fn is_windows_token(before: &str, token: &str) -> bool {
     is_ltsc(token)
         || is_one_of(token, &["nanoserver", "windowsservercore"])
@@ -496,14 +497,9 @@ fn is_registry(text: &str) -> bool {
         (address_ok, Some(port))
     } else {
         let (host, port) = split_optional(text, ':');
-        (host.split('.').all(is_host_label), port)
+        (host.split('.').all(is_label), port)
     };
     host_ok && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
-}
-
-fn is_host_label(label: &str) -> bool {
-    let plain = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    plain && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
 }
 
 /// Lower-case letters and digits, parted by one `.`, one or two `_`, or any number of `-`.

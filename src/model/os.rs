@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::named::named;
 use super::path::Path;
 
 /// The operating systems that a pod can be for.
@@ -36,46 +37,34 @@ impl Os {
     }
 }
 
-/// What kind of sign a piece of evidence is, strongest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EvidenceKind {
-    /// `spec.os.name`.
-    OsName,
-    /// A nodeSelector on `kubernetes.io/os` or its beta form.
-    NodeSelector,
-    /// A nodeSelector on the build label or on a pool label that says Windows.
-    PoolLabel,
-    /// Required node affinity in which every term implies one operating system.
-    NodeAffinity,
-    /// A RuntimeClass whose scheduling selects one operating system.
-    RuntimeClass,
-    /// An effective `windowsOptions.hostProcess: true`.
-    HostProcess,
-    /// An image that only exists for Windows.
-    Image,
-    /// The default of the namespace, from the policy.
-    Namespace,
+named! {
+    /// What kind of sign a piece of evidence is, strongest first.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum EvidenceKind {
+        /// `spec.os.name`.
+        OsName = "os-name",
+        /// A nodeSelector on `kubernetes.io/os` or its beta form.
+        NodeSelector = "node-selector",
+        /// A nodeSelector on the build label or on a pool label that says Windows.
+        PoolLabel = "pool-label",
+        /// Required node affinity in which every term implies one operating system.
+        NodeAffinity = "node-affinity",
+        /// A RuntimeClass whose scheduling selects one operating system.
+        RuntimeClass = "runtime-class",
+        /// An effective `windowsOptions.hostProcess: true`.
+        HostProcess = "host-process",
+        /// An image that only exists for Windows.
+        Image = "image",
+        /// The default of the namespace, from the policy.
+        Namespace = "namespace",
+    }
 }
 
 impl EvidenceKind {
     /// Whether it decides by itself and may contradict another.
     pub fn is_strong(self) -> bool {
         self <= EvidenceKind::HostProcess
-    }
-
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            EvidenceKind::OsName => "os-name",
-            EvidenceKind::NodeSelector => "node-selector",
-            EvidenceKind::PoolLabel => "pool-label",
-            EvidenceKind::NodeAffinity => "node-affinity",
-            EvidenceKind::RuntimeClass => "runtime-class",
-            EvidenceKind::HostProcess => "host-process",
-            EvidenceKind::Image => "image",
-            EvidenceKind::Namespace => "namespace",
-        }
     }
 }
 
@@ -98,34 +87,18 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What the evidence adds up to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
-pub enum Verdict {
-    /// A Windows pod.
-    Windows,
-    /// A Linux pod.
-    Linux,
-    /// No sign, or a pod that may run on either.
-    Unknown,
-    /// Strong signs disagree.
-    Conflicting,
-}
-
-impl Verdict {
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Windows => "Windows",
-            Verdict::Linux => "Linux",
-            Verdict::Unknown => "Unknown",
-            Verdict::Conflicting => "Conflicting",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named! {
+    /// What the evidence adds up to.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+    pub enum Verdict {
+        /// A Windows pod.
+        Windows = "Windows",
+        /// A Linux pod.
+        Linux = "Linux",
+        /// No sign, or a pod that may run on either.
+        Unknown = "Unknown",
+        /// Strong signs disagree.
+        Conflicting = "Conflicting",
     }
 }
 

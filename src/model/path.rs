@@ -2,7 +2,13 @@
 
 use std::fmt;
 
+use json_patch::jsonptr::{PointerBuf, Token};
 use serde_json::Value;
+
+use super::text::{cut, one_line};
+
+/// So much of a key is shown, in bytes: all of a legal one.
+const LONGEST_KEY: usize = 320;
 
 /// One step of a [`Path`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -91,17 +97,12 @@ impl Path {
     }
 
     /// The path as a JSON Pointer (RFC 6901): `/spec/nodeSelector/kubernetes.io~1os`.
-    pub fn pointer(&self) -> String {
-        let mut out = String::with_capacity(self.0.len() * 12);
-        for segment in &self.0 {
-            out.push('/');
-            match segment {
-                Segment::Field(name) => out.push_str(name),
-                Segment::Key(key) => push_escaped(&mut out, key),
-                Segment::Item(index, _) => out.push_str(&index.to_string()),
-            }
-        }
-        out
+    pub fn pointer(&self) -> PointerBuf {
+        PointerBuf::from_tokens(self.0.iter().map(|segment| match segment {
+            Segment::Field(name) => Token::new(*name),
+            Segment::Key(key) => Token::new(&**key),
+            Segment::Item(index, _) => Token::from(*index),
+        }))
     }
 
     /// The value at this path, where there is one.
@@ -125,7 +126,7 @@ impl Path {
                 }
                 Segment::Key(key) => {
                     out.push('[');
-                    push_shown(&mut out, key);
+                    out.push_str(&cut(&one_line(key), LONGEST_KEY));
                     out.push(']');
                 }
                 Segment::Item(index, name) => {
@@ -145,26 +146,6 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.spell(false))
-    }
-}
-
-/// A key as a person can read it: a legal one as it is, of any other no more than a line.
-fn push_shown(out: &mut String, key: &str) {
-    const LONGEST: usize = 317;
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    out.extend(key.chars().take(LONGEST).map(clean));
-    if key.chars().nth(LONGEST).is_some() {
-        out.push('…');
-    }
-}
-
-fn push_escaped(out: &mut String, key: &str) {
-    for c in key.chars() {
-        match c {
-            '~' => out.push_str("~0"),
-            '/' => out.push_str("~1"),
-            c => out.push(c),
-        }
     }
 }
 

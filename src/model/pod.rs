@@ -4,38 +4,264 @@
 
 use serde::Deserialize;
 
-use super::scalar::{Flag, List, Map, Present, Quantity, Str};
+use super::field::{Flag, List, Map, Present, Quantity, Str};
+use super::view::views;
 
-/// `v1.PodSpec`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the names are Kubernetes'
-pub struct PodSpec<'a> {
-    #[serde(borrow)]
-    pub os: Option<PodOs<'a>>,
-    pub node_name: Option<Str<'a>>,
-    pub node_selector: Map<'a>,
-    pub affinity: Option<Affinity<'a>>,
-    pub tolerations: List<Toleration<'a>>,
-    pub runtime_class_name: Option<Str<'a>>,
-    pub priority_class_name: Option<Str<'a>>,
-    pub init_containers: List<Container<'a>>,
-    pub containers: List<Container<'a>>,
-    pub ephemeral_containers: List<Container<'a>>,
-    pub volumes: List<Volume<'a>>,
-    pub security_context: Option<PodSecurityContext<'a>>,
-    pub host_network: Flag,
-    #[serde(rename = "hostPID")]
-    pub host_pid: Flag,
-    #[serde(rename = "hostIPC")]
-    pub host_ipc: Flag,
-    pub host_users: Present,
-    pub share_process_namespace: Present,
-    pub dns_policy: Option<Str<'a>>,
-    pub dns_config: Option<DnsConfig<'a>>,
-    pub resources: Present,
-    pub resource_claims: List<serde::de::IgnoredAny>,
-    pub termination_grace_period_seconds: Option<i64>,
+views! {
+    #![derive(Deserialize, Clone, PartialEq, Debug, Default)]
+
+    /// `v1.PodSpec`.
+    pub struct PodSpec<'a> {
+        pub os: Option<PodOs<'a>>,
+        pub node_name: Option<Str<'a>>,
+        pub node_selector: Map<'a>,
+        pub affinity: Option<Affinity<'a>>,
+        pub tolerations: List<Toleration<'a>>,
+        pub runtime_class_name: Option<Str<'a>>,
+        pub priority_class_name: Option<Str<'a>>,
+        pub init_containers: List<Container<'a>>,
+        pub containers: List<Container<'a>>,
+        pub ephemeral_containers: List<Container<'a>>,
+        pub volumes: List<Volume<'a>>,
+        pub security_context: Option<PodSecurityContext<'a>>,
+        pub host_network: Flag,
+        #[serde(rename = "hostPID")]
+        pub host_pid: Flag,
+        #[serde(rename = "hostIPC")]
+        pub host_ipc: Flag,
+        pub host_users: Present,
+        pub share_process_namespace: Present,
+        pub dns_policy: Option<Str<'a>>,
+        pub dns_config: Option<DnsConfig<'a>>,
+        pub resources: Present,
+        pub resource_claims: List<serde::de::IgnoredAny>,
+        pub termination_grace_period_seconds: Option<i64>,
+    }
+
+    /// `v1.PodOS`.
+    pub struct PodOs<'a> {
+        pub name: Option<Str<'a>>,
+    }
+
+    /// `v1.Affinity`, of which only the node affinity matters.
+    pub struct Affinity<'a> {
+        pub node_affinity: Option<NodeAffinity<'a>>,
+    }
+
+    /// `v1.NodeAffinity`.
+    pub struct NodeAffinity<'a> {
+        #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+        pub required: Option<NodeSelector<'a>>,
+        #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+        pub preferred: List<PreferredTerm<'a>>,
+    }
+
+    /// `v1.NodeSelector`: terms, ORed.
+    pub struct NodeSelector<'a> {
+        pub node_selector_terms: List<NodeSelectorTerm<'a>>,
+    }
+
+    /// `v1.PreferredSchedulingTerm`.
+    pub struct PreferredTerm<'a> {
+        pub preference: NodeSelectorTerm<'a>,
+    }
+
+    /// `v1.NodeSelectorTerm`: expressions, ANDed.
+    pub struct NodeSelectorTerm<'a> {
+        pub match_expressions: List<Expression<'a>>,
+        pub match_fields: List<Expression<'a>>,
+    }
+
+    /// `v1.NodeSelectorRequirement`.
+    pub struct Expression<'a> {
+        pub key: Str<'a>,
+        pub operator: Str<'a>,
+        pub values: List<Str<'a>>,
+    }
+
+    /// `v1.Toleration`.
+    pub struct Toleration<'a> {
+        pub key: Option<Str<'a>>,
+        pub operator: Option<Str<'a>>,
+        pub value: Option<Str<'a>>,
+        pub effect: Option<Str<'a>>,
+        pub toleration_seconds: Option<i64>,
+    }
+
+    /// `v1.Container` and `v1.EphemeralContainer`.
+    pub struct Container<'a> {
+        pub name: Str<'a>,
+        pub image: Option<Str<'a>>,
+        pub command: List<Str<'a>>,
+        pub working_dir: Option<Str<'a>>,
+        pub env: List<EnvVar<'a>>,
+        pub ports: List<ContainerPort<'a>>,
+        pub resources: Option<Resources<'a>>,
+        pub volume_mounts: List<VolumeMount<'a>>,
+        pub volume_devices: List<VolumeDevice<'a>>,
+        pub security_context: Option<SecurityContext<'a>>,
+        pub lifecycle: Option<Lifecycle<'a>>,
+        pub termination_message_path: Option<Str<'a>>,
+    }
+
+    /// `v1.EnvVar`, by name.
+    pub struct EnvVar<'a> {
+        pub name: Str<'a>,
+    }
+
+    /// `v1.ContainerPort`.
+    pub struct ContainerPort<'a> {
+        pub name: Option<Str<'a>>,
+        pub protocol: Option<Str<'a>>,
+    }
+
+    /// `v1.ResourceRequirements`.
+    pub struct Resources<'a> {
+        pub limits: Map<'a, Quantity<'a>>,
+        pub requests: Map<'a, Quantity<'a>>,
+        pub claims: List<serde::de::IgnoredAny>,
+    }
+
+    /// `v1.VolumeMount`.
+    pub struct VolumeMount<'a> {
+        pub name: Str<'a>,
+        pub mount_path: Str<'a>,
+        pub sub_path: Option<Str<'a>>,
+        pub sub_path_expr: Option<Str<'a>>,
+        pub mount_propagation: Option<Str<'a>>,
+        pub recursive_read_only: Option<Str<'a>>,
+    }
+
+    /// `v1.VolumeDevice`.
+    pub struct VolumeDevice<'a> {
+        pub name: Str<'a>,
+    }
+
+    /// `v1.Lifecycle`.
+    pub struct Lifecycle<'a> {
+        pub stop_signal: Option<Str<'a>>,
+    }
+
+    /// `v1.PodSecurityContext`.
+    pub struct PodSecurityContext<'a> {
+        pub app_armor_profile: Present,
+        pub se_linux_options: Present,
+        pub seccomp_profile: Present,
+        pub fs_group: Present,
+        pub fs_group_change_policy: Present,
+        pub sysctls: List<serde::de::IgnoredAny>,
+        pub run_as_user: Present,
+        pub run_as_group: Present,
+        pub supplemental_groups: Present,
+        pub supplemental_groups_policy: Option<Str<'a>>,
+        pub se_linux_change_policy: Present,
+        pub run_as_non_root: Option<bool>,
+        pub windows_options: Option<WindowsOptions<'a>>,
+    }
+
+    /// `v1.SecurityContext` of a container.
+    pub struct SecurityContext<'a> {
+        pub app_armor_profile: Present,
+        pub se_linux_options: Present,
+        pub seccomp_profile: Present,
+        pub capabilities: Present,
+        pub read_only_root_filesystem: Present,
+        pub privileged: Present,
+        pub allow_privilege_escalation: Present,
+        pub proc_mount: Present,
+        pub run_as_user: Present,
+        pub run_as_group: Present,
+        pub run_as_non_root: Option<bool>,
+        pub windows_options: Option<WindowsOptions<'a>>,
+    }
+
+    /// `v1.WindowsSecurityContextOptions`.
+    pub struct WindowsOptions<'a> {
+        pub host_process: Option<bool>,
+        pub run_as_user_name: Option<Str<'a>>,
+        pub gmsa_credential_spec_name: Option<Str<'a>>,
+        pub gmsa_credential_spec: Option<Str<'a>>,
+    }
+
+    /// `v1.PodDNSConfig`.
+    pub struct DnsConfig<'a> {
+        pub searches: List<Str<'a>>,
+        pub options: List<DnsOption<'a>>,
+    }
+
+    /// `v1.PodDNSConfigOption`.
+    pub struct DnsOption<'a> {
+        pub name: Option<Str<'a>>,
+    }
+
+    /// `v1.Volume`: its name and the sources that matter.
+    pub struct Volume<'a> {
+        pub name: Str<'a>,
+        pub empty_dir: Option<EmptyDir<'a>>,
+        pub host_path: Option<HostPath<'a>>,
+        pub secret: Option<FileSource>,
+        pub config_map: Option<FileSource>,
+        #[serde(rename = "downwardAPI")]
+        pub downward_api: Option<FileSource>,
+        pub projected: Option<Projected>,
+        pub persistent_volume_claim: Option<ClaimSource<'a>>,
+        pub ephemeral: Option<EphemeralSource<'a>>,
+        pub nfs: Present,
+        pub image: Present,
+        pub iscsi: Present,
+        pub fc: Present,
+        pub rbd: Present,
+        pub cephfs: Present,
+        pub glusterfs: Present,
+        pub cinder: Present,
+        pub flocker: Present,
+        pub quobyte: Present,
+        #[serde(rename = "scaleIO")]
+        pub scale_io: Present,
+        pub storageos: Present,
+        pub portworx_volume: Present,
+        pub photon_persistent_disk: Present,
+        pub git_repo: Present,
+        pub flex_volume: Present,
+    }
+
+    /// `v1.EmptyDirVolumeSource`.
+    pub struct EmptyDir<'a> {
+        pub medium: Option<Str<'a>>,
+    }
+
+    /// `v1.HostPathVolumeSource`.
+    pub struct HostPath<'a> {
+        pub path: Str<'a>,
+        pub r#type: Option<Str<'a>>,
+    }
+
+    /// `v1.PersistentVolumeClaimVolumeSource`.
+    pub struct ClaimSource<'a> {
+        pub claim_name: Str<'a>,
+    }
+
+    /// `v1.EphemeralVolumeSource`.
+    pub struct EphemeralSource<'a> {
+        pub volume_claim_template: Option<ClaimTemplate<'a>>,
+    }
+
+    /// `v1.PersistentVolumeClaimTemplate`, and the templates of a StatefulSet.
+    pub struct ClaimTemplate<'a> {
+        pub spec: ClaimSpec<'a>,
+    }
+
+    /// `v1.PersistentVolumeClaimSpec`.
+    pub struct ClaimSpec<'a> {
+        pub volume_mode: Option<Str<'a>>,
+        pub volume_name: Option<Str<'a>>,
+        pub resources: ClaimResources<'a>,
+    }
+
+    /// `v1.VolumeResourceRequirements`.
+    pub struct ClaimResources<'a> {
+        pub requests: Map<'a, Quantity<'a>>,
+    }
 }
 
 /// The three lists of containers of a pod, in the order in which the API server visits them.
@@ -150,63 +376,6 @@ impl<'a> PodSpec<'a> {
     }
 }
 
-/// `v1.PodOS`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct PodOs<'a> {
-    #[serde(borrow)]
-    pub name: Option<Str<'a>>,
-}
-
-/// `v1.Affinity`, of which only the node affinity matters.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct Affinity<'a> {
-    #[serde(borrow)]
-    pub node_affinity: Option<NodeAffinity<'a>>,
-}
-
-/// `v1.NodeAffinity`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct NodeAffinity<'a> {
-    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    pub required: Option<NodeSelector<'a>>,
-    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    pub preferred: List<PreferredTerm<'a>>,
-}
-
-/// `v1.NodeSelector`: terms, ORed.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct NodeSelector<'a> {
-    #[serde(borrow)]
-    pub node_selector_terms: List<NodeSelectorTerm<'a>>,
-}
-
-/// `v1.PreferredSchedulingTerm`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct PreferredTerm<'a> {
-    #[serde(borrow)]
-    pub preference: NodeSelectorTerm<'a>,
-}
-
-/// `v1.NodeSelectorTerm`: expressions, ANDed.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct NodeSelectorTerm<'a> {
-    #[serde(borrow)]
-    pub match_expressions: List<Expression<'a>>,
-    pub match_fields: List<Expression<'a>>,
-}
-
 impl NodeSelectorTerm<'_> {
     /// Whether the term has nothing in it, and so matches no node.
     pub fn is_empty(&self) -> bool {
@@ -214,244 +383,11 @@ impl NodeSelectorTerm<'_> {
     }
 }
 
-/// `v1.NodeSelectorRequirement`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct Expression<'a> {
-    #[serde(borrow)]
-    pub key: Str<'a>,
-    pub operator: Str<'a>,
-    pub values: List<Str<'a>>,
-}
-
-/// `v1.Toleration`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct Toleration<'a> {
-    #[serde(borrow)]
-    pub key: Option<Str<'a>>,
-    pub operator: Option<Str<'a>>,
-    pub value: Option<Str<'a>>,
-    pub effect: Option<Str<'a>>,
-    pub toleration_seconds: Option<i64>,
-}
-
-/// `v1.Container` and `v1.EphemeralContainer`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct Container<'a> {
-    #[serde(borrow)]
-    pub name: Str<'a>,
-    pub image: Option<Str<'a>>,
-    pub command: List<Str<'a>>,
-    pub working_dir: Option<Str<'a>>,
-    pub env: List<EnvVar<'a>>,
-    pub ports: List<ContainerPort<'a>>,
-    pub resources: Option<Resources<'a>>,
-    pub volume_mounts: List<VolumeMount<'a>>,
-    pub volume_devices: List<VolumeDevice<'a>>,
-    pub security_context: Option<SecurityContext<'a>>,
-    pub lifecycle: Option<Lifecycle<'a>>,
-    pub termination_message_path: Option<Str<'a>>,
-}
-
 impl<'a> Container<'a> {
     /// The container's own Windows options.
     pub fn windows_options(&self) -> Option<&WindowsOptions<'a>> {
         self.security_context.as_ref()?.windows_options.as_ref()
     }
-}
-
-/// `v1.EnvVar`, by name.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct EnvVar<'a> {
-    #[serde(borrow)]
-    pub name: Str<'a>,
-}
-
-/// `v1.ContainerPort`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct ContainerPort<'a> {
-    #[serde(borrow)]
-    pub name: Option<Str<'a>>,
-    pub protocol: Option<Str<'a>>,
-}
-
-/// `v1.ResourceRequirements`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct Resources<'a> {
-    #[serde(borrow)]
-    pub limits: Map<'a, Quantity<'a>>,
-    #[serde(borrow)]
-    pub requests: Map<'a, Quantity<'a>>,
-    pub claims: List<serde::de::IgnoredAny>,
-}
-
-/// `v1.VolumeMount`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct VolumeMount<'a> {
-    #[serde(borrow)]
-    pub name: Str<'a>,
-    pub mount_path: Str<'a>,
-    pub sub_path: Option<Str<'a>>,
-    pub sub_path_expr: Option<Str<'a>>,
-    pub mount_propagation: Option<Str<'a>>,
-    pub recursive_read_only: Option<Str<'a>>,
-}
-
-/// `v1.VolumeDevice`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct VolumeDevice<'a> {
-    #[serde(borrow)]
-    pub name: Str<'a>,
-}
-
-/// `v1.Lifecycle`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct Lifecycle<'a> {
-    #[serde(borrow)]
-    pub stop_signal: Option<Str<'a>>,
-}
-
-/// `v1.PodSecurityContext`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct PodSecurityContext<'a> {
-    pub app_armor_profile: Present,
-    pub se_linux_options: Present,
-    pub seccomp_profile: Present,
-    pub fs_group: Present,
-    pub fs_group_change_policy: Present,
-    pub sysctls: List<serde::de::IgnoredAny>,
-    pub run_as_user: Present,
-    pub run_as_group: Present,
-    pub supplemental_groups: Present,
-    #[serde(borrow)]
-    pub supplemental_groups_policy: Option<Str<'a>>,
-    pub se_linux_change_policy: Present,
-    pub run_as_non_root: Option<bool>,
-    pub windows_options: Option<WindowsOptions<'a>>,
-}
-
-/// `v1.SecurityContext` of a container.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct SecurityContext<'a> {
-    pub app_armor_profile: Present,
-    pub se_linux_options: Present,
-    pub seccomp_profile: Present,
-    pub capabilities: Present,
-    pub read_only_root_filesystem: Present,
-    pub privileged: Present,
-    pub allow_privilege_escalation: Present,
-    pub proc_mount: Present,
-    pub run_as_user: Present,
-    pub run_as_group: Present,
-    pub run_as_non_root: Option<bool>,
-    #[serde(borrow)]
-    pub windows_options: Option<WindowsOptions<'a>>,
-}
-
-/// `v1.WindowsSecurityContextOptions`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct WindowsOptions<'a> {
-    pub host_process: Option<bool>,
-    #[serde(borrow)]
-    pub run_as_user_name: Option<Str<'a>>,
-    pub gmsa_credential_spec_name: Option<Str<'a>>,
-    pub gmsa_credential_spec: Option<Str<'a>>,
-}
-
-/// `v1.PodDNSConfig`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct DnsConfig<'a> {
-    #[serde(borrow)]
-    pub searches: List<Str<'a>>,
-    pub options: List<DnsOption<'a>>,
-}
-
-/// `v1.PodDNSConfigOption`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct DnsOption<'a> {
-    #[serde(borrow)]
-    pub name: Option<Str<'a>>,
-}
-
-/// `v1.Volume`: its name and the sources that matter.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct Volume<'a> {
-    #[serde(borrow)]
-    pub name: Str<'a>,
-    pub empty_dir: Option<EmptyDir<'a>>,
-    pub host_path: Option<HostPath<'a>>,
-    pub secret: Option<FileSource>,
-    pub config_map: Option<FileSource>,
-    #[serde(rename = "downwardAPI")]
-    pub downward_api: Option<FileSource>,
-    pub projected: Option<Projected>,
-    pub persistent_volume_claim: Option<ClaimSource<'a>>,
-    pub ephemeral: Option<EphemeralSource<'a>>,
-    pub nfs: Present,
-    pub image: Present,
-    pub iscsi: Present,
-    pub fc: Present,
-    pub rbd: Present,
-    pub cephfs: Present,
-    pub glusterfs: Present,
-    pub cinder: Present,
-    pub flocker: Present,
-    pub quobyte: Present,
-    #[serde(rename = "scaleIO")]
-    pub scale_io: Present,
-    pub storageos: Present,
-    pub portworx_volume: Present,
-    pub photon_persistent_disk: Present,
-    pub git_repo: Present,
-    pub flex_volume: Present,
-}
-
-/// `v1.EmptyDirVolumeSource`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct EmptyDir<'a> {
-    #[serde(borrow)]
-    pub medium: Option<Str<'a>>,
-}
-
-/// `v1.HostPathVolumeSource`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct HostPath<'a> {
-    #[serde(borrow)]
-    pub path: Str<'a>,
-    pub r#type: Option<Str<'a>>,
 }
 
 /// A volume source that writes files with modes: secret, configMap, downwardAPI.
@@ -489,22 +425,4 @@ pub struct Projection {
     pub config_map: Option<FileSource>,
     #[serde(rename = "downwardAPI")]
     pub downward_api: Option<FileSource>,
-}
-
-/// `v1.PersistentVolumeClaimVolumeSource`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct ClaimSource<'a> {
-    #[serde(borrow)]
-    pub claim_name: Str<'a>,
-}
-
-/// `v1.EphemeralVolumeSource`.
-#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct EphemeralSource<'a> {
-    #[serde(borrow)]
-    pub volume_claim_template: Option<super::object::ClaimTemplate<'a>>,
 }

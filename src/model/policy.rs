@@ -5,21 +5,23 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Host, Taint};
+use super::named::named;
 use super::os::Os;
-use crate::model::finding::Severity;
-use crate::rules::Rule;
+use super::severity::Severity;
 
-/// What findings do. Ordered: what comes later is stricter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Action {
-    /// Nothing at all; the rule does not run.
-    Off,
-    /// Nothing that the user sees: audit annotations, log, metrics.
-    Audit,
-    /// A kubectl warning.
-    Warn,
-    /// A denial.
-    Deny,
+named! {
+    /// What findings do. Ordered: what comes later is stricter.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    pub enum Action {
+        /// Nothing at all; the rule does not run.
+        Off = "Off",
+        /// Nothing that the user sees: audit annotations, log, metrics.
+        Audit = "Audit",
+        /// A kubectl warning.
+        Warn = "Warn",
+        /// A denial.
+        Deny = "Deny",
+    }
 }
 
 impl Action {
@@ -31,37 +33,18 @@ impl Action {
             Severity::Advice => Action::Audit,
         }
     }
-
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Action::Off => "Off",
-            Action::Audit => "Audit",
-            Action::Warn => "Warn",
-            Action::Deny => "Deny",
-        }
-    }
 }
 
-/// What edits do. Ordered: what comes later does more.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Switch {
-    /// No edits are planned.
-    Off,
-    /// Edits are planned and reported.
-    DryRun,
-    /// Edits are applied.
-    Apply,
-}
-
-impl Switch {
-    /// The name in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Switch::Off => "Off",
-            Switch::DryRun => "DryRun",
-            Switch::Apply => "Apply",
-        }
+named! {
+    /// What edits do. Ordered: what comes later does more.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    pub enum Switch {
+        /// No edits are planned.
+        Off = "Off",
+        /// Edits are planned and reported.
+        DryRun = "DryRun",
+        /// Edits are applied.
+        Apply = "Apply",
     }
 }
 
@@ -226,19 +209,19 @@ impl Policy {
         .into()
     }
 
-    /// What a finding of this rule and severity does where `validation` is Deny.
+    /// What a finding of the rule with this id, and of this severity, does where `validation` is Deny.
     ///
     /// The effective action is the weaker of this and `validation`.
-    pub fn rule_action(&self, rule: &Rule, severity: Severity) -> Action {
+    pub fn rule_action(&self, rule: &str, severity: Severity) -> Action {
         self.actions
-            .get(rule.id)
+            .get(rule)
             .copied()
             .unwrap_or_else(|| Action::of_severity(severity))
     }
 
-    /// Whether the rule does not run at all.
-    pub fn is_off(&self, rule: &Rule) -> bool {
-        self.actions.get(rule.id) == Some(&Action::Off)
+    /// Whether the rule with this id does not run at all.
+    pub fn is_off(&self, rule: &str) -> bool {
+        self.actions.get(rule) == Some(&Action::Off)
     }
 }
 

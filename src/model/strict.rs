@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 
+use super::text::cut_middle;
+
 /// A deserializer in which a struct is read from an object only, at every depth. Everything else passes through.
 pub struct Strict<D>(pub D);
 
@@ -178,13 +180,8 @@ pub fn reason(error: &serde_json::Error) -> String {
     let text = said
         .rsplit_once(" at line ")
         .map_or(said.as_str(), |(text, _)| text);
-    if text.chars().nth(LONGEST).is_none() {
-        return text.to_owned();
-    }
     // What was expected stands at the end.
-    let end: String = text.chars().rev().take(LONGEST / 4).collect();
-    let start = text.chars().take(LONGEST - LONGEST / 4);
-    start.chain(['…']).chain(end.chars().rev()).collect()
+    cut_middle(text, LONGEST, LONGEST / 4).into_owned()
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Deserializer};
 
+use super::field::{List, Str};
 use super::object::{
     Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
 };
 use super::path::Path;
 use super::pod::PodSpec;
-use super::scalar::{List, Str};
 use super::strict::{self, Strict};
 use super::workload::Kind;
 
@@ -83,57 +83,52 @@ impl<'a> Subject<'a> {
     /// # Errors
     /// The field that does not have the type that Kubernetes gives it, and why.
     pub fn parse(kind: Kind, json: &'a str, stage: Stage) -> Result<Self, SubjectError> {
-        let body_of = |meta: &Meta<'a>, body| Subject {
-            kind,
-            namespace: meta.namespace.clone(),
-            meta: meta.clone(),
-            body,
-            stage,
-            editable: Editable::Nothing,
-            os_is_added: false,
-        };
-        Ok(match kind {
+        let (meta, body) = match kind {
             Kind::Service => {
-                let view: Service<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::Service(Box::new(view)))
+                let view: Box<Service<'a>> = read(json)?;
+                (view.metadata.clone(), Body::Service(view))
             }
             Kind::EndpointSlice => {
                 let view: EndpointSlice<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::EndpointSlice(view))
+                (view.metadata.clone(), Body::EndpointSlice(view))
             }
             Kind::PersistentVolumeClaim => {
                 let view: Claim<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::Claim(view))
+                (view.metadata.clone(), Body::Claim(view))
             }
             Kind::PersistentVolume => {
-                let view: Volume<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::Volume(Box::new(view)))
+                let view: Box<Volume<'a>> = read(json)?;
+                (view.metadata.clone(), Body::Volume(view))
             }
             Kind::Node => {
-                let view: Node<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::Node(Box::new(view)))
+                let view: Box<Node<'a>> = read(json)?;
+                (view.metadata.clone(), Body::Node(view))
             }
             Kind::RuntimeClass => {
                 let view: RuntimeClass<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::RuntimeClass(view))
+                (view.metadata.clone(), Body::RuntimeClass(view))
             }
             Kind::HorizontalPodAutoscaler => {
                 let view: Autoscaler<'a> = read(json)?;
-                body_of(&view.metadata.clone(), Body::Autoscaler(view))
+                (view.metadata.clone(), Body::Autoscaler(view))
             }
             _ => {
                 let (meta, template) = read_template(kind, json)?;
-                let whole = kind == Kind::Pod && stage == Stage::Written;
-                Subject {
-                    kind,
-                    namespace: meta.namespace.clone(),
-                    meta,
-                    body: Body::Pod(Box::new(template)),
-                    stage,
-                    editable: if whole { Editable::Pod } else { Editable::Nothing },
-                    os_is_added: false,
-                }
+                (meta, Body::Pod(Box::new(template)))
             }
+        };
+        Ok(Subject {
+            kind,
+            namespace: meta.namespace.clone(),
+            meta,
+            body,
+            stage,
+            editable: if kind == Kind::Pod && stage == Stage::Written {
+                Editable::Pod
+            } else {
+                Editable::Nothing
+            },
+            os_is_added: false,
         })
     }
 
@@ -160,7 +155,7 @@ impl<'a> Subject<'a> {
         self.template_path().field("spec")
     }
 
-    /// Whether a controller made the object, so that whoever should hear of a problem wrote another one.
+    /// Whether a controller made the object, so that the author who should hear of a problem wrote another one.
     pub fn is_made_by_controller(&self) -> bool {
         matches!(self.kind, Kind::Pod | Kind::ReplicaSet | Kind::Job) && self.meta.controller().is_some()
     }

@@ -16,6 +16,36 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     ))
 }
 
+/// At most so many characters of a text, and of these so many from its end; an ellipsis where something is missing.
+pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= most {
+        return Cow::Borrowed(text);
+    }
+    let start = text.chars().take(most.saturating_sub(end + 1));
+    let end = text.chars().skip(length.saturating_sub(end));
+    Cow::Owned(start.chain(['…']).chain(end).collect())
+}
+
+/// A value from an object as a message may quote it: control and direction characters escaped, a long one cut.
+pub fn shown(value: &str) -> String {
+    /// Sixty, and the ellipsis.
+    const LONGEST: usize = 63;
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut text = String::with_capacity(value.len().min(LONGEST));
+    for c in cut(value, LONGEST).chars() {
+        if is_hidden(c) {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
 /// The text on one line: what would end a line, or move a terminal's cursor, is a space.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
@@ -57,6 +87,12 @@ mod tests {
         for most in 3..20 {
             assert!(cut("ein längerer Text", most).len() <= most, "{most}");
         }
+    }
+
+    #[test]
+    fn a_text_that_is_cut_in_its_middle_keeps_its_end() {
+        assert_eq!(cut_middle("in all", 6, 2), "in all");
+        assert_eq!(cut_middle("äöü and the end", 7, 3), "äöü…end");
     }
 
     #[test]

@@ -1,50 +1,32 @@
 //! The kinds that Transom knows, and where each carries its pod template.
 
-use std::fmt;
+use super::named::named;
 
-/// A kind of object that rules look at.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)] // the names are Kubernetes'
-pub enum Kind {
-    Pod,
-    Deployment,
-    ReplicaSet,
-    StatefulSet,
-    DaemonSet,
-    Job,
-    CronJob,
-    ReplicationController,
-    PodTemplate,
-    Service,
-    EndpointSlice,
-    PersistentVolumeClaim,
-    PersistentVolume,
-    Node,
-    RuntimeClass,
-    HorizontalPodAutoscaler,
+named! {
+    /// A kind of object that rules look at.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[allow(missing_docs)] // the names are Kubernetes'
+    pub enum Kind {
+        Pod = "Pod",
+        Deployment = "Deployment",
+        ReplicaSet = "ReplicaSet",
+        StatefulSet = "StatefulSet",
+        DaemonSet = "DaemonSet",
+        Job = "Job",
+        CronJob = "CronJob",
+        ReplicationController = "ReplicationController",
+        PodTemplate = "PodTemplate",
+        Service = "Service",
+        EndpointSlice = "EndpointSlice",
+        PersistentVolumeClaim = "PersistentVolumeClaim",
+        PersistentVolume = "PersistentVolume",
+        Node = "Node",
+        RuntimeClass = "RuntimeClass",
+        HorizontalPodAutoscaler = "HorizontalPodAutoscaler",
+    }
 }
 
 impl Kind {
-    /// Every kind, those with a pod template first.
-    pub const ALL: [Kind; 16] = [
-        Kind::Pod,
-        Kind::Deployment,
-        Kind::ReplicaSet,
-        Kind::StatefulSet,
-        Kind::DaemonSet,
-        Kind::Job,
-        Kind::CronJob,
-        Kind::ReplicationController,
-        Kind::PodTemplate,
-        Kind::Service,
-        Kind::EndpointSlice,
-        Kind::PersistentVolumeClaim,
-        Kind::PersistentVolume,
-        Kind::Node,
-        Kind::RuntimeClass,
-        Kind::HorizontalPodAutoscaler,
-    ];
-
     /// The API group that the kind belongs to; the core group is empty.
     pub fn group(self) -> &'static str {
         match self {
@@ -68,28 +50,6 @@ impl Kind {
     pub fn of_api_version(api_version: &str, kind: &str) -> Option<Kind> {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         Kind::of(group, kind)
-    }
-
-    /// The name of the kind.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Pod => "Pod",
-            Kind::Deployment => "Deployment",
-            Kind::ReplicaSet => "ReplicaSet",
-            Kind::StatefulSet => "StatefulSet",
-            Kind::DaemonSet => "DaemonSet",
-            Kind::Job => "Job",
-            Kind::CronJob => "CronJob",
-            Kind::ReplicationController => "ReplicationController",
-            Kind::PodTemplate => "PodTemplate",
-            Kind::Service => "Service",
-            Kind::EndpointSlice => "EndpointSlice",
-            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
-            Kind::PersistentVolume => "PersistentVolume",
-            Kind::Node => "Node",
-            Kind::RuntimeClass => "RuntimeClass",
-            Kind::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
-        }
     }
 
     /// Where the pod template (its metadata and spec) stands; `None` for kinds without one.
@@ -116,12 +76,6 @@ impl Kind {
     /// Whether the template of a stored object can no longer be changed (`spec.template` of a Job).
     pub fn has_immutable_template(self) -> bool {
         self == Kind::Job
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The names of the entries. They are frozen: an entry is known by its name to everybody who owns a part of it.
+//! The names of the entries. They are frozen: an entry is known by its name to every field manager that owns a part of it.
 
 /// `/mutate`: evidence 1 to 4.
 pub const STRONG_MUTATE: &str = "strong.mutate.transom.dev";

@@ -2,14 +2,15 @@
 
 use std::io::{self, Write};
 
+use json_patch::Patch;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::Summary;
 use crate::check::{Checked, Places, Unreadable};
 use crate::model::edit::to_json_patch;
-use crate::model::finding::{Finding, Resolver, Severity};
 use crate::model::os::EvidenceKind;
+use crate::model::severity::Severity;
+use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/check/v1";
@@ -34,7 +35,7 @@ struct Subject {
     evidence: Vec<Evidence>,
     decision: &'static str,
     findings: Vec<Found>,
-    patch: Value,
+    patch: Patch,
 }
 
 #[derive(Serialize)]

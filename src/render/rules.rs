@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use serde_json::{Value, json};
 
 use crate::model::facts::Runtime;
-use crate::model::finding::Severity;
 use crate::model::os::Verdict;
+use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::{Builds, Check, FAMILIES, Rule, catalogue};
 

@@ -8,8 +8,10 @@ use super::Summary;
 use crate::check::{Checked, Unreadable};
 use crate::engine::Decision;
 use crate::manifest::Position;
-use crate::model::finding::{Finding, Resolver, Severity};
 use crate::model::os::Verdict;
+use crate::model::severity::Severity;
+use crate::model::text::one_line;
+use crate::rules::{Finding, Resolver};
 
 const BOLD: Style = Style::new().bold();
 const BLUE: Style = AnsiColor::Blue.on_default().bold();
@@ -199,12 +201,12 @@ fn count(n: usize, what: &str) -> String {
 /// The part of a line around a column, without control characters, and where the column is in it.
 fn window(line: &str, column: usize) -> (String, usize) {
     let at = column.saturating_sub(1);
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let line = one_line(line);
     if line.chars().nth(WIDTH).is_none() {
-        return (line.chars().map(clean).collect(), at);
+        return (line.into_owned(), at);
     }
     let start = at.saturating_sub(WIDTH / 3);
-    let shown: String = line.chars().skip(start).take(WIDTH).map(clean).collect();
+    let shown: String = line.chars().skip(start).take(WIDTH).collect();
     if start == 0 {
         (format!("{shown}…"), at)
     } else {

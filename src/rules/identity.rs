@@ -4,12 +4,13 @@
 mod gmsa;
 mod user;
 
-use super::rule::{Check, ContainerAt, PodCx, Rule};
+use super::context::{ContainerAt, PodCx};
+use super::rule::{Check, Rule};
 use crate::model::build::Isolation;
 use crate::model::edit::Edit;
-use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
 use crate::model::pod::{HostPath, WindowsOptions};
+use crate::model::severity::{Class, Severity};
 
 /// Rules TSM301 and up.
 pub static RULES: &[&Rule] = &[

@@ -3,11 +3,12 @@
 
 mod builds;
 
-use super::rule::{Check, ContainerAt, PodCx, Rule};
+use super::context::{ContainerAt, PodCx};
+use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
-use crate::model::finding::{Class, Severity};
 use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
 use crate::model::os::Os;
+use crate::model::severity::{Class, Severity};
 
 /// Rules TSM601 and up.
 pub static RULES: &[&Rule] = &[

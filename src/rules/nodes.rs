@@ -1,15 +1,15 @@
 //! Nodes and RuntimeClasses: Windows nodes that pods will not find, or that will not carry them.
 
-use std::borrow::Cow;
-
-use super::rule::{Check, Cx, Rule};
+use super::context::Cx;
+use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
 use crate::model::facts::{BUILD_LABEL, Host, OS_LABEL, Runtime, Taint, major_minor};
-use crate::model::finding::{Class, Severity};
+use crate::model::field::{Map, Quantity};
 use crate::model::object::Node;
 use crate::model::path::Path;
-use crate::model::scalar::{Map, Quantity};
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 
 /// Rules TSM901 and up.
@@ -45,21 +45,6 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
 /// The build that a node really has: what its kubelet reports of the kernel. The label may be stale or made up.
 fn kernel_build(node: &Node<'_>) -> Option<Build> {
     Build::parse_kernel_version(&node.status.node_info.kernel_version).map(|(build, _)| build)
-}
-
-/// A value as it is shown: no control characters, and of a long one the start.
-fn shown(value: &str) -> Cow<'_, str> {
-    const LONGEST: usize = 40;
-    let clean = !value.chars().any(char::is_control);
-    if clean && value.len() <= LONGEST {
-        return Cow::Borrowed(value);
-    }
-    let start: String = value.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    Cow::Owned(if value.chars().count() > LONGEST {
-        start + "…"
-    } else {
-        start
-    })
 }
 
 static NODE_BUILD_UNSUPPORTED: Rule = Rule {

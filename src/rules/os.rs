@@ -1,13 +1,15 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
-use super::rule::{Check, Out, PodCx, Rule, shown};
+use super::context::PodCx;
+use super::rule::{Check, Out, Rule};
 use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
-use crate::model::finding::{Class, Severity};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
 use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 
 /// Rules TSM101 and up.
@@ -211,22 +213,14 @@ static OS_SELECTOR_VALUE: Rule = Rule {
                 ));
             }
         }
-        for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term.match_expressions.iter().enumerate() {
-                let only_wrong = expression.values.iter().all(|value| is_wrong(value));
-                if is_os_label(&expression.key)
-                    && &*expression.operator == "In"
-                    && only_wrong
-                    && !expression.values.is_empty()
-                {
-                    out.report(
-                        cx.at(REQUIRED_TERMS)
-                            .item(t)
-                            .field("matchExpressions")
-                            .item(e)
-                            .field("values"),
-                    );
-                }
+        for expression in cx.required_expressions() {
+            let only_wrong = expression.values.iter().all(|value| is_wrong(value));
+            if is_os_label(&expression.key)
+                && &*expression.operator == "In"
+                && only_wrong
+                && !expression.values.is_empty()
+            {
+                out.report(expression.at("values"));
             }
         }
     }),
@@ -239,7 +233,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
     verdicts: &[Verdict::Conflicting],
     summary: "the pod says Windows in one place and Linux in another",
     docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. Where they \
-           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Nobody but the author knows \
+           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Only the author knows \
            which one is right, so nothing is changed.",
     remedy: "take out the one that is wrong",
     see: &[GUIDE],

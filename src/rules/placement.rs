@@ -1,15 +1,17 @@
 //! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
+use super::context::PodCx;
 use super::os::{Selects, selects_windows, speaks_of_os};
-use super::rule::{Check, PodCx, Rule, shown};
+use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
-use crate::model::finding::{Class, Severity};
 use crate::model::image::ImageRef;
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS};
+use crate::model::pod::NodeSelectorTerm;
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
+use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 
 /// Rules TSM701 and up.
@@ -34,7 +36,7 @@ const COMPATIBILITY: &str =
 pub enum BuildNeed {
     /// Nothing: no build is known of its images, it says a build already, or every known node runs them.
     Nothing,
-    /// Nobody knows: the images tell a build, but no Windows node or pool is known.
+    /// Not known: the images tell a build, but no Windows node or pool is known.
     NoHostKnown(Build),
     /// One of these builds, every one that runs the images; some known node does not.
     OneOf(Vec<Build>),
@@ -290,31 +292,23 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                     .says(format!("no node carries the build \"{}\"", shown(value)));
             }
         }
-        for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term
-                .match_expressions
-                .iter()
-                .enumerate()
-                .filter(|(_, e)| is_build_label(&e.key))
-            {
-                let path = || cx.at(REQUIRED_TERMS).item(t).field("matchExpressions").item(e);
-                match &*expression.operator {
-                    "Gt" | "Lt" => {
-                        out.report(path().field("operator")).says(format!(
-                            "the operator {} compares integers, and a build is none",
-                            expression.operator
-                        ));
-                    }
-                    "In" | "NotIn" => {
-                        for (v, value) in expression.values.iter().enumerate() {
-                            if Build::parse_label(value).is_none() {
-                                out.report(path().field("values").item(v))
-                                    .says(format!("no node carries the build \"{}\"", shown(value)));
-                            }
+        for expression in cx.required_expressions().filter(|e| is_build_label(&e.key)) {
+            match &*expression.operator {
+                "Gt" | "Lt" => {
+                    out.report(expression.at("operator")).says(format!(
+                        "the operator {} compares integers, and a build is none",
+                        expression.operator
+                    ));
+                }
+                "In" | "NotIn" => {
+                    for (v, value) in expression.values.iter().enumerate() {
+                        if Build::parse_label(value).is_none() {
+                            out.report(expression.at("values").item(v))
+                                .says(format!("no node carries the build \"{}\"", shown(value)));
                         }
                     }
-                    _ => {}
                 }
+                _ => {}
             }
         }
     }),
@@ -347,19 +341,11 @@ static WINDOWS_ARCH: Rule = Rule {
                 out.report(cx.at(&["nodeSelector"]).key(label));
             }
         }
-        for (t, term) in cx.spec.required_terms().iter().enumerate() {
-            for (e, expression) in term.match_expressions.iter().enumerate() {
-                let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
-                let allows = expression.values.iter().any(|value| &**value == "amd64");
-                if is_arch && &*expression.operator == "In" && !allows {
-                    out.report(
-                        cx.at(REQUIRED_TERMS)
-                            .item(t)
-                            .field("matchExpressions")
-                            .item(e)
-                            .field("values"),
-                    );
-                }
+        for expression in cx.required_expressions() {
+            let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
+            let allows = expression.values.iter().any(|value| &**value == "amd64");
+            if is_arch && &*expression.operator == "In" && !allows {
+                out.report(expression.at("values"));
             }
         }
     }),
@@ -373,7 +359,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
     summary: "the nodeSelector contradicts the RuntimeClass",
     docs: "The API server merges the nodeSelector of the RuntimeClass into the pod. The same key with another value is \
-           refused with a 403. In a template nobody says so before its pods fail.",
+           refused with a 403. Of a template the API server says nothing before its pods fail.",
     remedy: "remove one of the two",
     see: &[
         GUIDE,

@@ -5,7 +5,7 @@ mod container;
 mod old;
 
 use super::rule::{Check, Rule};
-use crate::model::finding::{Class, Severity};
+use crate::model::severity::{Class, Severity};
 
 /// Rules TSM401 and up.
 pub static RULES: &[&Rule] = &[

@@ -1,18 +1,19 @@
-//! What a rule is: data about it, one check, and the context that the check reads. The rules themselves stand in the files of their families.
+//! What a rule is: data about it, one check, and the findings that the check reports. The rules themselves stand in the files of their families.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use crate::model::build::{Build, Isolation};
-use crate::model::facts::{BUILD_LABEL, Facts, Host, Runtime, RuntimeClassFacts, TRUSTED_BUILD_LABEL};
-use crate::model::finding::{Class, Finding, Severity};
-use crate::model::image::{ImageRef, build_hint};
-use crate::model::object::Meta;
-use crate::model::os::{Inference, Verdict};
+use serde::Serialize;
+
+use super::context::{Cx, PodCx};
+use crate::model::edit::Edit;
+use crate::model::facts::Runtime;
+use crate::model::os::Verdict;
 use crate::model::path::Path;
-use crate::model::pod::{Container, ContainerList, PodSpec, Volume};
-use crate::model::policy::Policy;
-use crate::model::selection::is_build_label;
-use crate::model::subject::{Stage, Subject, Template};
+use crate::model::policy::Action;
+use crate::model::severity::{Class, Severity};
+use crate::model::subject::Stage;
+use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
 
 /// One entry of the catalogue. Everything that Transom says of it anywhere comes from here.
@@ -115,7 +116,7 @@ impl Rule {
 
     /// Runs the rule where it applies, and collects what it finds.
     pub fn run(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
-        if !cx.policy.is_off(self) {
+        if !cx.policy.is_off(self.id) {
             self.run_regardless(cx, findings);
         }
     }
@@ -201,323 +202,105 @@ impl Out<'_> {
     }
 }
 
-/// What a check on any object reads.
-#[derive(Clone, Copy)]
-pub struct Cx<'c> {
-    /// The object.
-    pub subject: &'c Subject<'c>,
-    /// Its pod as it is looked at now: as written, or with admission's edits; `None` for kinds without one.
-    pub template: Option<&'c Template<'c>>,
-    /// The verdict and the evidence for it.
-    pub inference: &'c Inference,
-    /// What is known of the cluster and the day.
-    pub facts: &'c Facts,
-    /// The effective policy.
-    pub policy: &'c Policy,
-    /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: read once for all rules.
-    pub images: &'c [Option<Image<'c>>],
+/// What kind of admission edit resolves a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Resolver {
+    /// An edit that makes the pod land where it can run.
+    Placement,
+    /// An edit that takes an inert field out.
+    Repair,
 }
 
-/// What there is to know of a container's image.
-#[derive(Clone, Copy, Debug)]
-pub struct Image<'c> {
-    /// The reference as written.
-    pub text: &'c str,
-    /// Its parts.
-    pub reference: ImageRef<'c>,
-    /// Its build, and whether that is certain: from the registry, or from a tag of Microsoft's.
-    pub build: Option<(Build, bool)>,
+/// One rule, firing at one place of one object.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// The rule's severity, or less where the case is milder.
+    pub severity: Severity,
+    /// The rule's class, or the one that fits this case.
+    pub class: Class,
+    /// Where.
+    pub path: Path,
+    /// What is wrong: lower case, no full stop.
+    pub message: Cow<'static, str>,
+    /// What to do about it: lower case, no full stop.
+    pub remedy: Cow<'static, str>,
+    /// An edit that makes the rule silent, where one is safe.
+    pub edit: Option<Edit>,
+    /// What makes this finding go away in admission, where something does.
+    pub resolved_by: Option<Resolver>,
+    /// What the finding does: set by the engine from the policy; `Off` until then.
+    pub action: Action,
+    /// What it would do if `validation` were Deny.
+    pub wanted: Action,
 }
 
-impl<'c> Image<'c> {
-    /// The images of a pod's containers; `None` where there is no image, or none that the kubelet would take.
-    pub fn of_pod(pod: &'c PodSpec<'c>, facts: &Facts) -> Vec<Option<Image<'c>>> {
-        let read = |container: &'c Container<'c>| {
-            let text = &**container.image.as_ref()?;
-            let reference = ImageRef::parse(text).ok()?;
-            let known = facts.images.get(text).and_then(|known| known.build);
-            let hint = || build_hint(&reference).map(|hint| (hint.build, hint.certain));
-            let build = known.map(|build| (build, true)).or_else(hint);
-            Some(Image {
-                text,
-                reference,
-                build,
-            })
-        };
-        pod.visit_containers()
-            .map(|(_, _, container)| read(container))
-            .collect()
-    }
-}
-
-impl<'c> Cx<'c> {
-    /// The context of checks on pods, where the object has one.
-    pub fn pod(&self) -> Option<PodCx<'c>> {
-        let template = self.template?;
-        Some(PodCx {
-            cx: *self,
-            spec: &template.spec,
-            meta: &template.meta,
-        })
-    }
-
-    /// The Windows nodes that are known, and the pools that the policy declares.
-    pub fn hosts(&self) -> impl Iterator<Item = &'c Host> + use<'c> {
-        self.facts.hosts().iter().chain(&self.policy.pools)
-    }
-
-    /// The distinct builds of the known Windows nodes and pools, ascending.
-    pub fn host_builds(&self) -> Vec<Build> {
-        let mut builds: Vec<Build> = self.facts.builds().iter().copied().collect();
-        for build in self.policy.pools.iter().filter_map(|pool| pool.build) {
-            if let Err(at) = builds.binary_search(&build) {
-                builds.insert(at, build);
-            }
-        }
-        builds
-    }
-
-    /// The builds that the pod may land on: those that it selects, else those of the known nodes.
-    pub fn targets(&self) -> Vec<Build> {
-        let selected = self.pod().map(|pod| pod.selected_builds()).unwrap_or_default();
-        if selected.is_empty() {
-            self.host_builds()
-        } else {
-            selected
+impl Finding {
+    /// A finding with the rule's own words.
+    pub fn new(rule: &'static Rule, path: Path) -> Self {
+        Finding {
+            rule,
+            severity: rule.severity,
+            class: rule.class,
+            path,
+            message: Cow::Borrowed(rule.summary),
+            remedy: Cow::Borrowed(rule.remedy),
+            edit: None,
+            resolved_by: None,
+            action: Action::Off,
+            wanted: Action::Off,
         }
     }
 
-    /// Whether the pod may land on a build below this one.
-    fn may_land_below(&self, build: u32) -> bool {
-        let known = self.facts.builds().first().copied();
-        let declared = self.policy.pools.iter().filter_map(|pool| pool.build).min();
-        let nowhere = [known, declared]
-            .into_iter()
-            .flatten()
-            .all(|host| host.number() >= build);
-        let selects = self.pod().is_some_and(|pod| pod.selects_build());
-        // Most clusters have no such node, and most pods select no build: that is all there is to look at then.
-        (selects || !nowhere) && self.targets().iter().any(|target| target.number() < build)
+    /// Says it more precisely than the rule does.
+    pub fn says(&mut self, message: impl Into<Cow<'static, str>>) -> &mut Self {
+        self.message = tidy(message.into());
+        self
+    }
+
+    /// Gives a remedy that fits this case.
+    pub fn remedy(&mut self, remedy: impl Into<Cow<'static, str>>) -> &mut Self {
+        self.remedy = tidy(remedy.into());
+        self
+    }
+
+    /// Weighs this case differently from the rule.
+    pub fn severity(&mut self, severity: Severity) -> &mut Self {
+        self.severity = severity;
+        self
+    }
+
+    /// Puts this case in another class than the rule's.
+    pub fn class(&mut self, class: Class) -> &mut Self {
+        self.class = class;
+        self
+    }
+
+    /// Attaches the edit that takes the field away.
+    pub fn removable(&mut self) -> &mut Self {
+        self.edit = Some(Edit::Remove(self.path.clone()));
+        self
+    }
+
+    /// What this finding is, so that it can be recognised in another version of the object:
+    /// the rule and the path with names, never indexes.
+    pub fn identity(&self) -> (&'static str, String) {
+        (self.rule.id, self.path.named())
+    }
+
+    /// Whether no edit of admission makes it go away.
+    pub fn is_open(&self) -> bool {
+        self.resolved_by.is_none()
     }
 }
 
-/// What a check on pods reads: the [`Cx`] with the pod spec and the pod's metadata at hand.
-#[derive(Clone, Copy)]
-pub struct PodCx<'c> {
-    /// The object around it, facts and policy.
-    pub cx: Cx<'c>,
-    /// The pod spec.
-    pub spec: &'c PodSpec<'c>,
-    /// The metadata of the pod: a bare pod's own, a workload's template's.
-    pub meta: &'c Meta<'c>,
-}
-
-impl<'c> std::ops::Deref for PodCx<'c> {
-    type Target = Cx<'c>;
-    fn deref(&self) -> &Cx<'c> {
-        &self.cx
+/// What a user reads is one line of reasonable length, whatever values of the object it quotes.
+fn tidy(text: Cow<'static, str>) -> Cow<'static, str> {
+    const LONGEST: usize = 403;
+    if text.len() <= LONGEST && !text.contains(char::is_control) {
+        return text;
     }
-}
-
-impl<'c> PodCx<'c> {
-    /// The path of a field below the pod spec.
-    pub fn at(&self, fields: &[&'static str]) -> Path {
-        self.cx.subject.spec_path().fields(fields)
-    }
-
-    /// The path of a field below the pod's metadata.
-    pub fn meta_at(&self, field: &'static str) -> Path {
-        self.cx.subject.template_path().field("metadata").field(field)
-    }
-
-    /// Init, app and ephemeral containers alike.
-    pub fn containers(&self) -> impl Iterator<Item = ContainerAt<'c>> + use<'c> {
-        let subject = self.cx.subject;
-        (self.spec.visit_containers().enumerate()).map(move |(order, (list, index, container))| ContainerAt {
-            subject,
-            order,
-            list,
-            index,
-            container,
-        })
-    }
-
-    /// The volumes, with their indexes.
-    pub fn volumes(&self) -> impl Iterator<Item = VolumeAt<'c>> + use<'c> {
-        let subject = self.cx.subject;
-        (self.spec.volumes.iter().enumerate()).map(move |(index, volume)| VolumeAt {
-            subject,
-            index,
-            volume,
-        })
-    }
-
-    /// The RuntimeClass that the pod names, where it is known.
-    pub fn runtime_class(&self) -> Option<&'c RuntimeClassFacts> {
-        self.cx
-            .facts
-            .runtime_classes
-            .get(&**self.spec.runtime_class_name.as_ref()?)
-    }
-
-    /// How the pod's containers are kept apart from the host.
-    pub fn isolation(&self) -> Isolation {
-        if self.spec.has_host_process() {
-            Isolation::HostProcess
-        } else {
-            self.runtime_class()
-                .map_or(Isolation::Process, RuntimeClassFacts::isolation)
-        }
-    }
-
-    /// A container's image, where it is an image reference.
-    pub fn image(&self, container: &ContainerAt<'_>) -> Option<&'c Image<'c>> {
-        self.cx.images.get(container.order)?.as_ref()
-    }
-
-    /// The build of a container's image, and whether that is certain: from the registry, or from a tag of Microsoft's.
-    pub fn image_build(&self, container: &ContainerAt<'_>) -> Option<(Build, bool)> {
-        self.image(container)?.build
-    }
-
-    /// The value that every node the pod can land on has for a label: by nodeSelector, else by its RuntimeClass.
-    pub fn selected(&self, label: &str) -> Option<&'c str> {
-        let own = self.spec.node_selector.get(label).map(|value| &**value);
-        own.or_else(|| self.runtime_class()?.node_selector.get(label).map(String::as_str))
-    }
-
-    /// Whether anything that the pod requires of its node may speak of builds.
-    fn selects_build(&self) -> bool {
-        self.selected(BUILD_LABEL).is_some()
-            || self.selected(TRUSTED_BUILD_LABEL).is_some()
-            || !self.spec.required_terms().is_empty()
-    }
-
-    /// The builds that the pod's nodeSelector, RuntimeClass or required affinity leaves; empty where none is required.
-    pub fn selected_builds(&self) -> Vec<Build> {
-        let (named, any_other) = self.named_builds();
-        if any_other { Vec::new() } else { named }
-    }
-
-    /// The builds that the pod's nodeSelector, RuntimeClass or required affinity names, and whether some term of the
-    /// affinity lets it go to nodes of any other build.
-    pub fn named_builds(&self) -> (Vec<Build>, bool) {
-        for label in [BUILD_LABEL, TRUSTED_BUILD_LABEL] {
-            if let Some(build) = self.selected(label).and_then(Build::parse_label) {
-                return (vec![build], false);
-            }
-        }
-        let mut builds = Vec::new();
-        let mut any_other = false;
-        // A term with nothing in it matches no node.
-        for term in self.spec.required_terms().iter().filter(|term| !term.is_empty()) {
-            let of_build = || term.match_expressions.iter().filter(|e| is_build_label(&e.key));
-            if let Some(expression) = of_build().find(|e| &*e.operator == "In") {
-                let values = expression.values.iter();
-                builds.extend(values.filter_map(|value| Build::parse_label(value)));
-            } else {
-                // A term for nodes that have no label yet selects no build; the other terms do.
-                any_other |= !of_build().any(|e| &*e.operator == "DoesNotExist");
-            }
-        }
-        builds.sort_unstable();
-        builds.dedup();
-        (builds, any_other)
-    }
-}
-
-/// A container and where it stands.
-#[derive(Clone, Copy)]
-pub struct ContainerAt<'c> {
-    subject: &'c Subject<'c>,
-    /// Which one it is among all containers of the pod.
-    order: usize,
-    /// The list that it is in.
-    pub list: ContainerList,
-    /// Its index in that list.
-    pub index: usize,
-    /// The container.
-    pub container: &'c Container<'c>,
-}
-
-impl<'c> std::ops::Deref for ContainerAt<'c> {
-    type Target = Container<'c>;
-    fn deref(&self) -> &Container<'c> {
-        self.container
-    }
-}
-
-impl ContainerAt<'_> {
-    /// The path of the container.
-    pub fn path(&self) -> Path {
-        self.subject
-            .spec_path()
-            .field(self.list.field())
-            .named_item(self.index, &self.container.name)
-    }
-
-    /// The path of a field below the container.
-    pub fn at(&self, fields: &[&'static str]) -> Path {
-        self.path().fields(fields)
-    }
-
-    /// The path of one of its volume mounts, by the volume's name.
-    pub fn mount(&self, index: usize) -> Path {
-        let name = self
-            .container
-            .volume_mounts
-            .get(index)
-            .map_or("", |mount| &*mount.name);
-        // Several mounts of one volume are told apart by index; so are those of a list too long to count in each time.
-        let mounts = &self.container.volume_mounts;
-        let unique = mounts.len() <= 256 && mounts.iter().filter(|mount| &*mount.name == name).count() == 1;
-        self.at(&["volumeMounts"])
-            .named_item(index, if unique { name } else { "" })
-    }
-}
-
-/// A volume and where it stands.
-#[derive(Clone, Copy)]
-pub struct VolumeAt<'c> {
-    subject: &'c Subject<'c>,
-    /// Its index.
-    pub index: usize,
-    /// The volume.
-    pub volume: &'c Volume<'c>,
-}
-
-impl<'c> std::ops::Deref for VolumeAt<'c> {
-    type Target = Volume<'c>;
-    fn deref(&self) -> &Volume<'c> {
-        self.volume
-    }
-}
-
-impl VolumeAt<'_> {
-    /// The path of a field below the volume.
-    pub fn at(&self, fields: &[&'static str]) -> Path {
-        let volumes = self.subject.spec_path().field("volumes");
-        volumes.named_item(self.index, &self.volume.name).fields(fields)
-    }
-}
-
-/// A value from the object as a message may show it: control and direction characters escaped, long ones cut.
-pub fn shown(value: &str) -> String {
-    const LONGEST: usize = 60;
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut text = String::with_capacity(value.len().min(LONGEST) + 3);
-    for c in value.chars().take(LONGEST) {
-        if hidden(c) {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
-    if value.chars().nth(LONGEST).is_some() {
-        text.push('…');
-    }
-    text
+    cut(&one_line(&text), LONGEST).into_owned().into()
 }

@@ -1,9 +1,10 @@
 //! Linux security context fields: what the API server forbids on Windows pods and what Windows ignores.
 
-use super::rule::{Check, Out, PodCx, Rule};
-use crate::model::finding::{Class, Severity};
+use super::context::PodCx;
+use super::rule::{Check, Out, Rule};
+use crate::model::field::Present;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
-use crate::model::scalar::Present;
+use crate::model::severity::{Class, Severity};
 
 /// Rules TSM201 and up.
 pub static RULES: &[&Rule] = &[

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::rule::{Builds, Check, Cx, Rule};
+use super::context::Cx;
+use super::rule::{Builds, Check, Rule};
 use crate::model::build::Build;
-use crate::model::finding::{Class, Severity};
 use crate::model::object::Service;
 use crate::model::path::Path;
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
 use crate::model::workload::Kind;
 
@@ -368,7 +369,7 @@ static SERVICE_SCTP: Rule = Rule {
         "containers: [{name: app, image: app, ports: [{containerPort: 80, protocol: TCP}, {containerPort: 53, protocol: UDP}]}]",
     ],
     check: Check::PodAnd(&[Kind::Service], |cx, out| {
-        for container in cx.pod().iter().flat_map(super::rule::PodCx::containers) {
+        for container in cx.pod().iter().flat_map(super::context::PodCx::containers) {
             for (index, port) in container.container.ports.iter().enumerate() {
                 if port.protocol.as_deref() == Some("SCTP") {
                     let name = port.name.as_deref().unwrap_or_default();

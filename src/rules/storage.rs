@@ -1,8 +1,10 @@
 //! Storage objects around Windows pods: claims and volumes in Block mode, claims that cannot grow.
 
-use super::rule::{Check, Cx, Out, PodCx, Rule};
-use crate::model::object::{ClaimSpec, Meta};
+use super::context::{Cx, PodCx};
+use super::rule::{Check, Out, Rule};
+use crate::model::object::Meta;
 use crate::model::path::Path;
+use crate::model::pod::ClaimSpec;
 use crate::model::subject::Body;
 use crate::model::workload::Kind;
 

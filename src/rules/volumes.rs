@@ -4,7 +4,8 @@ mod mounts;
 mod paths;
 mod sources;
 
-use super::rule::{ContainerAt, Cx, PodCx, Rule};
+use super::context::{ContainerAt, Cx, PodCx};
+use super::rule::Rule;
 use crate::model::object::Volume;
 use crate::model::os::Os;
 use crate::model::pod::VolumeMount;

@@ -23,7 +23,7 @@ use crate::model::facts::Facts;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::process::today;
-use crate::registration::{self, registered::Registered};
+use crate::registration::{self, configurations::Configurations};
 use crate::tls::source::CertificateSource;
 use crate::webhook::{self, Config, Listening, Server};
 
@@ -144,7 +144,7 @@ fn stand_for_election(
 /// What it takes to make a snapshot of each view of the cluster.
 struct Following {
     snapshots: Snapshots,
-    registered: watch::Receiver<Option<Arc<Registered>>>,
+    registered: watch::Receiver<Option<Arc<Configurations>>>,
     gauges: Gauges,
     readiness: Readiness,
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::super::publish::Published;
 use crate::process::metrics::Metrics;
-use crate::registration::registered::{Configuration, Registered};
+use crate::registration::configurations::{Configuration, Configurations};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Phase {
@@ -24,12 +24,12 @@ const PHASES: [&str; 2] = ["mutating", "validating"];
 pub(super) struct Presence {
     gauge: Family<Phase, Gauge>,
     seen: [Option<Configuration>; 2],
-    tell: watch::Sender<Option<Arc<Registered>>>,
+    tell: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 impl Presence {
     /// Nothing was seen yet.
-    pub fn new(metrics: &Metrics, tell: watch::Sender<Option<Arc<Registered>>>) -> Self {
+    pub fn new(metrics: &Metrics, tell: watch::Sender<Option<Arc<Configurations>>>) -> Self {
         let gauge = Family::<Phase, Gauge>::default();
         metrics.register(|registry| {
             registry.register(
@@ -83,7 +83,7 @@ impl Presence {
         }
         *seen = Some(now);
         if let [Some(mutating), Some(validating)] = &self.seen {
-            let registered = Registered {
+            let registered = Configurations {
                 mutating: mutating.clone(),
                 validating: validating.clone(),
             };

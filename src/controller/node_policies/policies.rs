@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kube::core::{Selector, SelectorExt as _};
-
 use super::nodes::owned::Owned;
 use super::nodes::plan::Want;
-use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, wrong_node_selector};
+use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector};
 use crate::cluster::view::{NodeView, UNREADABLE_ANNOTATION};
 use crate::model::facts::Taint;
+use crate::model::selector::LabelSelector;
 
 /// So much is told of what is wrong with a selector, in bytes.
 const LONGEST_PROBLEM: usize = 4096;
@@ -29,7 +28,7 @@ pub struct NodePolicy {
     pub unusable: Option<String>,
     /// What of it is left out, and why.
     pub left_out: Vec<String>,
-    selector: Selector,
+    selector: LabelSelector,
 }
 
 impl NodePolicy {
@@ -43,13 +42,14 @@ impl NodePolicy {
             .annotations
             .as_ref()
             .and_then(|all| all.get(UNREADABLE_ANNOTATION));
-        let wrong = wrong_node_selector(&stored.spec.node_selector);
-        let (selector, unusable) = match (Selector::try_from(stored.spec.node_selector.clone()), unreadable) {
-            (_, Some(why)) => (Selector::default(), Some(why.clone())),
-            // A label that no node can have would select nothing, and let every node go.
-            _ if !wrong.is_empty() => (Selector::default(), Some(in_one_line(&wrong, LONGEST_PROBLEM))),
+        let (selector, unusable) = match (node_selector(&stored.spec.node_selector), unreadable) {
+            (_, Some(why)) => (LabelSelector::default(), Some(why.clone())),
             (Ok(selector), None) => (selector, None),
-            (Err(error), None) => (Selector::default(), Some(format!("spec.nodeSelector: {error}"))),
+            // A label that no node can have would select nothing, and let every node go.
+            (Err(wrong), None) => (
+                LabelSelector::default(),
+                Some(in_one_line(&wrong, LONGEST_PROBLEM)),
+            ),
         };
         let spec = &stored.spec.taints;
         let mut left_out = Vec::new();
@@ -90,7 +90,7 @@ impl NodePolicy {
 
     /// Whether its selector selects a node with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.unusable.is_none() && self.selector.matches(labels)
+        self.unusable.is_none() && self.selector.selects(labels)
     }
 
     /// What it wants of a node. `cleared`: the taints that may be set on it, if it lacks them.

@@ -6,7 +6,7 @@ use super::report::Finding;
 use crate::api::{DecodedPolicy, cut};
 use crate::cluster::view::ClusterView;
 use crate::engine::effective::PolicySet;
-use crate::registration::registered::Registered;
+use crate::registration::configurations::Configurations;
 
 /// The type of the condition.
 pub(super) const KIND: &str = "Registered";
@@ -17,7 +17,7 @@ const LONGEST: usize = 16 * 1024;
 /// The condition. `decoded` is what of the policy counts, if anything.
 pub(super) fn registered(
     decoded: Option<&DecodedPolicy>,
-    registered: &Registered,
+    registered: &Configurations,
     set: &PolicySet,
     view: &ClusterView,
 ) -> Finding {

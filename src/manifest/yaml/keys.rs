@@ -6,7 +6,7 @@ use std::rc::Rc;
 use saphyr_parser::Marker;
 
 use super::{Expect, Reader, Result, Trouble, narrow, place, trouble};
-use crate::manifest::locate;
+use crate::model::json::string_at;
 
 /// The number of keys from which a mapping gets an index for finding keys given twice.
 const LARGE_MAPPING: usize = 24;
@@ -40,7 +40,7 @@ impl Reader<'_, '_> {
         let range = start..self.to.out.len();
         let line = narrow(self.first_line - 1 + at.line());
         if let Some(first) = self.remember(range.clone(), line) {
-            let key = locate::string_at(&self.to.out, range).unwrap_or_default();
+            let key = string_at(&self.to.out, range).unwrap_or_default();
             return Err(trouble(
                 at,
                 format!(

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use saphyr_parser::Marker;
 
 use super::{Expect, Mark, Place, Reader, Result, Trouble, narrow, place};
-use crate::manifest::locate::Members;
+use crate::model::json::Members;
 
 /// How much aliases and merge keys may add to all documents of an input, in bytes of text and marks.
 const MAX_EXPANSION: usize = 64 << 20;

@@ -1,24 +1,15 @@
 //! Group-managed service accounts (gMSA): the two fields of a container's or a pod's Windows options.
 
 use super::{OPTIONS_SOURCE, option_at, windows_options};
-use crate::model::finding::{Class, Severity};
+use crate::model::dns::is_subdomain;
 use crate::model::pod::WindowsOptions;
+use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::rule::{Check, Rule, shown};
+use crate::rules::rule::{Check, Rule};
 
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/";
 const MERGE_SOURCE: &str = "kubernetes: pkg/securitycontext/util.go, DetermineEffectiveSecurityContext";
-
-/// Whether the text is a lower-case RFC 1123 subdomain: labels of letters, digits and inner hyphens, 253 bytes in all.
-///
-/// Source: apimachinery `validation.IsDNS1123Subdomain`.
-fn is_dns1123_subdomain(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let is_label = |label: &str| {
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
-}
 
 pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
     id: "TSM309",
@@ -45,7 +36,7 @@ pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
             let Some(name) = options.gmsa_credential_spec_name.as_deref() else {
                 continue;
             };
-            if !is_dns1123_subdomain(name) {
+            if !is_subdomain(name) {
                 let message = format!("\"{}\" is not a lower-case RFC 1123 subdomain", shown(name));
                 out.report(option_at(cx, container, "gmsaCredentialSpecName"))
                     .says(message);
@@ -160,27 +151,6 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gmsa_names_are_lower_case_subdomains() {
-        for name in ["gmsa-webapp1", "web.example.com", "1", &"a".repeat(253)] {
-            assert!(is_dns1123_subdomain(name), "{name}");
-        }
-        for name in [
-            "",
-            "gmsa-WebApp1",
-            "web_app",
-            "-web",
-            "web-",
-            "web..app",
-            ".web",
-            "web.",
-            "wéb",
-            &"a".repeat(254),
-        ] {
-            assert!(!is_dns1123_subdomain(name), "{name}");
-        }
-    }
 
     #[test]
     fn a_credential_spec_has_1_to_65536_bytes() {

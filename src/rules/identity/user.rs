@@ -1,8 +1,10 @@
 //! The user that a container runs as: names that the API server refuses, and the one that runAsNonRoot forbids.
 
 use super::{OPTIONS_SOURCE, context_at, option_at, windows_options};
-use crate::model::finding::Class;
-use crate::rules::rule::{Check, Rule, shown};
+use crate::model::dns::is_label;
+use crate::model::severity::Class;
+use crate::model::text::shown;
+use crate::rules::rule::{Check, Rule};
 
 const RUN_AS_USER_NAME: &str =
     "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/";
@@ -85,12 +87,9 @@ fn is_net_bios_name(domain: &str) -> bool {
 
 /// Labels of 1 to 63 letters, digits and inner hyphens, in either case.
 fn is_dns_name(domain: &str) -> bool {
-    domain.split('.').all(|label| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    })
+    domain
+        .split('.')
+        .all(|label| label.len() <= 63 && is_label(label))
 }
 
 pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {

@@ -2,8 +2,9 @@
 
 use super::{Imaged, VERSIONS, images, named, tag_for};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
-use crate::model::finding::{Class, Severity};
-use crate::rules::rule::{Check, Out, PodCx, Rule};
+use crate::model::severity::{Class, Severity};
+use crate::rules::context::PodCx;
+use crate::rules::rule::{Check, Out, Rule};
 
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     id: "TSM601",
@@ -19,7 +20,7 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
            any build. Transom compares with the builds that the pod's nodeSelector, RuntimeClass or required node \
            affinity leaves, with the build of the node it is bound to, and the builds of a pod's containers with each \
            other. The build of an image is the registry's `os.version` where that was looked up, and else what the tag \
-           says. A build read from the tag of somebody's own repository, and builds on which containerd and hcsshim \
+           says. A build read from the tag of the author's own repository, and builds on which containerd and hcsshim \
            disagree, give a warning only, and what is unknown gives nothing.",
     remedy: "use an image for the build of the nodes",
     see: &[
@@ -32,7 +33,7 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}, initContainers: [{name: init, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
         "{nodeSelector: {node-restriction.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-1809'}]}",
-        // A tag of somebody's own: a warning.
+        // A tag of the author's own: a warning.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0-windowsservercore-ltsc2019'}]}",
         // The tables disagree: a warning.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.26200}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
@@ -131,7 +132,7 @@ fn check(cx: &PodCx<'_>, out: &mut Out<'_>) {
                     report_pair(out, &imaged, build, other, *newest, required.is_empty());
                 }
                 Some((_, newest)) if build <= *newest => {}
-                // Of builds that share a host, the newest has the fewest: whoever fits it fits the others.
+                // Of builds that share a host, the newest has the fewest: what fits it fits the others.
                 _ => newest = Some((imaged, build)),
             }
         }
@@ -243,14 +244,14 @@ fn report_pair(
     other_build: Build,
     anywhere: bool,
 ) {
-    let nobody = if anywhere {
+    let no_host = if anywhere {
         "no Windows release"
     } else {
         "no node that the pod requires"
     };
     out.report(imaged.container.at(&["image"]))
         .says(format!(
-            "{nobody} runs both this image, for {}, and {}, for {}",
+            "{no_host} runs both this image, for {}, and {}, for {}",
             named(build),
             other.shown(),
             named(other_build)

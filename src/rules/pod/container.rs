@@ -1,10 +1,11 @@
 //! Settings of containers: resources, stop signals, commands.
 
 use super::{INTRO, RESOURCES};
-use crate::model::finding::{Class, Severity};
 use crate::model::pod::ContainerList;
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
-use crate::rules::rule::{Check, Rule, shown};
+use crate::model::text::shown;
+use crate::rules::rule::{Check, Rule};
 
 pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
     id: "TSM409",

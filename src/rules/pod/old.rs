@@ -3,11 +3,12 @@
 
 use super::{INTRO, INTRO_POD};
 use crate::model::facts::Runtime;
-use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::rule::{Builds, Check, Rule, shown};
+use crate::rules::rule::{Builds, Check, Rule};
 
 pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
     id: "TSM413",

@@ -2,7 +2,7 @@
 
 use super::{INTRO, STORAGE, VOLUMES, mounts};
 use crate::model::facts::Runtime;
-use crate::model::finding::{Class, Severity};
+use crate::model::severity::{Class, Severity};
 use crate::rules::rule::{Check, Rule};
 
 pub(super) static VOLUME_DEVICES: Rule = Rule {

@@ -2,11 +2,13 @@
 
 use super::{INTRO, MICROSOFT, STORAGE, mounts, windows_volume};
 use crate::model::facts::Runtime;
-use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
 use crate::model::pod::VolumeMount;
+use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::rule::{Check, Out, PodCx, Rule, shown};
+use crate::rules::context::PodCx;
+use crate::rules::rule::{Check, Out, Rule};
 
 const YAML: &str = "https://yaml.org/spec/1.2.2/#57-escaped-characters";
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
-use crate::model::finding::{Class, Severity};
 use crate::model::path::Path;
 use crate::model::pod::{FileSource, Volume};
+use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::rule::{Builds, Check, Out, PodCx, Rule, VolumeAt, shown};
+use crate::rules::context::{PodCx, VolumeAt};
+use crate::rules::rule::{Builds, Check, Out, Rule};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
@@ -130,7 +132,7 @@ fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
 }
 
 fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Out<'_>) {
-    // 0644, which the API server writes where nobody did.
+    // 0644, which the API server writes where the author did not.
     const DEFAULT: i64 = 420;
     if let Some(mode) = mode.filter(|mode| *mode != DEFAULT) {
         report_mode(mode, volume.at(&[source, "defaultMode"]), out);

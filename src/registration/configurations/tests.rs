@@ -7,14 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector
 use crate::model::os::Os;
 
 /// The configurations as the API server would have them.
-fn registered(options: &Options) -> Registered {
+fn registered(options: &Options) -> Configurations {
     let read = |title: &str, configuration: Value| Configuration {
         title: format!("{title} zz-transom"),
         entries: (configuration["webhooks"].as_array().unwrap().iter())
             .map(|webhook| Entry::read(webhook).unwrap())
             .collect(),
     };
-    Registered {
+    Configurations {
         mutating: read(
             "MutatingWebhookConfiguration",
             serde_json::to_value(mutating(options)).unwrap(),
@@ -56,7 +56,7 @@ fn namespaces() -> BTreeMap<String, BTreeMap<String, String>> {
         .into()
 }
 
-fn gaps(registered: &Registered, stored: &StoredPolicy) -> Vec<(&'static str, String)> {
+fn gaps(registered: &Configurations, stored: &StoredPolicy) -> Vec<(&'static str, String)> {
     let namespaces = namespaces();
     let counts_in = namespaces
         .iter()

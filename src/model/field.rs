@@ -1,11 +1,12 @@
-//! The building blocks of the views: strings that borrow, lists and maps that accept `null`, presence without content.
+//! The types of the views' fields: strings that borrow, lists and maps that accept `null`, presence without content.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// A string of the input: borrowed where it has no escapes, owned where it has; `null` is the empty string.
 ///

@@ -1,5 +1,5 @@
 //! What stands in the webhook configurations of a cluster, and what of a policy's wishes the API server therefore never
-//! asks about; reading them is somebody else's business.
+//! asks about; the controller reads them.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 
 use super::conditions::hears;
 use super::names;
-use crate::engine::effective::{LabelExpression, LabelOperator, LabelSelector, StoredPolicy};
+use crate::engine::effective::StoredPolicy;
 use crate::model::policy::{Action, Policy, PoolLabel, ReverseGuard, Switch};
+use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::text::list;
 
 /// Every namespace has this label, so that it selects them all.
 const EVERY_NAMESPACE: &str = "kubernetes.io/metadata.name";
@@ -19,7 +21,7 @@ const NAMED: usize = 10;
 
 /// Both configurations as they stand in the cluster.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Registered {
+pub struct Configurations {
     /// That of `/mutate`.
     pub mutating: Configuration,
     /// That of `/validate`.
@@ -99,7 +101,7 @@ struct Optional {
     flag: &'static str,
 }
 
-impl Registered {
+impl Configurations {
     /// Whether `/mutate` is called for Windows pods in a namespace with these labels.
     pub fn mutates_in(&self, labels: &BTreeMap<String, String>) -> bool {
         let strong = self.mutating.entry(names::STRONG_MUTATE);
@@ -206,7 +208,7 @@ impl Registered {
             reason: "NamespacesLeftOut",
             message: format!(
                 "{said} has no effect in {}: the entry {short} of the webhook configurations does not select them; {}",
-                first(&left_out),
+                list(&left_out, NAMED),
                 cure(&LabelSelector::default())
             ),
         })
@@ -331,14 +333,6 @@ fn selector_flag(selector: &LabelSelector) -> String {
         return EVERY_NAMESPACE.to_owned();
     }
     parts.join(",")
-}
-
-fn first(names: &[&str]) -> String {
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 #[cfg(test)]

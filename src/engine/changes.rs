@@ -1,0 +1,167 @@
+//! Changes: the edits of placement and repair for one object, and the findings that they resolve.
+
+use std::collections::HashSet;
+
+use super::draft::Draft;
+use super::placement::{Forbidden, Placement};
+use super::repair;
+use crate::model::edit::Edit;
+use crate::model::os::Verdict;
+use crate::model::path::Path;
+use crate::model::policy::{Repair, ReverseGuard, Switch};
+use crate::model::subject::{Editable, Subject, Template};
+use crate::model::workload::Kind;
+use crate::rules::{Cx, Finding, Resolver};
+
+/// What is changed in a pod so that it runs where it can run.
+#[derive(Default)]
+pub struct Changes<'p> {
+    /// The edits that the policy has on, each with what made it.
+    pub edits: Vec<(Edit, Resolver)>,
+    /// The edits that there would be if everything in dry run were on; empty where nothing is in dry run.
+    pub would_edit: Vec<Edit>,
+    /// The fields that kept placement from setting `spec.os.name`.
+    pub withheld: Vec<Path>,
+    /// The pod with the edits in it, where there are any.
+    changed: Option<Template<'p>>,
+}
+
+impl<'p> Changes<'p> {
+    /// Plans what the policy has on, and beside it what would be if everything in dry run were on too.
+    ///
+    /// `findings` are those of the object as written; `is_complete` where no rule was off, and none was lifted or cut.
+    pub fn plan(as_written: &Cx<'p>, findings: &[Finding], is_complete: bool) -> Self {
+        let Some(template) = as_written.template else {
+            return Changes::default();
+        };
+        let policy = as_written.policy;
+        let drafting = Drafting {
+            template,
+            findings,
+            placement: Placement {
+                as_written: *as_written,
+                forbidden: if is_complete {
+                    Forbidden::Among(findings)
+                } else {
+                    Forbidden::Unknown
+                },
+            },
+        };
+        let (on, withheld) =
+            drafting.draft(policy.placement == Switch::Apply, policy.repair == Repair::Inert);
+        let (edits, changed) = on.into_parts();
+        let mut changes = Changes {
+            edits,
+            would_edit: Vec::new(),
+            withheld,
+            changed,
+        };
+        if policy.placement == Switch::DryRun || policy.repair == Repair::DryRun {
+            let (both, withheld) =
+                drafting.draft(policy.placement != Switch::Off, policy.repair != Repair::Off);
+            changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
+            if policy.placement == Switch::DryRun {
+                changes.withheld = withheld;
+            }
+        }
+        changes
+    }
+
+    /// Runs the rules on the pod as it will be stored, and marks the findings that are gone there.
+    pub fn resolve(&self, as_written: &Cx<'_>, findings: &mut [Finding]) {
+        let Some(changed) = &self.changed else { return };
+        let as_stored = Cx {
+            template: Some(changed),
+            ..*as_written
+        };
+        // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
+        let (mut after, mut asked) = (Vec::new(), Vec::new());
+        for rule in findings.iter().map(|finding| finding.rule) {
+            if !asked.contains(&rule) {
+                asked.push(rule);
+                rule.run(&as_stored, &mut after);
+            }
+        }
+        let still: HashSet<_> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
+        let repaired: HashSet<&Path> = self.repaired().collect();
+        for finding in findings {
+            if !still.contains(&(finding.rule.id, &finding.path)) {
+                finding.resolved_by = Some(if repaired.contains(&finding.path) {
+                    Resolver::Repair
+                } else {
+                    Resolver::Placement
+                });
+            }
+        }
+    }
+
+    /// The fields that repair takes out.
+    pub fn repaired(&self) -> impl Iterator<Item = &Path> {
+        let by_repair = self.edits.iter().filter(|(_, by)| *by == Resolver::Repair);
+        by_repair.map(|(edit, _)| edit.path())
+    }
+
+    /// What of it admission does or tells: nothing for an object that admission does not edit.
+    pub fn of_admission(self, subject: &Subject<'_>) -> Self {
+        if subject.editable == Editable::Nothing {
+            return Changes::default();
+        }
+        self
+    }
+}
+
+/// What drafts are made from.
+struct Drafting<'p, 'f> {
+    template: &'p Template<'p>,
+    findings: &'f [Finding],
+    placement: Placement<'p, 'f>,
+}
+
+impl<'p> Drafting<'p, '_> {
+    /// The pod with placement and repair, as far as they are on; and the fields that kept `spec.os.name` from being set.
+    fn draft(&self, placement: bool, repair: bool) -> (Draft<'p, 'p>, Vec<Path>) {
+        let Cx {
+            subject,
+            inference,
+            policy,
+            ..
+        } = self.placement.as_written;
+        let spec = subject.spec_path();
+        let mut draft = Draft::new(self.template, spec.clone());
+        let mut withheld = Vec::new();
+        match inference.verdict {
+            Verdict::Windows if self.is_drafted_whole() => {
+                if repair && !subject.is_daemonset_pod() {
+                    repair::plan(&mut draft, self.findings, &spec);
+                }
+                if placement {
+                    withheld = self.placement.windows(&mut draft);
+                }
+            }
+            // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
+            Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
+                repair::plan(&mut draft, self.findings, &spec.field("ephemeralContainers"));
+            }
+            Verdict::Linux | Verdict::Unknown
+                if placement && policy.reverse_guard == ReverseGuard::Apply && self.is_drafted_whole() =>
+            {
+                self.placement.reverse_guard(&mut draft);
+            }
+            _ => {}
+        }
+        (draft, withheld)
+    }
+
+    /// Whether everything in the pod may change. Workload templates are drafted too, to see what admission of their pods
+    /// will resolve; a DaemonSet's is not: its controller reads the template itself.
+    fn is_drafted_whole(&self) -> bool {
+        let subject = self.placement.as_written.subject;
+        let is_placed = || self.template.spec.is_bound() || subject.is_mirror();
+        self.template.has_spec
+            && match subject.kind {
+                Kind::Pod => subject.editable == Editable::Pod && !is_placed(),
+                Kind::DaemonSet => false,
+                _ => true,
+            }
+    }
+}

@@ -1,0 +1,40 @@
+//! Names as DNS and Kubernetes' objects have them: labels and subdomains of RFC 1123. The one place that checks them.
+
+/// Whether the text is one label: letters of either case, digits and inner hyphens, of any length but none.
+pub fn is_label(text: &str) -> bool {
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    plain && !text.is_empty() && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether the text is a lower-case RFC 1123 subdomain: labels parted by dots, 253 bytes in all.
+///
+/// Source: apimachinery `validation.IsDNS1123Subdomain`.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && !text.contains(|c: char| c.is_ascii_uppercase()) && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subdomains_are_lower_case_labels_parted_by_dots() {
+        for name in ["gmsa-webapp1", "web.example.com", "1", &"a".repeat(253)] {
+            assert!(is_subdomain(name), "{name}");
+        }
+        for name in [
+            "",
+            "gmsa-WebApp1",
+            "web_app",
+            "-web",
+            "web-",
+            "web..app",
+            ".web",
+            "web.",
+            "wéb",
+            &"a".repeat(254),
+        ] {
+            assert!(!is_subdomain(name), "{name}");
+        }
+    }
+}
