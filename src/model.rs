@@ -5,6 +5,7 @@ pub mod edit;
 pub mod facts;
 pub mod finding;
 pub mod image;
+pub mod node;
 pub mod object;
 pub mod os;
 pub mod path;

@@ -18,13 +18,13 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
-use transom::cluster::view::{NodeView, OWNED_ANNOTATION};
+use transom::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
 use transom::controller::node_policies::nodes::plan::plan;
-use transom::controller::node_policies::nodes::read::view_of;
-use transom::controller::node_policies::nodes::take_back::{Options, take_back_everything};
-use transom::controller::node_policies::nodes::write::{Pace, Writer};
+use transom::controller::node_policies::nodes::write::bring_about;
 use transom::controller::node_policies::policies::NodePolicy;
-use transom::model::facts::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
+use transom::controller::node_policies::take_back::{Options, take_back_everything};
+use transom::controller::node_policies::writer::Writer;
+use transom::model::node::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
 use world::{World, node, policy, quick};
 
 const LTSC2022: &str = "10.0.20348.2700";
@@ -541,7 +541,7 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_hu
     let _running = world.run(quick());
 
     world
-        .event_until("garbage", "what it named is nobody's now")
+        .event_until("garbage", "what it named is Transom's no longer")
         .await;
     let mended = world
         .node_until("garbage", |node| owned(node).is_some_and(|o| o.starts_with('{')))
@@ -619,7 +619,8 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .await;
     let nodes: Api<Node> = Api::all(world.client.clone());
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
-    let old = Arc::new(view_of(&nodes.get("w1").await.unwrap()));
+    let stored: Api<StoredNode> = Api::all(world.client.clone());
+    let old = Arc::new(NodeView::from(stored.get("w1").await.unwrap()));
     let stored = NodePolicy::of(&Arc::new(policies.get("windows").await.unwrap())).unwrap();
     // While it slept, another leader did its work, and somebody added a taint.
     let patch = json!({"spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]}});
@@ -640,15 +641,10 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     );
 
     let (lease, leadership) = World::leadership(true);
-    let writer = Writer::new(
-        world.client.clone(),
-        Some(leadership),
-        None,
-        Arc::new(Pace::per_second(50)),
-    );
+    let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
     let want = stored.want(stored.taints.iter().cloned().collect());
     let decide = move |node: &NodeView| plan(node, Some(&want));
-    let outcome = writer.bring_about(Arc::clone(&old), &decide).await;
+    let outcome = bring_about(&writer, Arc::clone(&old), &decide).await;
     assert!(outcome.wrote && outcome.error.is_none(), "{outcome:?}");
     assert_eq!(
         taints(&world.node("w1").await),
@@ -662,7 +658,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
-    let outcome = writer.bring_about(old, &decide).await;
+    let outcome = bring_about(&writer, old, &decide).await;
     assert_eq!(outcome.error.as_deref(), Some("leadership was lost"));
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
     let running = world.run_with(quick(), false);
@@ -715,7 +711,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
         .await;
     let message = world::message(&status, "RuntimeClassesReady");
     assert!(
-        message.contains("windows-ltsc2022-hyperv was made by somebody else"),
+        message.contains("windows-ltsc2022-hyperv was not made by Transom"),
         "{message}"
     );
     assert!(message.contains("selects linux"), "{message}");
@@ -772,7 +768,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
         .await;
     assert!(
         !class("windows-ltsc2022-hyperv").await.is_null(),
-        "somebody else's stays"
+        "what others set stays"
     );
 }
 
@@ -810,7 +806,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         keep_taints: true,
         keep_runtime_classes: true,
     };
-    let refusal = |report: &transom::controller::node_policies::nodes::take_back::Report| {
+    let refusal = |report: &transom::controller::node_policies::take_back::Report| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
     let report = take_back_everything(&world.client, Options::default()).await;
@@ -849,7 +845,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     let again = take_back_everything(&world.client, Options::default()).await;
     assert_eq!(
         again,
-        transom::controller::node_policies::nodes::take_back::Report::default()
+        transom::controller::node_policies::take_back::Report::default()
     );
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::cluster::client::{ConnectArgs, NamesArgs};
 use crate::controller::cleanup::{self, HOOKS, Options, Report};
-use crate::controller::node_policies::nodes::take_back;
+use crate::controller::node_policies::take_back;
 
 /// Take Transom out of a cluster: webhook configurations first, then everything it wrote
 ///

@@ -21,9 +21,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 pub use self::hooks::HOOKS;
-use super::node_policies::nodes::take_back::{
-    Options as TakeBack, Report as TakenBack, take_back_everything,
-};
+use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::LEASE;
 use crate::cluster::pools::SEEN_CONFIG_MAP;

@@ -238,6 +238,20 @@ pub struct Toleration<'a> {
     pub toleration_seconds: Option<i64>,
 }
 
+impl Toleration<'_> {
+    /// The same, borrowing nothing.
+    pub fn detached(&self) -> Toleration<'static> {
+        let text = |field: &Option<Str<'_>>| field.as_ref().map(|text| text.to_string().into());
+        Toleration {
+            key: text(&self.key),
+            operator: text(&self.operator),
+            value: text(&self.value),
+            effect: text(&self.effect),
+            toleration_seconds: self.toleration_seconds,
+        }
+    }
+}
+
 /// `v1.Container` and `v1.EphemeralContainer`.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Host, Taint};
+use super::node::{Host, Taint};
 use super::os::Os;
 use crate::model::finding::Severity;
 use crate::rules::Rule;

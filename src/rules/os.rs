@@ -1,8 +1,8 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
 use super::rule::{Check, Out, PodCx, Rule, shown};
-use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::finding::{Class, Severity};
+use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};

@@ -3,9 +3,9 @@
 use super::os::{Selects, selects_windows, speaks_of_os};
 use super::rule::{Check, PodCx, Rule, shown};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
-use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::finding::{Class, Severity};
 use crate::model::image::ImageRef;
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::os::{EvidenceKind, Verdict};
 use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS};
 use crate::model::policy::ReverseGuard;

@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 
 use crate::model::build::{Build, Isolation};
-use crate::model::facts::{BUILD_LABEL, Facts, Host, Runtime, RuntimeClassFacts, TRUSTED_BUILD_LABEL};
+use crate::model::facts::{Facts, Runtime, RuntimeClassFacts};
 use crate::model::finding::{Class, Finding, Severity};
 use crate::model::image::{ImageRef, build_hint};
+use crate::model::node::{BUILD_LABEL, Host, TRUSTED_BUILD_LABEL};
 use crate::model::object::Meta;
 use crate::model::os::{Inference, Verdict};
 use crate::model::path::Path;

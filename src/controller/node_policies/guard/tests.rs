@@ -3,12 +3,14 @@
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
 use super::*;
-use crate::cluster::snapshot::Snapshots;
+use crate::cluster::facts;
+use crate::cluster::pools::Memory;
 use crate::cluster::view::ClusterView;
 use crate::model::facts::Facts;
 use crate::model::os::Os;
 use crate::model::policy::{Policy, PoolLabel};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn taints() -> Vec<Taint> {
     vec![Taint::no_schedule("os", "windows")]
@@ -29,10 +31,8 @@ fn hurt_under(
     view: &ClusterView,
     objects: &[(Kind, Value)],
 ) -> Hurt {
-    let today = jiff::civil::date(2026, 1, 1);
-    let mut snapshots = Snapshots::new(Facts::new(36, today), []);
-    let snapshot = snapshots.take(&Arc::new(view.clone()), None, today);
-    let mut guard = Guard::new(taints, ["win1"], &snapshot, policy_of);
+    let facts = facts::of(view, &Memory::default(), &Facts::new(36, jiff::civil::Date::ZERO));
+    let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
     for (kind, object) in objects {
         guard.look(*kind, &object.to_string());
     }
