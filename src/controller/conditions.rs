@@ -44,6 +44,44 @@ pub enum Told {
 }
 
 impl Statement {
+    /// A condition that is to be `True`. `amiss`: reason and message of why it is not; `well`: those where nothing is.
+    pub fn wanted(
+        kind: &'static str,
+        amiss: Option<(&'static str, String)>,
+        well: (&'static str, &str),
+    ) -> Self {
+        let is_bad = amiss.is_some();
+        let (reason, message) = amiss.unwrap_or_else(|| (well.0, well.1.to_owned()));
+        Statement {
+            kind,
+            holds: !is_bad,
+            is_bad,
+            reason,
+            brief: message.clone(),
+            message,
+            told: Told::Never,
+        }
+    }
+
+    /// A condition that is to be `False`. `amiss`: reason and message of why it is not; `well`: those where nothing is.
+    pub fn unwanted(
+        kind: &'static str,
+        amiss: Option<(&'static str, String)>,
+        well: (&'static str, &str),
+    ) -> Self {
+        let statement = Statement::wanted(kind, amiss, well);
+        Statement {
+            holds: statement.is_bad,
+            ..statement
+        }
+    }
+
+    /// The same, told where so much of it changes.
+    #[must_use]
+    pub fn told(self, told: Told) -> Self {
+        Statement { told, ..self }
+    }
+
     /// Whether an Event is to tell it, given the conditions that stand in the status.
     pub fn is_news(&self, before: &[Condition]) -> bool {
         if self.told == Told::Never {

@@ -197,10 +197,7 @@ fn contested(nodes: &NodesOfPolicy, known: &Known) -> Statement {
     if statement.is_bad {
         statement.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
     }
-    Statement {
-        told: Told::Reasons,
-        ..statement
-    }
+    statement.told(Told::Reasons)
 }
 
 fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &Known) -> Statement {
@@ -218,10 +215,7 @@ fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &Known) -> Stateme
     if let (Guarded::Refused { brief, .. }, true) = (&known.guarded, statement.is_bad) {
         statement.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
-    Statement {
-        told: Told::Reasons,
-        ..statement
-    }
+    statement.told(Told::Reasons)
 }
 
 fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> Statement {
@@ -269,23 +263,19 @@ fn classes(classes: &ClassesOfPolicy) -> Statement {
         [] => "there is no Windows node, and no class, yet".to_owned(),
         names => names.join(", "),
     };
-    let holds = classes.problems.is_empty();
     for more in classes.problems.iter().chain(&classes.notes) {
         message.push_str("; ");
         message.push_str(more);
     }
+    let brief = in_brief(&classes.problems, &message);
+    let amiss = (!classes.problems.is_empty()).then(|| ("Problem", message.clone()));
     Statement {
-        kind: CLASSES_READY,
-        holds,
-        is_bad: !holds,
-        reason: if holds { "AsWanted" } else { "Problem" },
-        brief: in_brief(&classes.problems, &message),
-        message,
-        told: Told::Never,
+        brief,
+        ..Statement::wanted(CLASSES_READY, amiss, ("AsWanted", &message))
     }
 }
 
-/// A condition that holds, and is bad, where something is to be told.
+/// A condition that is `True`, and bad, where something is to be told.
 fn where_any(
     kind: &'static str,
     parts: &[String],
@@ -293,15 +283,10 @@ fn where_any(
     no: &'static str,
     quiet: &str,
 ) -> Statement {
-    let holds = !parts.is_empty();
+    let amiss = (!parts.is_empty()).then(|| (yes, parts.join("; ")));
     Statement {
-        kind,
-        holds,
-        is_bad: holds,
-        reason: if holds { yes } else { no },
-        message: if holds { parts.join("; ") } else { quiet.to_owned() },
         brief: in_brief(parts, quiet),
-        told: Told::Never,
+        ..Statement::unwanted(kind, amiss, (no, quiet))
     }
 }
 

@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-use super::report::LONGEST_NOTE;
-use crate::api::cut;
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::conditions::LONGEST_NOTE;
 use crate::engine::namespace_labels::Ignored;
+use crate::model::text::cut;
 
 /// The reason of the Events.
 const REASON: &str = "LabelIgnored";
@@ -70,7 +70,7 @@ impl LabelNote {
             },
             action: Some("ReadLabels".to_owned()),
             reason: Some(REASON.to_owned()),
-            note: Some(cut(&self.message, LONGEST_NOTE)),
+            note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
             type_: Some("Warning".to_owned()),
             event_time: Some(MicroTime(now)),
             reporting_controller: Some("transom".to_owned()),
