@@ -19,8 +19,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
 use transom::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
-use transom::controller::node_policies::nodes::plan::plan;
-use transom::controller::node_policies::nodes::write::bring_about;
+use transom::controller::node_policies::nodes::plan::{Keep, plan};
+use transom::controller::node_policies::nodes::write::{Outcome, bring_about};
 use transom::controller::node_policies::policies::NodePolicy;
 use transom::controller::node_policies::take_back::{Options, take_back_everything};
 use transom::controller::node_policies::writer::Writer;
@@ -163,7 +163,7 @@ async fn nothing_of_another_writer_is_lost() {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let (mut writes, mut conflicts) = (0, 0);
     // Adds two taints and a label, removes one of each, again and again, as careful writers do: with the version that
-    // was read. Meanwhile the policy changes its mind about its own taint, and somebody forges the build label.
+    // was read. Meanwhile the policy changes its mind about its own taint, and another writer forges the build label.
     for round in 0..300_usize {
         if round % 10 == 0 {
             let value = if round % 20 == 0 { "Windows" } else { "windows" };
@@ -218,7 +218,7 @@ async fn nothing_of_another_writer_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn taints_are_reported_then_refused_while_somebody_would_be_hurt_then_set_and_taken_back() {
+async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_set_and_taken_back() {
     let world = world!();
     let foreign = json!([{"key": "team", "value": "blue", "effect": "NoSchedule"}]);
     for (name, labels) in [
@@ -496,13 +496,13 @@ async fn odd_nodes_are_reported_and_not_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_hurt_nobody() {
+async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do_no_harm() {
     let world = world!();
     let mut garbage = node("garbage", LTSC2022, &[("group", "garbage")]);
     garbage["metadata"]["annotations"] = json!({OWNED_ANNOTATION: "}{ not ours"});
     garbage["spec"]["taints"] = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     world.create(&garbage).await;
-    // Its kubelet claims for Transom what somebody else has set.
+    // Its kubelet claims for Transom what another writer has set.
     let forged = r#"{"policy":"garbage","taints":[{"key":"dedicated","value":"db","effect":"NoSchedule"}]}"#;
     let mut claims = node("claims", "6.1.0-1", &[]);
     claims["status"]["nodeInfo"]["operatingSystem"] = json!("linux");
@@ -622,7 +622,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     let stored: Api<StoredNode> = Api::all(world.client.clone());
     let old = Arc::new(NodeView::from(stored.get("w1").await.unwrap()));
     let stored = NodePolicy::of(&Arc::new(policies.get("windows").await.unwrap())).unwrap();
-    // While it slept, another leader did its work, and somebody added a taint.
+    // While it slept, another leader did its work, and another writer added a taint.
     let patch = json!({"spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]}});
     nodes
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
@@ -645,7 +645,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     let want = stored.want(stored.taints.iter().cloned().collect());
     let decide = move |node: &NodeView| plan(node, Some(&want));
     let outcome = bring_about(&writer, Arc::clone(&old), &decide).await;
-    assert!(outcome.wrote && outcome.error.is_none(), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Wrote(_)), "{outcome:?}");
     assert_eq!(
         taints(&world.node("w1").await),
         ["theirs=:NoSchedule", "os=windows:NoSchedule"]
@@ -659,7 +659,10 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .await
         .unwrap();
     let outcome = bring_about(&writer, old, &decide).await;
-    assert_eq!(outcome.error.as_deref(), Some("leadership was lost"));
+    assert!(
+        matches!(&outcome, Outcome::Failed(why) if why == "leadership was lost"),
+        "{outcome:?}"
+    );
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
     let running = world.run_with(quick(), false);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -671,7 +674,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them() {
+async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them() {
     let world = world!();
     world.create(&node("w19", LTSC2019, &[])).await;
     let mut with_handlers = node("w22", LTSC2022, &[]);
@@ -721,7 +724,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
     );
     assert_eq!(class("windows-ltsc2022-hyperv").await["handler"], "their-own");
 
-    // Another taint on a node: the classes tolerate it. What somebody changes of ours is changed back.
+    // Another taint on a node: the classes tolerate it. What another writer changes of ours is changed back.
     let nodes: Api<Node> = Api::all(world.client.clone());
     let patch = json!({"spec": {"taints": [{"key": "sku", "value": "windows", "effect": "NoSchedule"}]}});
     nodes
@@ -742,7 +745,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
         .wait_for(mended, "scheduling is mutable and follows the taints")
         .await;
 
-    // One that is named stays, and the policy says by whom; the other goes.
+    // One that is named stays, and the policy says by what; the other goes.
     let spec = json!({"runtimeClassName": "windows-ltsc2022"});
     world.create(&world::deployment("web", spec)).await;
     world
@@ -802,8 +805,10 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     world.refuse_writes_to_node("w2").await;
 
     let keep = Options {
-        keep_node_labels: true,
-        keep_taints: true,
+        on_nodes: Keep {
+            labels: true,
+            taints: true,
+        },
         keep_runtime_classes: true,
     };
     let refusal = |report: &transom::controller::node_policies::take_back::Report| {
@@ -839,7 +844,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     let report = take_back_everything(&world.client, Options::default()).await;
     assert!(
         report.is_complete() && report.nodes.is_empty(),
-        "what was kept is nobody's: {report:?}"
+        "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     let again = take_back_everything(&world.client, Options::default()).await;

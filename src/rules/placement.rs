@@ -34,7 +34,7 @@ const COMPATIBILITY: &str =
 pub enum BuildNeed {
     /// Nothing: no build is known of its images, it says a build already, or every known node runs them.
     Nothing,
-    /// Nobody knows: the images tell a build, but no Windows node or pool is known.
+    /// That is not known: the images tell a build, but no Windows node or pool is known.
     NoHostKnown(Build),
     /// One of these builds, every one that runs the images; some known node does not.
     OneOf(Vec<Build>),
@@ -373,7 +373,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
     summary: "the nodeSelector contradicts the RuntimeClass",
     docs: "The API server merges the nodeSelector of the RuntimeClass into the pod. The same key with another value is \
-           refused with a 403. In a template nobody says so before its pods fail.",
+           refused with a 403. In a template it is not said before its pods fail.",
     remedy: "remove one of the two",
     see: &[
         GUIDE,

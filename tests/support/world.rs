@@ -335,7 +335,7 @@ impl World {
             .sum()
     }
 
-    /// From now on the API server refuses to change a node, whoever asks.
+    /// From now on the API server refuses every change of a node.
     pub async fn refuse_writes_to_node(&self, name: &str) {
         let kind = |kind: &str, spec: Value| {
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,

@@ -7,6 +7,8 @@ mod hurt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodCondition;
+use kube::core::ObjectMeta;
 use serde::Deserialize;
 
 pub use self::hurt::Hurt;
@@ -58,34 +60,14 @@ pub struct Guard<'g> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Around {
-    metadata: AroundMeta,
+    metadata: ObjectMeta,
     status: AroundStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct AroundMeta {
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Owner {
-    api_version: String,
-    controller: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct AroundStatus {
-    conditions: Option<Vec<StatusCondition>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct StatusCondition {
-    r#type: String,
-    status: String,
+    conditions: Option<Vec<PodCondition>>,
 }
 
 impl Around {
@@ -95,7 +77,7 @@ impl Around {
 
     fn is(&self, condition: &str) -> bool {
         let mut conditions = self.status.conditions.iter().flatten();
-        conditions.any(|c| c.r#type == condition && c.status == "True")
+        conditions.any(|c| c.type_ == condition && c.status == "True")
     }
 
     /// The API version of the object's controller: there are other Jobs than those of `batch`.

@@ -13,7 +13,7 @@ use super::assess::{Decider, NodesOfPolicy, assess};
 use super::classes::{self, pass::ClassController};
 use super::guard::answers::{Answers, Asking};
 use super::nodes::fresh::Fresh;
-use super::nodes::write::bring_about;
+use super::nodes::write::{Outcome, bring_about};
 use super::policies::{NodePolicies, NodePolicy};
 use super::status::{Known, write::Statuses};
 use super::writer::Writer;
@@ -220,20 +220,22 @@ impl NodeController {
             .collect()
             .await;
         for (name, outcome) in outcomes {
-            if let Some(error) = outcome.error {
-                tracing::warn!(node = name, error, "node not written");
-                self.back_off.wrote(&name, Instant::now());
-                alarms.extend(self.back_off.until(&name, Instant::now()));
-                self.failures.insert(name, error);
-                continue;
+            if !matches!(outcome, Outcome::Failed(_)) {
+                self.failures.remove(&name);
             }
-            self.failures.remove(&name);
-            if outcome.wrote {
-                self.back_off.wrote(&name, Instant::now());
-            }
-            match outcome.node {
-                Some(node) => self.fresh.put(node, Instant::now()),
-                None => self.fresh.remove(&name),
+            match outcome {
+                Outcome::Stands(node) => self.fresh.put(node, Instant::now()),
+                Outcome::Wrote(node) => {
+                    self.back_off.wrote(&name, Instant::now());
+                    self.fresh.put(node, Instant::now());
+                }
+                Outcome::Gone => self.fresh.remove(&name),
+                Outcome::Failed(error) => {
+                    tracing::warn!(node = name, error, "node not written");
+                    self.back_off.wrote(&name, Instant::now());
+                    alarms.extend(self.back_off.until(&name, Instant::now()));
+                    self.failures.insert(name, error);
+                }
             }
         }
         alarms.into_iter().min()

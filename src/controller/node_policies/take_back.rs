@@ -11,7 +11,7 @@ use super::Settings;
 use super::classes::write::{Done, carry_out, users};
 use super::classes::{ClassChange, OwnedClass};
 use super::nodes::plan::{Keep, NodePlan, plan_to_take_back};
-use super::nodes::write::bring_about;
+use super::nodes::write::{Outcome, bring_about};
 use super::writer::Writer;
 use crate::cluster::errors::answered;
 use crate::cluster::node::{NodeView, StoredNode};
@@ -20,10 +20,8 @@ use crate::cluster::survey::PAGE;
 /// What stays in the cluster, and is Transom's no longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Labels of nodes (the mirror of the build label; the build label itself always stays).
-    pub keep_node_labels: bool,
-    /// Taints of nodes.
-    pub keep_taints: bool,
+    /// What stays on nodes; the build label always does.
+    pub on_nodes: Keep,
     /// RuntimeClasses.
     pub keep_runtime_classes: bool,
 }
@@ -64,11 +62,7 @@ pub async fn take_back_everything(client: &Client, options: Options) -> Report {
 }
 
 async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
-    let keep = Keep {
-        labels: options.keep_node_labels,
-        taints: options.keep_taints,
-    };
-    let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, keep) };
+    let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, options.on_nodes) };
     let api: Api<StoredNode> = Api::all(writer.client.clone());
     let mut params = ListParams::default().limit(PAGE);
     loop {
@@ -78,11 +72,10 @@ async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
         };
         for node in (list.items.into_iter().map(NodeView::from)).filter(NodeView::is_marked) {
             let name = node.name.clone();
-            let outcome = bring_about(writer, Arc::new(node), &decide).await;
-            if let Some(error) = outcome.error {
-                report.failures.push(format!("node {name}: {error}"));
-            } else if outcome.wrote {
-                report.nodes.push(name);
+            match bring_about(writer, Arc::new(node), &decide).await {
+                Outcome::Wrote(_) => report.nodes.push(name),
+                Outcome::Failed(why) => report.failures.push(format!("node {name}: {why}")),
+                Outcome::Stands(_) | Outcome::Gone => {}
             }
         }
         match list.metadata.continue_.filter(|more| !more.is_empty()) {

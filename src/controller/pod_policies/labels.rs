@@ -1,4 +1,4 @@
-//! Labels of namespaces that do nothing: the Events and the log say so to whoever wrote them, each once.
+//! Labels of namespaces that do nothing: the Events and the log tell their authors, each once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ const EVENTS: &str = "default";
 /// A label that does nothing, as it is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelNote {
-    /// The name of the Event. The same problem of the same namespace has the same name, whoever tells it and when: the
+    /// The name of the Event. The same problem of the same namespace has the same name, whichever replica tells it, and when: the
     /// API server refuses the second one, so that a new leader or a restart tells nothing twice.
     pub event: String,
     /// The namespace.

@@ -1,4 +1,4 @@
-//! Who would be hurt by a taint, object by object.
+//! Which workloads would be hurt by a taint, object by object.
 
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
@@ -24,7 +24,7 @@ fn built_in(namespace: &str) -> NamespacePolicy {
     }
 }
 
-/// Who is hurt, by what counts where.
+/// The workloads that are hurt, by what counts where.
 fn hurt_under(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
@@ -155,7 +155,7 @@ fn an_unselective_daemonset_is_hurt_where_it_runs_on_windows() {
 }
 
 #[test]
-fn pods_are_judged_at_their_owner_and_by_themselves_where_nobody_known_owns_them() {
+fn pods_are_judged_at_their_owner_and_by_themselves_where_no_known_kind_owns_them() {
     let found = hurt(&[
         template(Kind::Deployment, "bare", "web", windows(tolerating())),
         owned_by(

@@ -20,13 +20,15 @@ const ATTEMPTS: u32 = 6;
 
 /// What became of one node.
 #[derive(Debug)]
-pub struct Outcome {
-    /// The node as it is now; `None` where it is gone.
-    pub node: Option<Arc<NodeView>>,
-    /// Whether it was written.
-    pub wrote: bool,
-    /// Why it is not as it is to be.
-    pub error: Option<String>,
+pub enum Outcome {
+    /// It is as it is to be, and was not written.
+    Stands(Arc<NodeView>),
+    /// It was written, and is so now.
+    Wrote(Arc<NodeView>),
+    /// It is gone.
+    Gone,
+    /// It is not as it is to be, and why.
+    Failed(String),
 }
 
 /// Makes a node as it is to be. `decide` is asked anew for every version of it.
@@ -40,7 +42,7 @@ pub async fn bring_about(
     for attempt in 0..ATTEMPTS {
         let plan = decide(&node);
         let Some(patch) = plan.patch(&node) else {
-            return Outcome::of(Some(node), false);
+            return Outcome::Stands(node);
         };
         // Without a version the write would be unconditional.
         if !node.resource_version.is_empty() {
@@ -48,24 +50,21 @@ pub async fn bring_about(
             match writer.write(nodes.patch(&node.name, &patching(), &patch)).await {
                 Ok(written) => {
                     tell(writer, &node, &plan.changes).await;
-                    return Outcome::of(Some(Arc::new(written.into())), true);
+                    return Outcome::Wrote(Arc::new(written.into()));
                 }
-                Err(Failure::Gone) => return Outcome::of(None, false),
+                Err(Failure::Gone) => return Outcome::Gone,
                 Err(Failure::Conflict) => tokio::time::sleep(jitter(attempt)).await,
-                Err(Failure::Other(error)) => return Outcome::failed(node, error),
+                Err(Failure::Other(error)) => return Outcome::Failed(error),
             }
         }
         match answered(nodes.get(&node.name)).await {
             Ok(fresh) => node = Arc::new(fresh.into()),
-            Err(Failure::Gone) => return Outcome::of(None, false),
+            Err(Failure::Gone) => return Outcome::Gone,
             Err(Failure::Conflict) => {}
-            Err(Failure::Other(error)) => return Outcome::failed(node, error),
+            Err(Failure::Other(error)) => return Outcome::Failed(error),
         }
     }
-    Outcome::failed(
-        node,
-        format!("another writer was faster {ATTEMPTS} times in a row"),
-    )
+    Outcome::Failed(format!("another writer was faster {ATTEMPTS} times in a row"))
 }
 
 /// Tells people on the node what was changed.
@@ -81,24 +80,6 @@ async fn tell(writer: &Writer, node: &NodeView, changes: &[Change]) {
         tracing::info!(node = node.name, %change, "node changed");
         if let Some(event) = event_of(change) {
             writer.announce(&event, &about).await;
-        }
-    }
-}
-
-impl Outcome {
-    fn of(node: Option<Arc<NodeView>>, wrote: bool) -> Self {
-        Outcome {
-            node,
-            wrote,
-            error: None,
-        }
-    }
-
-    fn failed(node: Arc<NodeView>, error: String) -> Self {
-        Outcome {
-            node: Some(node),
-            wrote: false,
-            error: Some(error),
         }
     }
 }
