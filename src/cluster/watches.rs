@@ -145,7 +145,7 @@ impl Watches {
                         shared.change(|view| put(part(view), object_name, trimmed));
                     }
                     Ok(Event::Delete(object)) => {
-                        shared.change(|view| _ = part(view).remove(&name_of(&object)))
+                        shared.change(|view| _ = part(view).remove(&name_of(&object)));
                     }
                     Err(error) => shared.broken(name, &error, &mut complaint),
                 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::draft::Draft;
 use super::exemption;
 use super::os::infer;
-use super::placement::{Forbidden, Plan};
+use super::placement::{Forbidden, Placement};
 use super::repair;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
@@ -237,7 +237,7 @@ impl<'p> Planner<'p, '_> {
                 _ => true,
             };
         let mut withheld = Vec::new();
-        let plan = Plan {
+        let plan = Placement {
             subject,
             inference,
             facts,

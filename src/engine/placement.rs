@@ -17,7 +17,7 @@ use crate::rules::placement::{BuildNeed, build_need, stray_target};
 use crate::rules::{self, Cx, Image, PodCx, Selects};
 
 /// What placement needs to know about the pod at hand.
-pub struct Plan<'p, 'f> {
+pub struct Placement<'p, 'f> {
     /// The object.
     pub subject: &'p Subject<'p>,
     /// The evidence.
@@ -42,7 +42,7 @@ pub enum Forbidden<'p> {
     Unknown,
 }
 
-impl<'p> Plan<'p, '_> {
+impl<'p> Placement<'p, '_> {
     /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
     pub fn windows(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
         let parts = self.policy.parts;

@@ -168,20 +168,20 @@ impl Taint {
     ///
     /// Source: `k8s.io/component-helpers/scheduling/corev1`, `ToleratesTaint`.
     pub fn is_tolerated_by(&self, toleration: &Toleration<'_>) -> bool {
-        let (key, effect) = (text(&toleration.key), text(&toleration.effect));
+        let (key, effect) = (text(toleration.key.as_ref()), text(toleration.effect.as_ref()));
         if (!effect.is_empty() && effect != self.effect) || (!key.is_empty() && key != self.key) {
             return false;
         }
-        match text(&toleration.operator) {
+        match text(toleration.operator.as_ref()) {
             "Exists" => true,
-            "" | "Equal" => !key.is_empty() && text(&toleration.value) == self.value,
+            "" | "Equal" => !key.is_empty() && text(toleration.value.as_ref()) == self.value,
             _ => false,
         }
     }
 }
 
-fn text<'t>(field: &'t Option<Str<'_>>) -> &'t str {
-    field.as_deref().unwrap_or_default()
+fn text<'t>(field: Option<&'t Str<'_>>) -> &'t str {
+    field.map(|text| &**text).unwrap_or_default()
 }
 
 impl fmt::Display for Taint {

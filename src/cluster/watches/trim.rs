@@ -1,5 +1,7 @@
 //! What the view keeps of each kind of object: the fields that a reader of it needs, and nothing else.
 
+#![allow(clippy::unnecessary_wraps)] // a watch may leave objects out, and nodes are
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt as _;

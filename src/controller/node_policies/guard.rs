@@ -170,65 +170,66 @@ impl<'g> Guard<'g> {
         place: Place,
         owner: Option<(Place, Option<Kind>)>,
     ) {
-        let Some(pod) = subject.pod() else { return };
         if subject.is_mirror() {
             return;
         }
-        let node = pod.node_name.as_deref().unwrap_or_default();
-        let on_windows = self.windows_nodes.contains(node);
         let counts = self.counts(&subject.namespace);
         let inference = infer(subject, self.facts, &counts.policy);
-        let verdict = inference.verdict;
-        let merged = self.lacking(subject, &counts, Admission::Merged);
-        let evicting: Vec<&Taint> = (merged.iter().copied())
-            .filter(|taint| taint.effect == "NoExecute")
-            .collect();
-        let owner_kind = owner.as_ref().and_then(|(_, kind)| *kind);
-        // A pod that waits for a node was admitted already: neither placement nor another template helps it any more.
-        // Those of a DaemonSet are made for a node, and made anew.
-        let judged_at_owner =
-            owner_kind.is_some_and(Kind::has_pod) && (pod.is_bound() || owner_kind == Some(Kind::DaemonSet));
-        let waits_for_owner = owner_kind.is_some() && !pod.is_bound();
-        let remedy = remedy(&inference, owner_kind == Some(Kind::DaemonSet));
-        let named = owner.map_or(place, |(owner, _)| {
-            self.owners.get(&owner).cloned().unwrap_or(owner)
-        });
-        if on_windows && !evicting.is_empty() {
+        let kind = owner.as_ref().and_then(|(_, kind)| *kind);
+        if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
+            let known = |owner: Place| self.owners.get(&owner).cloned().unwrap_or(owner);
+            let named = owner.map_or(place, |(owner, _)| known(owner));
             self.add(
                 named,
-                &evicting,
-                "its pods would be evicted, as they do not tolerate",
-                remedy,
+                &lacking,
+                why,
+                remedy(&inference, kind == Some(Kind::DaemonSet)),
             );
-            return;
         }
-        if verdict == Verdict::Windows && !judged_at_owner {
-            // One that is bound is made anew some day, and placed then.
-            let lacking = if pod.is_bound() {
-                self.lacking(subject, &counts, Admission::Placed)
-            } else {
-                merged
-            };
-            let why = if waits_for_owner {
+    }
+
+    /// The taints that hurt a pod, and how; `None` where there are none, or its owner is judged in its stead.
+    fn pod_lacks(
+        &self,
+        subject: &Subject<'_>,
+        json: &str,
+        counts: &NamespacePolicy,
+        inference: &Inference,
+        owner: Option<Kind>,
+    ) -> Option<(Vec<&'g Taint>, &'static str)> {
+        let pod = subject.pod()?;
+        let on_windows = (self.windows_nodes).contains(pod.node_name.as_deref().unwrap_or_default());
+        let merged = self.lacking(subject, counts, Admission::Merged);
+        let evicting = merged.iter().filter(|taint| taint.effect == "NoExecute");
+        let evicting: Vec<&Taint> = evicting.copied().collect();
+        if on_windows && !evicting.is_empty() {
+            return Some((evicting, "its pods would be evicted, as they do not tolerate"));
+        }
+        let (lacking, why) = match inference.verdict {
+            // Those of a DaemonSet are made for a node, and made anew.
+            Verdict::Windows if owner == Some(Kind::DaemonSet) => return None,
+            Verdict::Windows if pod.is_bound() && owner.is_some_and(Kind::has_pod) => return None,
+            // It is made anew some day, and placed then.
+            Verdict::Windows if pod.is_bound() => (
+                self.lacking(subject, counts, Admission::Placed),
+                "it does not tolerate",
+            ),
+            // It was admitted already: neither placement nor another template helps it any more.
+            Verdict::Windows if owner.is_some() => (
+                merged,
                 "pods of it wait for a node since before they were given a toleration: delete those pods, so that it \
-                 makes new ones; they do not tolerate"
-            } else {
-                "it does not tolerate"
-            };
-            if !lacking.is_empty() {
-                self.add(named, &lacking, why, remedy);
-            }
-        } else if on_windows
-            && verdict != Verdict::Windows
-            && !(verdict == Verdict::Linux && selects(&inference, false))
-            && Around::of(json).is("Ready")
-        {
+                 makes new ones; they do not tolerate",
+            ),
+            Verdict::Windows => (merged, "it does not tolerate"),
+            Verdict::Linux if selects(inference, false) => return None,
             // Placement gives nothing to a pod that is not known to be for Windows.
-            if !merged.is_empty() {
-                let why = "it selects no operating system, runs on a Windows node all the same, and does not tolerate";
-                self.add(named, &merged, why, remedy);
-            }
-        }
+            _ if on_windows && Around::of(json).is("Ready") => (
+                merged,
+                "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
+            ),
+            _ => return None,
+        };
+        (!lacking.is_empty()).then_some((lacking, why))
     }
 
     /// What counts in a namespace; asked for once, because there may be thousands of objects in it.

@@ -44,7 +44,7 @@ fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
     for change in &plan.changes {
         match change {
             ClassChange::Create(class) => {
-                _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone()))
+                _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone()));
             }
             ClassChange::Delete { class, .. } => _ = all.remove(name_of(class)),
             ClassChange::Update { name, patch } => {

@@ -98,7 +98,9 @@ impl Answers {
         answer.said = survey(&open, &asking).await;
         if answer.said == Guarded::Free {
             for (taint, nodes) in open {
-                nodes.iter().for_each(|node| answer.cleared.add(taint, node));
+                for node in nodes {
+                    answer.cleared.add(taint, node);
+                }
             }
             answer.refusals = 0;
             answer.again = Some(Instant::now() + asking.rest);
