@@ -18,6 +18,7 @@ use kube::Client;
 use kube::runtime::events::Recorder;
 use tokio::time::{Instant, timeout};
 
+use self::pass::NodeController;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Latest;
 
@@ -68,6 +69,7 @@ impl Default for Settings {
 }
 
 /// What the controller of nodes works with.
+#[derive(Clone)]
 pub struct Context {
     /// The API server.
     pub client: Client,
@@ -105,24 +107,21 @@ pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
     let _ = timeout(context.settings.know_registered, registered).await;
     let mut leadership = context.leadership.clone();
     let settle = context.settings.settle;
-    let mut controller = pass::NodeController::new(context);
-    let mut led = false;
+    // What this replica knew when it last led may be wrong by now: another leadership begins with another controller.
+    let mut controller = None;
     loop {
         let mut next = None;
-        if leadership.holds() {
-            if !led {
-                // What this replica knew when it last led may be wrong by now.
-                controller.forget();
-            }
+        let leads = leadership.holds();
+        if leads {
+            let controller = controller.get_or_insert_with(|| NodeController::new(context.clone()));
             let snapshot = Arc::clone(&latest.borrow_and_update());
             if snapshot.is_known() {
                 next = controller.pass(&snapshot).await;
             }
-            led = true;
         } else {
-            led = false;
+            controller = None;
         }
-        wait(&mut latest, &mut leadership, led, next).await?;
+        wait(&mut latest, &mut leadership, leads, next).await?;
         tokio::time::sleep(settle).await;
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Context;
 use super::assess::{Decider, NodesOfPolicy, assess};
 use super::classes::{self, pass::ClassController};
-use super::guard::answers::{Answers, Asking};
+use super::guard::answers::Answers;
 use super::nodes::fresh::Fresh;
 use super::nodes::write::{Outcome, bring_about};
 use super::policies::{NodePolicies, NodePolicy};
@@ -24,8 +24,8 @@ use crate::cluster::pace::BackOff;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::view::ClusterView;
 
-/// The controller of nodes, and what it remembers from pass to pass. All of it can be lost: it saves requests, and
-/// decides nothing.
+/// The controller of nodes for one term of leadership, and what it remembers from pass to pass. All of it can be lost: it
+/// saves requests, and decides nothing.
 pub struct NodeController {
     context: Context,
     writer: Writer,
@@ -54,7 +54,7 @@ impl NodeController {
         NodeController {
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every),
-            answers: Answers::default(),
+            answers: Answers::new(context.client.clone(), settings),
             back_off: BackOff::new(settings.back_off),
             fresh: Fresh::default(),
             failures: BTreeMap::new(),
@@ -63,16 +63,6 @@ impl NodeController {
             writer,
             context,
         }
-    }
-
-    /// Forgets everything.
-    pub fn forget(&mut self) {
-        self.fresh.clear();
-        self.failures.clear();
-        self.answers.clear();
-        self.asked_others = None;
-        self.statuses.clear();
-        self.classes.forget();
     }
 
     /// One pass. Says when the next one is due, if nothing changes until then.
@@ -99,7 +89,7 @@ impl NodeController {
             let Some(waiting) = by_policy.get(&policy.name) else {
                 continue;
             };
-            alarms.extend(self.ask_guard(policy, waiting, snapshot, &nodes).await);
+            alarms.extend(self.answers.ask(policy, waiting, &nodes, snapshot).await);
             if let Some(cleared) = self.answers.cleared(&policy.name) {
                 decider.cleared.insert(policy.name.clone(), cleared.clone());
             }
@@ -136,7 +126,6 @@ impl NodeController {
         if generations != self.generations {
             self.back_off = BackOff::new(self.context.settings.back_off);
             self.answers.heed(&generations);
-            self.statuses.heed(&generations);
             self.generations = generations;
             self.asked_others = None;
         }
@@ -173,23 +162,6 @@ impl NodeController {
                 false
             }
         }
-    }
-
-    /// Asks the guard about the taints that nodes wait for; says when it may be asked again.
-    async fn ask_guard(
-        &mut self,
-        policy: &NodePolicy,
-        waiting: &NodesOfPolicy,
-        snapshot: &Snapshot,
-        nodes: &[Arc<NodeView>],
-    ) -> Option<Instant> {
-        let asking = Asking {
-            client: &self.context.client,
-            snapshot,
-            every: self.context.settings.guard_every,
-            rest: self.context.settings.status_every,
-        };
-        self.answers.ask(policy, waiting, nodes, asking).await
     }
 
     /// Writes the nodes that are due, a few at a time; says when to go on with the rest.

@@ -42,13 +42,6 @@ impl ClassController {
         }
     }
 
-    /// Forgets everything.
-    pub fn forget(&mut self) {
-        self.surveyed = None;
-        self.in_vain = 0;
-        self.troubles.clear();
-    }
-
     /// How the classes of a policy stand; `None` where it has none to do with.
     pub fn of_policy(&self, policy: &str) -> Option<ClassesOfPolicy> {
         let troubles = self.troubles.values().filter(|(told, _)| told == policy);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use tokio::time::Instant;
@@ -12,13 +11,17 @@ use crate::cluster::node::NodeView;
 use crate::cluster::pace::patience;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::survey::visit_pod_carriers;
+use crate::controller::node_policies::Settings;
 use crate::controller::node_policies::assess::{Cleared, NodesOfPolicy};
 use crate::controller::node_policies::policies::NodePolicy;
 use crate::model::node::Taint;
 
 /// The answers, by policy.
-#[derive(Default)]
-pub struct Answers(HashMap<String, Answer>);
+pub struct Answers {
+    client: Client,
+    settings: Settings,
+    by_policy: HashMap<String, Answer>,
+}
 
 /// What the guard has said of the taints of a policy.
 struct Answer {
@@ -31,34 +34,25 @@ struct Answer {
     said: Guarded,
 }
 
-/// What the guard judges by.
-pub struct Asking<'a> {
-    /// The API server, which has the workloads.
-    pub client: &'a Client,
-    /// What is known of the cluster.
-    pub snapshot: &'a Snapshot,
-    /// How long after a refusal it is asked again; twice that after the next one, and so on.
-    pub every: Duration,
-    /// How long after a survey that found no workload the next one may be: nodes that come one after the other are not
-    /// each worth one.
-    pub rest: Duration,
-}
-
 impl Answers {
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.0.clear();
+    /// None yet.
+    pub fn new(client: Client, settings: Settings) -> Self {
+        Answers {
+            client,
+            settings,
+            by_policy: HashMap::new(),
+        }
     }
 
     /// Forgets what was answered for another generation of a policy.
     pub fn heed(&mut self, generations: &BTreeMap<String, i64>) {
-        self.0
+        self.by_policy
             .retain(|name, answer| generations.get(name) == Some(&answer.generation));
     }
 
     /// What was said of the taints of a policy.
     pub fn said(&self, policy: &str) -> Guarded {
-        self.0
+        self.by_policy
             .get(policy)
             .map(|answer| answer.said.clone())
             .unwrap_or_default()
@@ -66,7 +60,7 @@ impl Answers {
 
     /// Which taints of a policy hurt no workload, as far as was asked.
     pub fn cleared(&self, policy: &str) -> Option<&Cleared> {
-        self.0.get(policy).map(|answer| &answer.cleared)
+        self.by_policy.get(policy).map(|answer| &answer.cleared)
     }
 
     /// Asks the guard about the taints that nodes wait for and that were not surveyed with these nodes, unless it was
@@ -76,15 +70,18 @@ impl Answers {
         policy: &NodePolicy,
         waiting: &NodesOfPolicy,
         nodes: &[Arc<NodeView>],
-        asking: Asking<'_>,
+        snapshot: &Snapshot,
     ) -> Option<Instant> {
-        let answer = self.0.entry(policy.name.clone()).or_insert_with(|| Answer {
-            generation: policy.generation,
-            cleared: Cleared::default(),
-            again: None,
-            refusals: 0,
-            said: Guarded::Free,
-        });
+        let answer = self
+            .by_policy
+            .entry(policy.name.clone())
+            .or_insert_with(|| Answer {
+                generation: policy.generation,
+                cleared: Cleared::default(),
+                again: None,
+                refusals: 0,
+                said: Guarded::Free,
+            });
         answer.cleared.age(nodes.iter().map(|node| &**node));
         let open = not_cleared(waiting, nodes, &answer.cleared);
         if open.is_empty() {
@@ -95,7 +92,7 @@ impl Answers {
         {
             return Some(again);
         }
-        answer.said = survey(&open, &asking).await;
+        answer.said = survey(&open, &self.client, snapshot).await;
         if answer.said == Guarded::Free {
             for (taint, nodes) in open {
                 for node in nodes {
@@ -103,11 +100,12 @@ impl Answers {
                 }
             }
             answer.refusals = 0;
-            answer.again = Some(Instant::now() + asking.rest);
+            // Nodes that come one after the other are not each worth a survey.
+            answer.again = Some(Instant::now() + self.settings.status_every);
             return None;
         }
         answer.refusals = answer.refusals.saturating_add(1);
-        answer.again = Some(Instant::now() + patience(asking.every, answer.refusals));
+        answer.again = Some(Instant::now() + patience(self.settings.guard_every, answer.refusals));
         answer.again
     }
 }
@@ -127,12 +125,12 @@ fn not_cleared<'a>(
 }
 
 /// Looks at every workload of the cluster.
-async fn survey(open: &BTreeMap<&Taint, Vec<&NodeView>>, asking: &Asking<'_>) -> Guarded {
+async fn survey(open: &BTreeMap<&Taint, Vec<&NodeView>>, client: &Client, snapshot: &Snapshot) -> Guarded {
     let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
     let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
-    let policy_of = |namespace: &str| asking.snapshot.in_namespace(namespace);
-    let mut guard = Guard::new(&taints, names, &asking.snapshot.facts, &policy_of);
-    let surveyed = visit_pod_carriers(asking.client, |kind, json| guard.look(kind, json)).await;
+    let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
+    let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
+    let surveyed = visit_pod_carriers(client, |kind, json| guard.look(kind, json)).await;
     let hurt = guard.hurt();
     match surveyed {
         Err(error) => Guarded::Unknown(error.to_string()),

@@ -28,11 +28,6 @@ impl Fresh {
         self.0.remove(name);
     }
 
-    /// Forgets every node.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Every node of the view as it is now; forgets what the view shows.
     pub fn nodes(&mut self, view: &ClusterView, now: Instant) -> Vec<Arc<NodeView>> {
         self.0.retain(|name, (at, ours)| {

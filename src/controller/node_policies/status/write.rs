@@ -1,6 +1,6 @@
 //! Writing the status of a node policy where it says something new, and the Events that go with it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,16 +34,6 @@ impl Statuses {
             every,
             written: HashMap::new(),
         }
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.written.clear();
-    }
-
-    /// Forgets policies that are gone.
-    pub fn heed(&mut self, generations: &BTreeMap<String, i64>) {
-        self.written.retain(|name, _| generations.contains_key(name));
     }
 
     /// Writes the status of a policy, where it says something new; says when to try again.
