@@ -4,6 +4,8 @@ pub mod client;
 pub mod errors;
 pub mod facts;
 pub mod lease;
+pub mod node;
+pub mod pace;
 pub mod policies;
 pub mod pools;
 pub mod snapshot;

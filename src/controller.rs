@@ -9,6 +9,7 @@
 //! every write names the resourceVersion that it was decided on.
 
 pub mod cleanup;
+pub mod conditions;
 pub mod node_policies;
 pub mod pod_policies;
 pub mod remember_pools;

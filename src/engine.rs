@@ -13,3 +13,4 @@ mod repair;
 
 pub use inspect::{Decision, Inspection, inspect};
 pub use os::infer;
+pub use placement::{Admission, untolerated};

@@ -8,6 +8,7 @@ pub mod field;
 pub mod image;
 pub mod json;
 pub(crate) mod named;
+pub mod node;
 pub mod object;
 pub mod os;
 pub mod path;

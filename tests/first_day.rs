@@ -445,7 +445,7 @@ fn scale(day: &Day, by: i64) {
         // The API server has something to say of a deprecated label; Transom has nothing.
         assert!(
             !printed.err.contains("transom"),
-            "{name}: scaling warns nobody: {}",
+            "{name}: scaling gives no warning: {}",
             printed.err
         );
     }
@@ -703,7 +703,7 @@ fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_tells()
     let stored = ["looked-at", "not-looked-at"].map(|namespace| {
         let create = ["create", "-n", namespace, "-o", "json", "-f", "-"];
         let printed = day.cluster.kubectl_with(&create, &both).succeeded();
-        assert_eq!(printed.err, "", "nobody is warned");
+        assert_eq!(printed.err, "", "there is no warning");
         printed.objects()
     });
     for (looked_at, bare) in stored[0].iter().zip(&stored[1]) {

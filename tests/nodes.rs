@@ -18,13 +18,13 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
-use transom::cluster::view::{NodeView, OWNED_ANNOTATION};
-use transom::controller::node_policies::nodes::plan::plan;
-use transom::controller::node_policies::nodes::read::view_of;
-use transom::controller::node_policies::nodes::take_back::{Options, take_back_everything};
-use transom::controller::node_policies::nodes::write::{Pace, Writer};
+use transom::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
+use transom::controller::node_policies::nodes::plan::{Keep, plan};
+use transom::controller::node_policies::nodes::write::{Outcome, bring_about};
 use transom::controller::node_policies::policies::NodePolicy;
-use transom::model::facts::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
+use transom::controller::node_policies::take_back::{Options, take_back_everything};
+use transom::controller::node_policies::writer::Writer;
+use transom::model::node::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
 use world::{World, node, policy, quick};
 
 const LTSC2022: &str = "10.0.20348.2700";
@@ -163,7 +163,7 @@ async fn nothing_of_another_writer_is_lost() {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let (mut writes, mut conflicts) = (0, 0);
     // Adds two taints and a label, removes one of each, again and again, as careful writers do: with the version that
-    // was read. Meanwhile the policy changes its mind about its own taint, and somebody forges the build label.
+    // was read. Meanwhile the policy changes its mind about its own taint, and another writer forges the build label.
     for round in 0..300_usize {
         if round % 10 == 0 {
             let value = if round % 20 == 0 { "Windows" } else { "windows" };
@@ -218,7 +218,7 @@ async fn nothing_of_another_writer_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn taints_are_reported_then_refused_while_somebody_would_be_hurt_then_set_and_taken_back() {
+async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_set_and_taken_back() {
     let world = world!();
     let foreign = json!([{"key": "team", "value": "blue", "effect": "NoSchedule"}]);
     for (name, labels) in [
@@ -496,13 +496,13 @@ async fn odd_nodes_are_reported_and_not_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_hurt_nobody() {
+async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do_no_harm() {
     let world = world!();
     let mut garbage = node("garbage", LTSC2022, &[("group", "garbage")]);
     garbage["metadata"]["annotations"] = json!({OWNED_ANNOTATION: "}{ not ours"});
     garbage["spec"]["taints"] = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     world.create(&garbage).await;
-    // Its kubelet claims for Transom what somebody else has set.
+    // Its kubelet claims for Transom what another writer has set.
     let forged = r#"{"policy":"garbage","taints":[{"key":"dedicated","value":"db","effect":"NoSchedule"}]}"#;
     let mut claims = node("claims", "6.1.0-1", &[]);
     claims["status"]["nodeInfo"]["operatingSystem"] = json!("linux");
@@ -541,7 +541,7 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_hu
     let _running = world.run(quick());
 
     world
-        .event_until("garbage", "what it named is nobody's now")
+        .event_until("garbage", "what it named is Transom's no longer")
         .await;
     let mended = world
         .node_until("garbage", |node| owned(node).is_some_and(|o| o.starts_with('{')))
@@ -619,9 +619,10 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .await;
     let nodes: Api<Node> = Api::all(world.client.clone());
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
-    let old = Arc::new(view_of(&nodes.get("w1").await.unwrap()));
+    let stored: Api<StoredNode> = Api::all(world.client.clone());
+    let old = Arc::new(NodeView::from(stored.get("w1").await.unwrap()));
     let stored = NodePolicy::of(&Arc::new(policies.get("windows").await.unwrap())).unwrap();
-    // While it slept, another leader did its work, and somebody added a taint.
+    // While it slept, another leader did its work, and another writer added a taint.
     let patch = json!({"spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]}});
     nodes
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
@@ -640,16 +641,11 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     );
 
     let (lease, leadership) = World::leadership(true);
-    let writer = Writer::new(
-        world.client.clone(),
-        Some(leadership),
-        None,
-        Arc::new(Pace::per_second(50)),
-    );
+    let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
     let want = stored.want(stored.taints.iter().cloned().collect());
     let decide = move |node: &NodeView| plan(node, Some(&want));
-    let outcome = writer.bring_about(Arc::clone(&old), &decide).await;
-    assert!(outcome.wrote && outcome.error.is_none(), "{outcome:?}");
+    let outcome = bring_about(&writer, Arc::clone(&old), &decide).await;
+    assert!(matches!(outcome, Outcome::Wrote(_)), "{outcome:?}");
     assert_eq!(
         taints(&world.node("w1").await),
         ["theirs=:NoSchedule", "os=windows:NoSchedule"]
@@ -662,8 +658,11 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
-    let outcome = writer.bring_about(old, &decide).await;
-    assert_eq!(outcome.error.as_deref(), Some("leadership was lost"));
+    let outcome = bring_about(&writer, old, &decide).await;
+    assert!(
+        matches!(&outcome, Outcome::Failed(why) if why == "leadership was lost"),
+        "{outcome:?}"
+    );
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
     let running = world.run_with(quick(), false);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -675,7 +674,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them() {
+async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them() {
     let world = world!();
     world.create(&node("w19", LTSC2019, &[])).await;
     let mut with_handlers = node("w22", LTSC2022, &[]);
@@ -715,7 +714,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
         .await;
     let message = world::message(&status, "RuntimeClassesReady");
     assert!(
-        message.contains("windows-ltsc2022-hyperv was made by somebody else"),
+        message.contains("windows-ltsc2022-hyperv was not made by Transom"),
         "{message}"
     );
     assert!(message.contains("selects linux"), "{message}");
@@ -725,7 +724,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
     );
     assert_eq!(class("windows-ltsc2022-hyperv").await["handler"], "their-own");
 
-    // Another taint on a node: the classes tolerate it. What somebody changes of ours is changed back.
+    // Another taint on a node: the classes tolerate it. What another writer changes of ours is changed back.
     let nodes: Api<Node> = Api::all(world.client.clone());
     let patch = json!({"spec": {"taints": [{"key": "sku", "value": "windows", "effect": "NoSchedule"}]}});
     nodes
@@ -746,7 +745,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
         .wait_for(mended, "scheduling is mutable and follows the taints")
         .await;
 
-    // One that is named stays, and the policy says by whom; the other goes.
+    // One that is named stays, and the policy says by what; the other goes.
     let spec = json!({"runtimeClassName": "windows-ltsc2022"});
     world.create(&world::deployment("web", spec)).await;
     world
@@ -772,7 +771,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nobody_names_them(
         .await;
     assert!(
         !class("windows-ltsc2022-hyperv").await.is_null(),
-        "somebody else's stays"
+        "what others set stays"
     );
 }
 
@@ -806,11 +805,13 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     world.refuse_writes_to_node("w2").await;
 
     let keep = Options {
-        keep_node_labels: true,
-        keep_taints: true,
+        on_nodes: Keep {
+            labels: true,
+            taints: true,
+        },
         keep_runtime_classes: true,
     };
-    let refusal = |report: &transom::controller::node_policies::nodes::take_back::Report| {
+    let refusal = |report: &transom::controller::node_policies::take_back::Report| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
     let report = take_back_everything(&world.client, Options::default()).await;
@@ -843,13 +844,13 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     let report = take_back_everything(&world.client, Options::default()).await;
     assert!(
         report.is_complete() && report.nodes.is_empty(),
-        "what was kept is nobody's: {report:?}"
+        "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     let again = take_back_everything(&world.client, Options::default()).await;
     assert_eq!(
         again,
-        transom::controller::node_policies::nodes::take_back::Report::default()
+        transom::controller::node_policies::take_back::Report::default()
     );
 }
 

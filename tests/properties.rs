@@ -21,7 +21,8 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{Inspection, infer, inspect};
 use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
-use transom::model::facts::{Facts, Host, ImageFacts, RuntimeClassFacts};
+use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
+use transom::model::node::Host;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
 use transom::model::policy::{Policy, Repair, ReverseGuard};
@@ -502,7 +503,7 @@ fn mapped_to(selector: &[(&str, &str)]) -> (Facts, Policy) {
     let class = RuntimeClassFacts {
         handler: "runhcs-wcow-process".to_owned(),
         node_selector,
-        has_overhead: false,
+        ..RuntimeClassFacts::default()
     };
     facts.runtime_classes.insert("mapped".to_owned(), class);
     let mapped = [("ltsc2022".to_owned(), "mapped".to_owned())].into();

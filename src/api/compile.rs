@@ -10,7 +10,7 @@ use super::schema::OrOff;
 use super::selector;
 use crate::engine::effective::{DatedExemption, StoredPolicy};
 use crate::model::build::{Build, RELEASES, Release};
-use crate::model::facts::{Host, Taint};
+use crate::model::node::{Host, Taint};
 use crate::model::policy::{Action, Exemption, PlacementParts, Policy, PoolLabel};
 use crate::rules;
 

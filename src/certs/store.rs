@@ -14,7 +14,7 @@ use serde_json::json;
 use super::decide::Action;
 use super::x509::{Authority, Leaf};
 use super::{Error, KeeperConfig, Lifetimes, issue};
-use crate::cluster::view::OWNED_ANNOTATION;
+use crate::cluster::node::OWNED_ANNOTATION;
 
 /// Every CA that is to be trusted, in PEM: what is published as `caBundle`.
 pub(super) const CA_CERTIFICATES: &str = "ca.crt";

@@ -8,7 +8,8 @@ use clap::Args;
 
 use crate::cluster::client::{ConnectArgs, NamesArgs};
 use crate::controller::cleanup::{self, HOOKS, Options, Report};
-use crate::controller::node_policies::nodes::take_back;
+use crate::controller::node_policies::nodes::plan::Keep;
+use crate::controller::node_policies::take_back;
 
 /// Take Transom out of a cluster: webhook configurations first, then everything it wrote
 ///
@@ -59,8 +60,10 @@ pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
             certificate_secret: args.names.certificate_secret,
             keep_webhooks: args.keep_webhooks,
             take_back: take_back::Options {
-                keep_node_labels: args.keep_node_labels,
-                keep_taints: args.keep_taints,
+                on_nodes: Keep {
+                    labels: args.keep_node_labels,
+                    taints: args.keep_taints,
+                },
                 keep_runtime_classes: args.keep_runtime_classes,
             },
             crds: args.crds,
@@ -91,10 +94,10 @@ fn print(report: &Report, options: &Options) -> std::io::Result<()> {
     let stays = [
         (options.keep_webhooks, "the webhook configurations"),
         (
-            options.take_back.keep_node_labels,
+            options.take_back.on_nodes.labels,
             "the label node-restriction.kubernetes.io/windows-build of nodes",
         ),
-        (options.take_back.keep_taints, "the taints of nodes"),
+        (options.take_back.on_nodes.taints, "the taints of nodes"),
         (options.take_back.keep_runtime_classes, "the RuntimeClasses"),
     ];
     for (_, what) in stays.iter().filter(|(stays, _)| *stays) {

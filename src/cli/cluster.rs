@@ -3,7 +3,8 @@
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
-use crate::model::facts::{Facts, Runtime, major_minor};
+use crate::model::facts::{Facts, Runtime};
+use crate::model::node::major_minor;
 
 /// What kind of cluster it is.
 #[derive(Args, Clone, Debug)]

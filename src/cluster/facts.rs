@@ -1,24 +1,20 @@
 //! From the view to the facts that reviews are judged by; pure.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::pools::Memory;
-use super::view::{ClusterView, NodeView};
-use crate::model::build::Build;
-use crate::model::facts::{
-    BUILD_LABEL, Facts, Host, NamespaceFacts, Runtime, RuntimeClassFacts, TRUSTED_BUILD_LABEL, Taint,
-    major_minor,
-};
+use super::view::ClusterView;
+use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
+use crate::model::node::{Host, NodeSigns as _};
+use crate::model::pod::Toleration;
 
 /// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, RuntimeClasses
 /// and namespaces. `base` brings the day, the feature gates, and what else no watch tells.
 pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
-    let windows = || view.nodes.values().filter(|node| is_windows(node));
+    let windows = || view.nodes.values().filter(|node| node.is_windows());
     let runtimes = || {
         windows()
             .map(|node| node.container_runtime.as_str())
@@ -32,11 +28,9 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
             Runtime::Containerd
         };
     }
-    for node in windows() {
-        facts.add_host(host(node));
-    }
-    for pool in memory.absent(&view.nodes) {
-        facts.add_host(pool);
+    let hosts = windows().filter_map(|node| Host::of_node(&**node));
+    for host in hosts.chain(memory.absent(&view.nodes)) {
+        facts.add_host(host);
     }
     facts.runtime_classes = (view.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
@@ -53,51 +47,6 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     facts
 }
 
-/// Whether a node is a Windows node: by its kubelet, and by its label as long as the kubelet has not spoken.
-pub fn is_windows(node: &NodeView) -> bool {
-    let os = if node.operating_system.is_empty() {
-        node.labels
-            .get(crate::model::facts::OS_LABEL)
-            .map_or("", String::as_str)
-    } else {
-        &node.operating_system
-    };
-    os.eq_ignore_ascii_case("windows")
-}
-
-/// The build of a node: what its kubelet reports of the kernel, and its label as long as it has not.
-pub fn build(node: &NodeView) -> Option<Build> {
-    let of_label = |key: &str| node.labels.get(key).and_then(|label| Build::parse_label(label));
-    Build::parse_kernel_version(&node.kernel_version)
-        .map(|(build, _)| build)
-        .or_else(|| of_label(TRUSTED_BUILD_LABEL))
-        .or_else(|| of_label(BUILD_LABEL))
-}
-
-/// The taints of a node as the engine speaks of them.
-pub fn taints(node: &NodeView) -> Vec<Taint> {
-    (node.taints.iter())
-        .map(|taint| Taint {
-            key: taint.key.clone(),
-            value: taint.value.clone().unwrap_or_default(),
-            effect: taint.effect.clone(),
-        })
-        .collect()
-}
-
-fn host(node: &Arc<NodeView>) -> Host {
-    Host {
-        name: node.name.clone(),
-        build: build(node),
-        taints: taints(node),
-        containerd: node
-            .container_runtime
-            .strip_prefix("containerd://")
-            .and_then(major_minor),
-        template: BTreeMap::new(),
-    }
-}
-
 fn runtime_class(class: &RuntimeClass) -> RuntimeClassFacts {
     let scheduling = class.scheduling.as_ref();
     RuntimeClassFacts {
@@ -105,15 +54,35 @@ fn runtime_class(class: &RuntimeClass) -> RuntimeClassFacts {
         node_selector: scheduling
             .and_then(|s| s.node_selector.clone())
             .unwrap_or_default(),
+        tolerations: (scheduling
+            .and_then(|s| s.tolerations.as_ref())
+            .into_iter()
+            .flatten())
+        .map(toleration)
+        .collect(),
         has_overhead: class.overhead.is_some(),
+    }
+}
+
+fn toleration(toleration: &ClassToleration) -> Toleration<'static> {
+    let text = |field: &Option<String>| field.clone().map(Into::into);
+    Toleration {
+        key: text(&toleration.key),
+        operator: text(&toleration.operator),
+        value: text(&toleration.value),
+        effect: text(&toleration.effect),
+        toleration_seconds: toleration.toleration_seconds,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::civil::date;
 
     use super::*;
+    use crate::cluster::node::NodeView;
 
     fn node(name: &str, os: &str, kernel: &str) -> (String, Arc<NodeView>) {
         let node = NodeView {
@@ -124,18 +93,6 @@ mod tests {
             ..NodeView::default()
         };
         (name.to_owned(), Arc::new(node))
-    }
-
-    #[test]
-    fn the_kernel_is_believed_before_the_label() {
-        let mut forged = NodeView {
-            kernel_version: "10.0.20348.2700".into(),
-            ..NodeView::default()
-        };
-        forged.labels.insert(BUILD_LABEL.into(), "10.0.17763".into());
-        assert_eq!(build(&forged), Some(Build::new(20348)));
-        forged.kernel_version = "5.15".into();
-        assert_eq!(build(&forged), Some(Build::new(17763)));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use jiff::ToSpan as _;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{build, is_windows, taints};
-use super::view::{NodeView, SeenView};
+use super::node::NodeView;
+use super::view::SeenView;
 use crate::model::build::Build;
-use crate::model::facts::{Host, Taint};
+use crate::model::node::{Host, NodeSigns as _, Taint};
 
 /// The ConfigMap in Transom's namespace that it is kept in.
 pub const SEEN_CONFIG_MAP: &str = "transom-seen";
@@ -48,17 +48,17 @@ struct Pool {
 
 impl Pool {
     fn of(node: &NodeView) -> Option<Pool> {
-        if !is_windows(node) {
+        if !node.is_windows() {
             return None;
         }
-        let mut taints = taints(node);
+        let mut taints = node.taints();
         taints.retain(Taint::marks_windows);
         taints.sort();
         let label = POOL_LABELS
             .iter()
             .find_map(|key| Some(((*key).to_owned(), node.labels.get(*key)?.clone())));
         Some(Pool {
-            build: build(node).map(|build| build.to_string()),
+            build: node.build().map(|build| build.to_string()),
             taints,
             labels: label.into_iter().collect(),
         })

@@ -3,93 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
+use super::node::NodeView;
 use crate::api::WindowsNodePolicy;
-
-/// The annotation that says what of an object is Transom's.
-pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
 
 /// Set on a node policy in a view, and nowhere else: why its spec cannot be read, as after a rollback to this version.
 /// Then nothing of it is set, and nothing taken back.
 pub const UNREADABLE_ANNOTATION: &str = "transom.dev/unreadable";
-
-/// The label that proves what [`OWNED_ANNOTATION`] of a node says of taints: a hash of them. A kubelet can write annotations
-/// of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
-pub const PROOF_LABEL: &str = "node-restriction.kubernetes.io/transom-taints";
-
-/// A Windows node, or one that might be: what its labels and its kubelet say, and the taints on it.
-///
-/// Two are equal that differ in their version only: each heartbeat makes another one, and says nothing else.
-#[derive(Clone, Debug, Default)]
-pub struct NodeView {
-    /// Its name.
-    pub name: String,
-    /// Its uid, for Events about it.
-    pub uid: String,
-    /// The version that every write to it must name; perhaps an older one, whose write is then refused.
-    pub resource_version: String,
-    /// All its labels.
-    pub labels: BTreeMap<String, String>,
-    /// The value of [`OWNED_ANNOTATION`].
-    pub owned: Option<String>,
-    /// `spec.taints`, with `timeAdded`, in their order.
-    pub taints: Vec<NodeTaint>,
-    /// `status.nodeInfo.operatingSystem`; empty where the kubelet has not reported.
-    pub operating_system: String,
-    /// `status.nodeInfo.architecture`.
-    pub architecture: String,
-    /// `status.nodeInfo.kernelVersion`.
-    pub kernel_version: String,
-    /// `status.nodeInfo.containerRuntimeVersion`.
-    pub container_runtime: String,
-    /// `status.nodeInfo.kubeletVersion`.
-    pub kubelet_version: String,
-    /// The names of `status.runtimeHandlers`; empty where the kubelet reports none.
-    pub runtime_handlers: Vec<String>,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-}
-
-impl PartialEq for NodeView {
-    fn eq(&self, other: &Self) -> bool {
-        let NodeView {
-            name,
-            uid,
-            resource_version: _,
-            labels,
-            owned,
-            taints,
-            operating_system,
-            architecture,
-            kernel_version,
-            container_runtime,
-            kubelet_version,
-            runtime_handlers,
-            deleting,
-        } = self;
-        *name == other.name
-            && *uid == other.uid
-            && *labels == other.labels
-            && *owned == other.owned
-            && *taints == other.taints
-            && *operating_system == other.operating_system
-            && *architecture == other.architecture
-            && *kernel_version == other.kernel_version
-            && *container_runtime == other.container_runtime
-            && *kubelet_version == other.kubelet_version
-            && *runtime_handlers == other.runtime_handlers
-            && *deleting == other.deleting
-    }
-}
-
-impl NodeView {
-    /// Whether it carries anything that may have to be taken back.
-    pub fn is_marked(&self) -> bool {
-        self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
-    }
-}
 
 /// A namespace: its labels, and the annotations that placement must respect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -144,5 +65,26 @@ impl ClusterView {
             && same(&self.node_policies, &other.node_policies)
             && same(&self.pod_policies, &other.pod_policies)
             && same(&self.seen, &other.seen)
+    }
+}
+
+/// Whether a version is older than another one. Since Kubernetes 1.35 versions are comparable as numbers by contract;
+/// they have been for as long as etcd makes them.
+pub fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u128>(), than.parse::<u128>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert!(is_older("9", "10"));
+        assert!(!is_older("10", "10"));
+        assert!(!is_older("a", "10"));
     }
 }

@@ -19,7 +19,8 @@ use super::errors::words;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
-use crate::model::facts::{Facts, major_minor};
+use crate::model::facts::Facts;
+use crate::model::node::major_minor;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::{TaskEnded, Tasks};
 
@@ -144,7 +145,7 @@ impl Watches {
                         shared.change(|view| put(part(view), object_name, trimmed));
                     }
                     Ok(Event::Delete(object)) => {
-                        shared.change(|view| _ = part(view).remove(&name_of(&object)))
+                        shared.change(|view| _ = part(view).remove(&name_of(&object)));
                     }
                     Err(error) => shared.broken(name, &error, &mut complaint),
                 }
@@ -310,7 +311,7 @@ fn explain(name: &str, error: &watcher::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::view::NodeView;
+    use crate::cluster::node::NodeView;
 
     #[test]
     fn a_heartbeat_makes_no_new_view() {

@@ -21,9 +21,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 pub use self::hooks::HOOKS;
-use super::node_policies::nodes::take_back::{
-    Options as TakeBack, Report as TakenBack, take_back_everything,
-};
+use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::LEASE;
 use crate::cluster::pools::SEEN_CONFIG_MAP;
@@ -32,7 +30,7 @@ use crate::registration::configuration_name;
 /// How long a leader is waited for that does not stop.
 const LEADER_STOPS: Duration = Duration::from_secs(60);
 
-/// How long a lease must not have changed before nobody can be acting on it: a replica that drains may take it once more.
+/// How long a lease must not have changed before no replica can be acting on it: one that drains may take it once more.
 const STANDS_STILL: Duration = Duration::from_secs(LEASE.as_secs() + 5);
 
 /// The label of everything that belongs to Transom's installation.
@@ -74,7 +72,7 @@ pub struct Report {
 }
 
 /// Takes everything out, in an order that never leaves an API server waiting for a webhook that is gone. Goes on where
-/// something is refused. `say` tells whoever waits what is waited for.
+/// something is refused. `say` tells the person who waits what is waited for.
 pub async fn run(client: &Client, options: &Options, say: &dyn Fn(String)) -> Report {
     let mut report = Report::default();
     let configuration = configuration_name(&options.name);
@@ -185,7 +183,7 @@ where
     }
 }
 
-/// Deletes an object only where it carries this label (`key=value`): another one of that name is somebody else's.
+/// Deletes an object only where it carries this label (`key=value`): another one of that name is not Transom's.
 async fn delete_labelled<K>(api: &Api<K>, name: &str, label: &str, report: &mut Report)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
@@ -244,7 +242,7 @@ async fn stop_controllers(
     leader_is_gone(client, options, say).await
 }
 
-/// Waits until nobody acts: the pods are gone and the lease is given up, or has stood still for as long as it lasts. A
+/// Waits until no leader acts: the pods are gone and the lease is given up, or has stood still for as long as it lasts. A
 /// replica that still drains may take a lease that another one gives up, so an empty lease alone proves nothing; pods on
 /// a machine that is gone stay for ever, so pods alone do not either.
 async fn leader_is_gone(client: &Client, options: &Options, say: &dyn Fn(String)) -> Leader {
@@ -290,10 +288,10 @@ async fn leader_is_gone(client: &Client, options: &Options, say: &dyn Fn(String)
     ))
 }
 
-/// Whether somebody may still act as the leader.
+/// Whether a replica may still act as the leader.
 enum Leader {
     Gone,
-    /// Somebody does; who, and what to do.
+    /// One does; which, and what to do.
     Acts(String),
     /// That cannot be seen; why.
     Unknown(String),

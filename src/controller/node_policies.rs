@@ -1,9 +1,14 @@
 //! Nodes and RuntimeClasses, kept as the node policies want them: labels and taints of ours, and nothing else touched.
 //!
 //! ```text
-//! view ─ want (which policy counts) ─ plan (what is to be written) ─┬─ guard (may the first taint be set?)
-//!                                                                   ├─ write (merge patch, conflicts, pace)
-//!                                                                   └─ status (what to tell people)
+//! a view ─ pass ─┬─ policies         what is stored, and which policy counts for a node
+//!                ├─ assess           how the nodes of each policy stand, and which are to be written
+//!                │    └─ nodes/      plan (one node, pure), labels (a row each), owned (what is ours), write
+//!                ├─ guard            which workloads a taint would hurt, asked of the engine; answers: when to ask again
+//!                ├─ classes          RuntimeClasses: want, plan, write
+//!                └─ status           what to tell people; write
+//! take_back      the same, without a view: what `transom cleanup` undoes
+//! writer         every write: in its turn, while this replica leads
 //! ```
 
 use std::sync::Arc;
@@ -13,15 +18,19 @@ use kube::Client;
 use kube::runtime::events::Recorder;
 use tokio::time::{Instant, timeout};
 
+use self::pass::NodeController;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Latest;
 
+pub mod assess;
 pub mod classes;
 pub mod guard;
-mod keeper;
 pub mod nodes;
+mod pass;
 pub mod policies;
 pub mod status;
+pub mod take_back;
+pub mod writer;
 
 /// How fast nodes are written, and how often things are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +69,7 @@ impl Default for Settings {
 }
 
 /// What the controller of nodes works with.
+#[derive(Clone)]
 pub struct Context {
     /// The API server.
     pub client: Client,
@@ -97,24 +107,21 @@ pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
     let _ = timeout(context.settings.know_registered, registered).await;
     let mut leadership = context.leadership.clone();
     let settle = context.settings.settle;
-    let mut keeper = keeper::Keeper::new(context);
-    let mut led = false;
+    // What this replica knew when it last led may be wrong by now: another leadership begins with another controller.
+    let mut controller = None;
     loop {
         let mut next = None;
-        if leadership.holds() {
-            if !led {
-                // What this replica knew when it last led may be wrong by now.
-                keeper.forget();
-            }
+        let leads = leadership.holds();
+        if leads {
+            let controller = controller.get_or_insert_with(|| NodeController::new(context.clone()));
             let snapshot = Arc::clone(&latest.borrow_and_update());
             if snapshot.is_known() {
-                next = keeper.pass(&snapshot).await;
+                next = controller.pass(&snapshot).await;
             }
-            led = true;
         } else {
-            led = false;
+            controller = None;
         }
-        wait(&mut latest, &mut leadership, led, next).await?;
+        wait(&mut latest, &mut leadership, leads, next).await?;
         tokio::time::sleep(settle).await;
     }
 }

@@ -19,7 +19,7 @@ use kube::{Client, CustomResourceExt as _};
 use serde_json::json;
 
 pub use self::labels::{LabelNote, Teller};
-pub use self::report::{Note, Report, reports};
+pub use self::report::{Report, reports};
 
 use crate::api::WindowsPodPolicy;
 use crate::cluster::lease::Leadership;
@@ -84,9 +84,9 @@ async fn write(api: &Api<DynamicObject>, recorder: &Recorder, report: &Report) -
         Err(kube::Error::Api(refusal)) if refusal.code == 409 || refusal.code == 404 => return Ok(()),
         Err(error) => return Err(error),
     }
-    for note in &report.notes {
-        if let Err(error) = recorder.publish(&note.event(), &report.reference()).await {
-            let (name, reason) = (&report.name, note.reason);
+    for said in &report.news {
+        if let Err(error) = (recorder.publish(&said.event("ReadPolicy"), &report.reference())).await {
+            let (name, reason) = (&report.name, said.reason);
             tracing::warn!("cannot write the Event {reason} of WindowsPodPolicy {name}: {error}");
         }
     }

@@ -52,7 +52,7 @@ pub async fn run(client: Client, namespace: String, mut latest: Latest, leadersh
         };
         match written {
             Ok(_) => tracing::debug!("what is remembered of Windows pools has been written down"),
-            // Somebody was faster; what it wrote comes with the next view.
+            // Another replica was faster; what it wrote comes with the next view.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => tracing::warn!(
                 "cannot write down which Windows pools were seen, in the ConfigMap {namespace}/{SEEN_CONFIG_MAP}: {}",

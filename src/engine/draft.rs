@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
-use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::field::{Flag, List, Present, Str};
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
     Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,

@@ -1,7 +1,8 @@
 //! Operating system inference: every sign of a subject, strongest first, and the verdict that they add up to.
 
-use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, Facts, OS_LABEL, TRUSTED_BUILD_LABEL};
+use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
+use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{PodSpec, REQUIRED_TERMS};

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
-use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::facts::Facts;
+use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::os::Os;
 use crate::model::path::Path;
 use crate::model::pod::Toleration;
+use crate::model::policy::{Policy, Switch};
 use crate::model::severity::Class;
+use crate::model::subject::Subject;
 use crate::rules::Finding;
-use crate::rules::placement::{BuildNeed, build_need, stray_target, untolerated};
+use crate::rules::placement::{BuildNeed, build_need, stray_target};
 use crate::rules::{self, Cx, PodCx, Selects};
 
 /// Placement of one pod: what it reads of the pod and the cluster.
@@ -158,35 +161,20 @@ impl<'p> Placement<'p, '_> {
     }
 
     fn tolerations(&self, draft: &mut Draft<'_, 'p>) {
-        let allowed = self.toleration_whitelist();
-        let learned: Vec<Taint> = self.with(draft, |cx| untolerated(cx).cloned().collect());
-        for taint in self.as_written.policy.taints.iter().chain(&learned) {
+        let Cx {
+            subject,
+            facts,
+            policy,
+            ..
+        } = self.as_written;
+        let given = Given::of(subject, facts, policy);
+        let learned: Vec<Taint> = self.with(draft, |cx| rules::placement::untolerated(cx).cloned().collect());
+        for taint in policy.taints.iter().chain(&learned) {
             let tolerated = draft.pod().tolerations.iter().any(|t| taint.is_tolerated_by(t));
-            let permitted = allowed
-                .as_ref()
-                .is_none_or(|list| list.iter().any(|t| taint.is_tolerated_by(t)));
-            if !tolerated && permitted {
+            if !tolerated && given.tolerates(taint) {
                 draft.tolerate(taint);
             }
         }
-    }
-
-    /// The tolerations that PodTolerationRestriction allows in the namespace; `None` where it does not restrict them.
-    /// A list that does not parse allows nothing: whatever we added, the plugin would answer with a 500.
-    fn toleration_whitelist(&self) -> Option<Vec<Toleration<'p>>> {
-        let namespace = self
-            .as_written
-            .facts
-            .namespaces
-            .get(&*self.as_written.subject.namespace)?;
-        let list: Vec<Toleration<'_>> = serde_json::from_str(namespace.tolerations_whitelist.as_ref()?)
-            .unwrap_or_else(|_| {
-                vec![Toleration {
-                    key: Some("transom.dev/nothing".into()),
-                    ..Toleration::default()
-                }]
-            });
-        (!list.is_empty()).then_some(list)
     }
 
     fn runtime_class(&self, draft: &mut Draft<'_, 'p>) {
@@ -276,3 +264,76 @@ impl<'p> Placement<'p, '_> {
         }
     }
 }
+
+/// Which tolerations placement gives to the Windows pods of a namespace that lack them.
+struct Given<'p> {
+    policy: &'p Policy,
+    /// The tolerations that PodTolerationRestriction allows in the namespace; `None` where it does not restrict them.
+    allowed: Option<Vec<Toleration<'p>>>,
+}
+
+impl<'p> Given<'p> {
+    fn of(subject: &Subject<'_>, facts: &'p Facts, policy: &'p Policy) -> Self {
+        let namespace = facts.namespaces.get(&*subject.namespace);
+        let whitelist = namespace.and_then(|namespace| namespace.tolerations_whitelist.as_ref());
+        let allowed = whitelist.and_then(|text| match serde_json::from_str::<Vec<_>>(text) {
+            Ok(list) if list.is_empty() => None,
+            Ok(list) => Some(list),
+            // A list that does not parse allows nothing: whatever we added, the plugin would answer with a 500.
+            Err(_) => Some(Vec::new()),
+        });
+        Given { policy, allowed }
+    }
+
+    /// Whether a toleration of this taint is among them, once a node carries the taint: placement learns taints that say
+    /// Windows and nothing else, adds those that the policy lists, and respects the namespace's whitelist.
+    fn tolerates(&self, taint: &Taint) -> bool {
+        let permits = |list: &Vec<Toleration<'_>>| list.iter().any(|t| taint.is_tolerated_by(t));
+        (taint.marks_windows() || self.policy.taints.contains(taint))
+            && self.allowed.as_ref().is_none_or(permits)
+    }
+}
+
+/// What happens to the pods of a subject before they are scheduled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Nothing: so the controller of a DaemonSet reads its template.
+    AsWritten,
+    /// Their RuntimeClass is merged in, and nothing else.
+    Merged,
+    /// Placement is called for too, and gives them what the policy says.
+    Placed,
+}
+
+/// The taints that would keep the Windows pods of a subject off a node, or evict them, once the node carries them.
+/// Placement gives tolerations by the same code.
+pub fn untolerated<'t>(
+    subject: &Subject<'_>,
+    taints: &'t [Taint],
+    facts: &Facts,
+    policy: &Policy,
+    admission: Admission,
+) -> Vec<&'t Taint> {
+    let Some(pod) = subject.pod() else {
+        return Vec::new();
+    };
+    let class = (pod.runtime_class_name.as_deref())
+        .filter(|_| admission != Admission::AsWritten)
+        .and_then(|name| facts.runtime_classes.get(name));
+    let places = policy.placement == Switch::Apply && policy.parts.tolerations;
+    let given = (admission == Admission::Placed && places).then(|| Given::of(subject, facts, policy));
+    let has = |taint: &Taint| {
+        let of_class = class.iter().flat_map(|class| &class.tolerations);
+        pod.tolerations
+            .iter()
+            .chain(of_class)
+            .any(|t| taint.is_tolerated_by(t))
+    };
+    (taints.iter())
+        .filter(|taint| taint.effect != "PreferNoSchedule" && !has(taint))
+        .filter(|taint| !given.as_ref().is_some_and(|given| given.tolerates(taint)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -264,6 +264,20 @@ views! {
     }
 }
 
+impl Toleration<'_> {
+    /// The same, borrowing nothing.
+    pub fn detached(&self) -> Toleration<'static> {
+        let text = |field: &Option<Str<'_>>| field.as_ref().map(|text| text.to_string().into());
+        Toleration {
+            key: text(&self.key),
+            operator: text(&self.operator),
+            value: text(&self.value),
+            effect: text(&self.effect),
+            toleration_seconds: self.toleration_seconds,
+        }
+    }
+}
+
 /// The three lists of containers of a pod, in the order in which the API server visits them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ContainerList {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Host, Taint};
 use super::named::named;
+use super::node::{Host, Taint};
 use super::os::Os;
 use super::severity::Severity;
 

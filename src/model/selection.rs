@@ -1,6 +1,6 @@
 //! What selectors say of the operating system: labels, affinity expressions and terms. The weighing of it is the engine's.
 
-use super::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use super::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
 use super::os::Os;
 use super::pod::{Expression, NodeSelectorTerm};
 use super::policy::PoolLabel;

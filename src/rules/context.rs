@@ -1,8 +1,9 @@
 //! What a check reads: the object, its pod as it is looked at now, the verdict, the facts and the policy.
 
 use crate::model::build::{Build, Isolation};
-use crate::model::facts::{BUILD_LABEL, Facts, Host, RuntimeClassFacts, TRUSTED_BUILD_LABEL};
+use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::image::{ImageRef, build_hint};
+use crate::model::node::{BUILD_LABEL, Host, TRUSTED_BUILD_LABEL};
 use crate::model::object::Meta;
 use crate::model::os::Inference;
 use crate::model::path::Path;

@@ -3,8 +3,9 @@
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
-use crate::model::facts::{BUILD_LABEL, Host, OS_LABEL, Runtime, Taint, major_minor};
+use crate::model::facts::Runtime;
 use crate::model::field::{Map, Quantity};
+use crate::model::node::{BUILD_LABEL, Host, OS_LABEL, Taint, major_minor};
 use crate::model::object::Node;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
@@ -39,7 +40,7 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
     let Body::Node(node) = &cx.subject.body else {
         return None;
     };
-    Some((node, Host::of_node(node)?))
+    Some((node, Host::of_node(&**node)?))
 }
 
 /// The build that a node really has: what its kubelet reports of the kernel. The label may be stale or made up.

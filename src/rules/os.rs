@@ -2,7 +2,7 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
-use crate::model::facts::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};

@@ -4,8 +4,8 @@ use super::context::PodCx;
 use super::os::{Selects, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
-use crate::model::facts::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::image::ImageRef;
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::os::{EvidenceKind, Verdict};
 use crate::model::pod::NodeSelectorTerm;
 use crate::model::policy::ReverseGuard;
@@ -36,7 +36,7 @@ const COMPATIBILITY: &str =
 pub enum BuildNeed {
     /// Nothing: no build is known of its images, it says a build already, or every known node runs them.
     Nothing,
-    /// Not known: the images tell a build, but no Windows node or pool is known.
+    /// That is not known: the images tell a build, but no Windows node or pool is known.
     NoHostKnown(Build),
     /// One of these builds, every one that runs the images; some known node does not.
     OneOf(Vec<Build>),

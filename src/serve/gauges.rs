@@ -6,12 +6,12 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::cluster::facts::{build, is_windows};
 use crate::cluster::lease::Leadership;
+use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::view::NodeView;
 use crate::model::build::{Build, RELEASES};
+use crate::model::node::NodeSigns as _;
 use crate::process::metrics::Metrics;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -63,11 +63,11 @@ impl Gauges {
     /// Shows a snapshot.
     pub fn show(&self, snapshot: &Snapshot) {
         let release = |node: &NodeView| {
-            build(node)
+            node.build()
                 .and_then(Build::release)
                 .map_or("other", |release| release.name)
         };
-        let nodes = snapshot.view.nodes.values().filter(|node| is_windows(node));
+        let nodes = (snapshot.view.nodes.values()).filter(|node| node.is_windows());
         let nodes = counts(nodes.map(|node| release(node)));
         for release in RELEASES.iter().map(|release| release.name).chain(["other"]) {
             let count = nodes.get(release).copied().unwrap_or_default();
@@ -85,9 +85,9 @@ impl Gauges {
         }
     }
 
-    /// Shows whether this replica leads, for as long as anybody tells.
+    /// Shows whether this replica leads, for as long as the lease is renewed.
     pub async fn follow(self, mut leadership: Leadership) {
-        /// A leadership that nobody renews ends without a word.
+        /// A leadership that is not renewed ends without a word.
         const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
         loop {
             self.leader.set(i64::from(leadership.holds()));

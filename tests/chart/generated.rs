@@ -8,7 +8,7 @@ use std::{env, fs};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use transom::api;
-use transom::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use transom::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
 use transom::model::policy::{Policy, PoolLabel};
 use transom::registration::{Endpoint, FailurePolicy, Options, mutating, validating};
 use transom::rules;

@@ -135,7 +135,7 @@ async fn make_class(world: &World, name: &str, found: Option<&Value>) -> Runtime
         node_selector: pairs
             .map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned()))
             .collect(),
-        has_overhead: false,
+        ..RuntimeClassFacts::default()
     }
 }
 

@@ -8,7 +8,8 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
 use transom::model::build::Build;
-use transom::model::facts::{Facts, Host, ImageFacts, NamespaceFacts, RuntimeClassFacts, Taint};
+use transom::model::facts::{Facts, ImageFacts, NamespaceFacts, RuntimeClassFacts};
+use transom::model::node::{Host, Taint};
 use transom::model::os::Os;
 use transom::model::policy::{Action, PlacementParts, Policy, Repair, ReverseGuard, Switch};
 use transom::rules::catalogue;
@@ -77,6 +78,7 @@ fn runtime_class() -> impl Strategy<Value = RuntimeClassFacts> {
                 node_selector: (entries.into_iter())
                     .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
                     .collect(),
+                tolerations: Vec::new(),
                 has_overhead,
             }
         },

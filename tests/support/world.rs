@@ -22,9 +22,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transom::api::WindowsNodePolicy;
 use transom::cluster::lease::Leadership;
+use transom::cluster::node::{NodeView, StoredNode};
 use transom::cluster::snapshot::{Snapshot, Snapshots};
-use transom::cluster::view::{ClusterView, NodeView};
-use transom::controller::node_policies::nodes::read::view_of;
+use transom::cluster::view::ClusterView;
 use transom::controller::node_policies::{Context, Settings, run};
 use transom::model::facts::Facts;
 
@@ -335,7 +335,7 @@ impl World {
             .sum()
     }
 
-    /// From now on the API server refuses to change a node, whoever asks.
+    /// From now on the API server refuses every change of a node.
     pub async fn refuse_writes_to_node(&self, name: &str) {
         let kind = |kind: &str, spec: Value| {
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
@@ -409,8 +409,8 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
     let all = async {
         futures::join!(
             follow(
-                Api::<Node>::all(client.clone()),
-                |node| Arc::new(view_of(&node)),
+                Api::<StoredNode>::all(client.clone()),
+                |node| Arc::new(NodeView::from(node)),
                 &nodes,
                 &changed
             ),
@@ -441,14 +441,7 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
             else {
                 continue;
             };
-            nodes.retain(|_, node| {
-                node.operating_system == "windows"
-                    || node.is_marked()
-                    || node
-                        .labels
-                        .get("kubernetes.io/os")
-                        .is_some_and(|os| os == "windows")
-            });
+            nodes.retain(|_, node| node.is_of_interest());
             let view = ClusterView {
                 kubernetes: 36,
                 nodes,

@@ -1,96 +1,20 @@
 //! What the view keeps of each kind of object: the fields that a reader of it needs, and nothing else.
 
+#![allow(clippy::unnecessary_wraps)] // a watch may leave objects out, and nodes are
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt as _;
 use kube::api::PartialObjectMeta;
-use kube::core::{DynamicObject, ObjectMeta};
-use kube::{Resource, ResourceExt as _};
-use serde::Deserialize;
+use kube::core::DynamicObject;
 
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
+use crate::cluster::node::{NodeView, StoredNode};
 use crate::cluster::pools::SEEN_KEY;
-use crate::cluster::view::{
-    NamespaceView, NodeView, OWNED_ANNOTATION, PROOF_LABEL, SeenView, UNREADABLE_ANNOTATION,
-};
-use crate::model::facts::{BETA_OS_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use crate::cluster::view::{NamespaceView, SeenView, UNREADABLE_ANNOTATION};
 
-/// A Node, with no more of it than is read: a node's list of images alone is larger than everything else.
-#[derive(Resource, Deserialize, Clone, Debug)]
-#[resource(inherit = k8s_openapi::api::core::v1::Node)]
-pub(super) struct Node {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: NodeSpec,
-    #[serde(default)]
-    status: NodeStatus,
-}
-
-#[derive(Deserialize, Clone, Debug, Default)]
-#[serde(default)]
-struct NodeSpec {
-    taints: Option<Vec<k8s_openapi::api::core::v1::Taint>>,
-}
-
-#[derive(Deserialize, Clone, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeStatus {
-    node_info: NodeInfo,
-    runtime_handlers: Option<Vec<RuntimeHandler>>,
-}
-
-#[derive(Deserialize, Clone, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeInfo {
-    operating_system: String,
-    architecture: String,
-    kernel_version: String,
-    container_runtime_version: String,
-    kubelet_version: String,
-}
-
-#[derive(Deserialize, Clone, Debug, Default)]
-#[serde(default)]
-struct RuntimeHandler {
-    name: String,
-}
-
-pub(super) fn node(node: Node) -> Option<NodeView> {
-    let Node {
-        metadata,
-        spec,
-        status,
-    } = node;
-    let labels = metadata.labels.unwrap_or_default();
-    let owned = metadata.annotations.unwrap_or_default().remove(OWNED_ANNOTATION);
-    let says_windows = |text: &str| text.eq_ignore_ascii_case("windows");
-    let label = |key: &str| labels.get(key).is_some_and(|os| says_windows(os));
-    let is_windows =
-        says_windows(&status.node_info.operating_system) || label(OS_LABEL) || label(BETA_OS_LABEL);
-    let ours = owned.is_some()
-        || [TRUSTED_BUILD_LABEL, PROOF_LABEL]
-            .iter()
-            .any(|key| labels.contains_key(*key));
-    if !is_windows && !ours {
-        return None;
-    }
-    Some(NodeView {
-        name: metadata.name.unwrap_or_default(),
-        uid: metadata.uid.unwrap_or_default(),
-        resource_version: metadata.resource_version.unwrap_or_default(),
-        labels,
-        owned,
-        taints: spec.taints.unwrap_or_default(),
-        operating_system: status.node_info.operating_system,
-        architecture: status.node_info.architecture,
-        kernel_version: status.node_info.kernel_version,
-        container_runtime: status.node_info.container_runtime_version,
-        kubelet_version: status.node_info.kubelet_version,
-        runtime_handlers: (status.runtime_handlers.unwrap_or_default().into_iter())
-            .map(|handler| handler.name)
-            .filter(|name| !name.is_empty())
-            .collect(),
-        deleting: metadata.deletion_timestamp.is_some(),
-    })
+pub(super) fn node(node: StoredNode) -> Option<NodeView> {
+    Some(NodeView::from(node)).filter(NodeView::is_of_interest)
 }
 
 pub(super) fn runtime_class(mut class: RuntimeClass) -> Option<RuntimeClass> {

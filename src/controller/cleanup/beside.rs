@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_installation_is_found_once_and_nobody_elses_configuration_counts() {
+    fn another_installation_is_found_once_and_no_configuration_of_another_program_counts() {
         let found = |name: &str| Installation {
             configuration: name.to_owned(),
             namespace: Some("a".to_owned()),

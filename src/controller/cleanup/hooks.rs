@@ -11,7 +11,7 @@ use super::{OURS, Options, Report, delete_labelled};
 /// The hooks of the chart; the objects of each are named after the installation and the hook.
 pub const HOOKS: [&str; 3] = ["pre-upgrade", "pre-delete", "post-delete"];
 
-/// Deletes what is left of every hook but the one that this runs as: that is for whoever runs it.
+/// Deletes what is left of every hook but the one that this runs as: that is for Helm, or the person who runs it.
 pub(super) async fn delete_left_over(client: &Client, options: &Options, report: &mut Report) {
     let all = || client.clone();
     let namespace = &options.namespace;

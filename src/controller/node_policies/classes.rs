@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::want::{Wanted, model, wanted};
-use super::nodes::plan::NodeOs;
 use super::policies::{Choice, NodePolicies};
-use super::status::Classes;
 use crate::api::Isolation;
-use crate::cluster::view::{NodeView, OWNED_ANNOTATION};
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
-use crate::model::facts::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, TRUSTED_BUILD_LABEL, Taint,
+};
 use crate::model::selection::is_build_label;
 
-pub mod keeper;
+pub mod pass;
 mod want;
 pub mod write;
 
@@ -49,7 +49,7 @@ impl OwnedClass {
 
 /// One thing to do about a RuntimeClass.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Step {
+pub enum ClassChange {
     /// Make it.
     Create(Box<RuntimeClass>),
     /// Merge this into it; it names the version that it was decided on.
@@ -70,84 +70,105 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl ClassChange {
     /// The name of the class.
     pub fn name(&self) -> &str {
         match self {
-            Step::Create(class) => name_of(class),
-            Step::Update { name, .. } => name,
-            Step::Delete { class, .. } => name_of(class),
+            ClassChange::Create(class) => name_of(class),
+            ClassChange::Update { name, .. } => name,
+            ClassChange::Delete { class, .. } => name_of(class),
         }
     }
 }
 
+/// How the RuntimeClasses of a policy stand.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClassesOfPolicy {
+    /// Those that there are.
+    pub names: Vec<String>,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
 /// What is to be done, and what is to be said to each policy that manages classes.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct ClassesPlan {
+pub struct ClassPlan {
     /// What is to be done.
-    pub steps: Vec<Step>,
+    pub changes: Vec<ClassChange>,
     /// How the classes of each policy stand.
-    pub standings: BTreeMap<String, Classes>,
+    pub by_policy: BTreeMap<String, ClassesOfPolicy>,
 }
 
 fn name_of(class: &RuntimeClass) -> &str {
     class.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Plans the RuntimeClasses. `absent`: the taints of pools that are at zero now. `others_are_gone`: policies that are not among these are certainly gone, so that what was
-/// made for them may be taken away.
+/// Plans the RuntimeClasses. `absent`: the taints of pools that are at zero now. `others_are_gone`: policies that are not
+/// among these are certainly gone, so that what was made for them may be taken away.
 pub fn plan(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     policies: &NodePolicies,
     nodes: &[Arc<NodeView>],
     absent: &BTreeSet<Taint>,
     others_are_gone: bool,
-) -> ClassesPlan {
-    let mut plan = ClassesPlan::default();
+) -> ClassPlan {
+    let mut plan = ClassPlan::default();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for policy in policies
         .iter()
         .filter(|policy| policy.stored.spec.runtime_classes.managed)
     {
-        let mut standing = Classes::default();
+        let mut state = ClassesOfPolicy::default();
         let of_policy: Vec<&NodeView> = (nodes.iter())
-            .filter(|node| NodeOs::of(node) == NodeOs::Windows)
-            .filter(|node| matches!(policies.choose(node), Choice::Of(chosen) if chosen.name == policy.name))
+            .filter(|node| node.reported_os() == ReportedOs::Windows)
+            .filter(
+                |node| matches!(policies.choose(node), Choice::Policy(chosen) if chosen.name == policy.name),
+            )
             .map(AsRef::as_ref)
             .collect();
-        for wanted in wanted(policy, &of_policy, absent, existing, &mut standing) {
+        for wanted in wanted(policy, &of_policy, absent, existing, &mut state) {
             if !taken.insert(wanted.name.clone()) {
                 continue;
             }
             let step = match existing.get(&wanted.name) {
-                None => Some(Step::Create(Box::new(wanted.to_class()))),
-                Some(class) => against(class, &wanted, &mut standing),
+                None => Some(ClassChange::Create(Box::new(wanted.to_class()))),
+                Some(class) => against(class, &wanted, &mut state),
             };
             if existing.contains_key(&wanted.name) {
-                standing.names.push(wanted.name);
+                state.names.push(wanted.name);
             }
-            plan.steps.extend(step);
+            plan.changes.extend(step);
         }
-        plan.standings.insert(policy.name.clone(), standing);
+        plan.by_policy.insert(policy.name.clone(), state);
     }
     report_contradictions(existing, &taken, &mut plan);
-    for (name, class) in existing {
-        let Some(owned) = OwnedClass::of(class).filter(|_| !taken.contains(name)) else {
-            continue;
-        };
-        // Nothing is touched while its policy's selector cannot be read, or while it might just not be seen yet.
-        match policies.get(&owned.policy) {
-            Some(policy) if policy.unusable.is_some() => continue,
-            None if !others_are_gone => continue,
-            _ => {}
-        }
-        plan.steps.push(Step::Delete {
-            class: Arc::clone(class),
-            policy: owned.policy,
-            why: "no policy wants it any more",
-        });
-    }
+    plan.changes
+        .extend(unwanted(existing, policies, &taken, others_are_gone));
     plan
+}
+
+/// The classes of ours that no policy wants any more.
+fn unwanted(
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+    policies: &NodePolicies,
+    taken: &BTreeSet<String>,
+    others_are_gone: bool,
+) -> Vec<ClassChange> {
+    let not_taken = existing.iter().filter(|(name, _)| !taken.contains(*name));
+    let ours = not_taken.filter_map(|(_, class)| Some((class, OwnedClass::of(class)?)));
+    // Nothing is touched while its policy's selector cannot be read, or while it might just not be seen yet.
+    let certain = ours.filter(|(_, owned)| match policies.get(&owned.policy) {
+        Some(policy) => policy.unusable.is_none(),
+        None => others_are_gone,
+    });
+    let deletions = certain.map(|(class, owned)| ClassChange::Delete {
+        class: Arc::clone(class),
+        policy: owned.policy,
+        why: "no policy wants it any more",
+    });
+    deletions.collect()
 }
 
 /// Whether there are classes of ours for a policy that is not among these.
@@ -157,17 +178,17 @@ pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &No
 }
 
 /// What is to be done about a class that exists.
-fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, standing: &mut Classes) -> Option<Step> {
+fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, state: &mut ClassesOfPolicy) -> Option<ClassChange> {
     let Some(owned) = OwnedClass::of(class) else {
-        standing.notes.push(format!(
-            "{} was made by somebody else: it is used as it is, and never changed",
+        state.notes.push(format!(
+            "{} was not made by Transom: it is used as it is, and never changed",
             wanted.name
         ));
-        standing.problems.extend(misfit(class, wanted));
+        state.problems.extend(misfit(class, wanted));
         return None;
     };
     if class.handler != wanted.handler {
-        return Some(Step::Delete {
+        return Some(ClassChange::Delete {
             class: Arc::clone(class),
             policy: wanted.owned.policy.clone(),
             why: "its handler changes, and a handler is immutable",
@@ -190,7 +211,7 @@ fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, standing: &mut Classes) -
             .iter()
             .map(|(key, value)| (key.as_str(), Some(value.as_str()))),
     );
-    Some(Step::Update {
+    Some(ClassChange::Update {
         name: wanted.name.clone(),
         patch: json!({
             "metadata": {
@@ -203,7 +224,7 @@ fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, standing: &mut Classes) -
     })
 }
 
-/// What of somebody else's class does not fit the release that it is used for.
+/// What of a class that Transom did not make does not fit the release that it is used for.
 fn misfit(class: &RuntimeClass, wanted: &Wanted) -> Option<String> {
     let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
     let says = |key: &str| selector.get(key).map(String::as_str);
@@ -236,11 +257,11 @@ fn misfit(class: &RuntimeClass, wanted: &Wanted) -> Option<String> {
 fn report_contradictions(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     taken: &BTreeSet<String>,
-    plan: &mut ClassesPlan,
+    plan: &mut ClassPlan,
 ) {
     /// More would make the condition unreadable.
     const MOST: usize = 10;
-    let Some(standing) = plan.standings.values_mut().next() else {
+    let Some(state) = plan.by_policy.values_mut().next() else {
         return;
     };
     let foreign = existing
@@ -248,9 +269,9 @@ fn report_contradictions(
         .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
     let said = foreign.filter_map(|(name, class)| {
         contradiction(class)
-            .map(|what| format!("{name}, which somebody else made, contradicts itself: {what}"))
+            .map(|what| format!("{name}, which Transom did not make, contradicts itself: {what}"))
     });
-    standing.notes.extend(said.take(MOST));
+    state.notes.extend(said.take(MOST));
 }
 
 fn contradiction(class: &RuntimeClass) -> Option<String> {

@@ -1,37 +1,56 @@
 //! The guard before the first taint: which workloads would no longer be scheduled, or would be evicted. Judged by the
 //! engine, from raw JSON; the listing is in `survey`.
 
+pub mod answers;
 mod hurt;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Toleration as ClassToleration;
+use k8s_openapi::api::core::v1::PodCondition;
+use kube::core::ObjectMeta;
 use serde::Deserialize;
 
 pub use self::hurt::Hurt;
 
 use self::hurt::{Remedy, Victim};
-use crate::cluster::snapshot::{NamespacePolicy, Snapshot};
-use crate::engine::infer;
-use crate::model::facts::Taint;
+use crate::cluster::snapshot::NamespacePolicy;
+use crate::engine::{Admission, infer, untolerated};
+use crate::model::facts::Facts;
+use crate::model::node::Taint;
 use crate::model::os::{EvidenceKind, Inference, Verdict};
-use crate::model::pod::Toleration;
 use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
+
+/// What the guard has found for a policy.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Guarded {
+    /// It was not asked, or no workload would be hurt.
+    #[default]
+    Free,
+    /// Workloads would be hurt.
+    Refused {
+        /// What to tell people.
+        message: String,
+        /// The same in one line.
+        brief: String,
+    },
+    /// It could not find out.
+    Unknown(String),
+}
 
 /// Where an object is, and what it is called: namespace, kind, name.
 type Place = (String, String, String);
 
-/// Looks at one object after the other, and remembers who would be hurt.
+/// Looks at one object after the other, and remembers what would be hurt.
 pub struct Guard<'g> {
     taints: &'g [Taint],
-    snapshot: &'g Snapshot,
     /// What counts in a namespace.
     policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     /// The same, for the namespaces that were met.
     met: BTreeMap<String, Arc<NamespacePolicy>>,
     windows_nodes: BTreeSet<&'g str>,
+    facts: &'g Facts,
     /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
     owners: BTreeMap<Place, Place>,
     hurt: BTreeMap<Place, (String, Option<Remedy>)>,
@@ -41,34 +60,14 @@ pub struct Guard<'g> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Around {
-    metadata: AroundMeta,
+    metadata: ObjectMeta,
     status: AroundStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct AroundMeta {
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Owner {
-    api_version: String,
-    controller: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct AroundStatus {
-    conditions: Option<Vec<StatusCondition>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct StatusCondition {
-    r#type: String,
-    status: String,
+    conditions: Option<Vec<PodCondition>>,
 }
 
 impl Around {
@@ -78,7 +77,7 @@ impl Around {
 
     fn is(&self, condition: &str) -> bool {
         let mut conditions = self.status.conditions.iter().flatten();
-        conditions.any(|c| c.r#type == condition && c.status == "True")
+        conditions.any(|c| c.type_ == condition && c.status == "True")
     }
 
     /// The API version of the object's controller: there are other Jobs than those of `batch`.
@@ -94,15 +93,15 @@ impl<'g> Guard<'g> {
     pub fn new(
         taints: &'g [Taint],
         nodes: impl IntoIterator<Item = &'g str>,
-        snapshot: &'g Snapshot,
+        facts: &'g Facts,
         policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     ) -> Self {
         Guard {
             taints,
-            snapshot,
             policy_of,
             met: BTreeMap::new(),
             windows_nodes: nodes.into_iter().collect(),
+            facts,
             owners: BTreeMap::new(),
             hurt: BTreeMap::new(),
         }
@@ -146,14 +145,18 @@ impl<'g> Guard<'g> {
 
     fn look_at_template(&mut self, subject: &Subject<'_>, place: Place) {
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, &self.snapshot.facts, &counts.policy);
+        let inference = infer(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
             return;
         }
         // A DaemonSet's controller reads the template: what placement does to its pods comes too late.
         let in_template = subject.kind == Kind::DaemonSet;
-        let placed = (!in_template).then_some(&*counts);
-        let lacking = self.lacking(subject, in_template, placed);
+        let admission = if in_template {
+            Admission::AsWritten
+        } else {
+            Admission::Placed
+        };
+        let lacking = self.lacking(subject, &counts, admission);
         if !lacking.is_empty() {
             let remedy = remedy(&inference, in_template);
             self.add(place, &lacking, "its template does not tolerate", remedy);
@@ -167,60 +170,66 @@ impl<'g> Guard<'g> {
         place: Place,
         owner: Option<(Place, Option<Kind>)>,
     ) {
-        let Some(pod) = subject.pod() else { return };
         if subject.is_mirror() {
             return;
         }
-        let node = pod.node_name.as_deref().unwrap_or_default();
-        let on_windows = self.windows_nodes.contains(node);
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, &self.snapshot.facts, &counts.policy);
-        let verdict = inference.verdict;
-        let evicting: Vec<Taint> = (self.lacking(subject, false, None).into_iter())
-            .filter(|taint| taint.effect == "NoExecute")
-            .collect();
-        let owner_kind = owner.as_ref().and_then(|(_, kind)| *kind);
-        // A pod that waits for a node was admitted already: neither placement nor another template helps it any more.
-        // Those of a DaemonSet are made for a node, and made anew.
-        let judged_at_owner =
-            owner_kind.is_some_and(Kind::has_pod) && (pod.is_bound() || owner_kind == Some(Kind::DaemonSet));
-        let waits_for_owner = owner_kind.is_some() && !pod.is_bound();
-        let remedy = remedy(&inference, owner_kind == Some(Kind::DaemonSet));
-        let named = owner.map_or(place, |(owner, _)| {
-            self.owners.get(&owner).cloned().unwrap_or(owner)
-        });
-        if on_windows && !evicting.is_empty() {
+        let inference = infer(subject, self.facts, &counts.policy);
+        let kind = owner.as_ref().and_then(|(_, kind)| *kind);
+        if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
+            let known = |owner: Place| self.owners.get(&owner).cloned().unwrap_or(owner);
+            let named = owner.map_or(place, |(owner, _)| known(owner));
             self.add(
                 named,
-                &evicting,
-                "its pods would be evicted, as they do not tolerate",
-                remedy,
+                &lacking,
+                why,
+                remedy(&inference, kind == Some(Kind::DaemonSet)),
             );
-            return;
         }
-        if verdict == Verdict::Windows && !judged_at_owner {
-            let lacking = self.lacking(subject, false, pod.is_bound().then_some(&*counts));
-            let why = if waits_for_owner {
+    }
+
+    /// The taints that hurt a pod, and how; `None` where there are none, or its owner is judged in its stead.
+    fn pod_lacks(
+        &self,
+        subject: &Subject<'_>,
+        json: &str,
+        counts: &NamespacePolicy,
+        inference: &Inference,
+        owner: Option<Kind>,
+    ) -> Option<(Vec<&'g Taint>, &'static str)> {
+        let pod = subject.pod()?;
+        let on_windows = (self.windows_nodes).contains(pod.node_name.as_deref().unwrap_or_default());
+        let merged = self.lacking(subject, counts, Admission::Merged);
+        let evicting = merged.iter().filter(|taint| taint.effect == "NoExecute");
+        let evicting: Vec<&Taint> = evicting.copied().collect();
+        if on_windows && !evicting.is_empty() {
+            return Some((evicting, "its pods would be evicted, as they do not tolerate"));
+        }
+        let (lacking, why) = match inference.verdict {
+            // Those of a DaemonSet are made for a node, and made anew.
+            Verdict::Windows if owner == Some(Kind::DaemonSet) => return None,
+            Verdict::Windows if pod.is_bound() && owner.is_some_and(Kind::has_pod) => return None,
+            // It is made anew some day, and placed then.
+            Verdict::Windows if pod.is_bound() => (
+                self.lacking(subject, counts, Admission::Placed),
+                "it does not tolerate",
+            ),
+            // It was admitted already: neither placement nor another template helps it any more.
+            Verdict::Windows if owner.is_some() => (
+                merged,
                 "pods of it wait for a node since before they were given a toleration: delete those pods, so that it \
-                 makes new ones; they do not tolerate"
-            } else {
-                "it does not tolerate"
-            };
-            if !lacking.is_empty() {
-                self.add(named, &lacking, why, remedy);
-            }
-        } else if on_windows
-            && verdict != Verdict::Windows
-            && !(verdict == Verdict::Linux && selects(&inference, false))
-            && Around::of(json).is("Ready")
-        {
+                 makes new ones; they do not tolerate",
+            ),
+            Verdict::Windows => (merged, "it does not tolerate"),
+            Verdict::Linux if selects(inference, false) => return None,
             // Placement gives nothing to a pod that is not known to be for Windows.
-            let lacking = self.lacking(subject, false, None);
-            if !lacking.is_empty() {
-                let why = "it selects no operating system, runs on a Windows node all the same, and does not tolerate";
-                self.add(named, &lacking, why, remedy);
-            }
-        }
+            _ if on_windows && Around::of(json).is("Ready") => (
+                merged,
+                "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
+            ),
+            _ => return None,
+        };
+        (!lacking.is_empty()).then_some((lacking, why))
     }
 
     /// What counts in a namespace; asked for once, because there may be thousands of objects in it.
@@ -233,54 +242,28 @@ impl<'g> Guard<'g> {
         counts
     }
 
-    /// The taints that would keep the subject's pods away. `as_written`: what a RuntimeClass adds to the pod does not
-    /// count. `placed`: what counts in its namespace, where placement would still add tolerations.
+    /// The taints that would keep the subject's pods away. Placement helps only where the webhooks are called.
     fn lacking(
         &self,
         subject: &Subject<'_>,
-        as_written: bool,
-        placed: Option<&NamespacePolicy>,
-    ) -> Vec<Taint> {
-        let Some(pod) = subject.pod() else {
-            return Vec::new();
+        counts: &NamespacePolicy,
+        admission: Admission,
+    ) -> Vec<&'g Taint> {
+        let admission = match admission {
+            Admission::Placed if !counts.places => Admission::Merged,
+            other => other,
         };
-        let of_class = pod
-            .runtime_class_name
-            .as_deref()
-            .filter(|_| !as_written)
-            .and_then(|name| self.snapshot.view.runtime_classes.get(name))
-            .and_then(|class| class.scheduling.as_ref()?.tolerations.as_ref());
-        (self.taints.iter())
-            .filter(|taint| !pod.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
-            .filter(|taint| !of_class.into_iter().flatten().any(|t| tolerates(t, taint)))
-            .filter(|taint| !placed.is_some_and(|counts| self.is_placed(&subject.namespace, counts, taint)))
-            .filter(|taint| taint.effect != "PreferNoSchedule")
-            .cloned()
-            .collect()
+        untolerated(subject, self.taints, self.facts, &counts.policy, admission)
     }
 
-    /// Whether placement adds the toleration of this taint to the Windows pods of a namespace: it learns taints that
-    /// say Windows and nothing else, adds those that the policy lists, and respects the namespace's whitelist.
-    fn is_placed(&self, namespace: &str, counts: &NamespacePolicy, taint: &Taint) -> bool {
-        let whitelist = (self.snapshot.view.namespaces.get(namespace))
-            .and_then(|namespace| namespace.tolerations_whitelist.as_deref());
-        let allowed = whitelist.is_none_or(|text| {
-            serde_json::from_str::<Vec<Toleration<'_>>>(text).is_ok_and(|list| {
-                list.is_empty() || list.iter().any(|toleration| taint.is_tolerated_by(toleration))
-            })
-        });
-        let added = taint.marks_windows() || counts.policy.taints.contains(taint);
-        counts.places && allowed && added
-    }
-
-    fn add(&mut self, place: Place, lacking: &[Taint], why: &str, remedy: Remedy) {
+    fn add(&mut self, place: Place, lacking: &[&Taint], why: &str, remedy: Remedy) {
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         self.hurt
             .entry(place)
             .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
     }
 
-    /// Who would be hurt; empty where nobody would.
+    /// The workloads that would be hurt.
     pub fn hurt(self) -> Hurt {
         let victims = self
             .hurt
@@ -319,16 +302,6 @@ fn selects(inference: &Inference, in_template: bool) -> bool {
 fn is_finished(json: &str) -> bool {
     let job = Around::of(json);
     job.is("Complete") || job.is("Failed")
-}
-
-fn tolerates(toleration: &ClassToleration, taint: &Taint) -> bool {
-    taint.is_tolerated_by(&Toleration {
-        key: toleration.key.as_deref().map(Into::into),
-        operator: toleration.operator.as_deref().map(Into::into),
-        value: toleration.value.as_deref().map(Into::into),
-        effect: toleration.effect.as_deref().map(Into::into),
-        toleration_seconds: toleration.toleration_seconds,
-    })
 }
 
 #[cfg(test)]

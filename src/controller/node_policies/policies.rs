@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::nodes::owned::Owned;
 use super::nodes::plan::Want;
 use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector};
-use crate::cluster::view::{NodeView, UNREADABLE_ANNOTATION};
-use crate::model::facts::Taint;
+use crate::cluster::node::NodeView;
+use crate::cluster::view::UNREADABLE_ANNOTATION;
+use crate::model::node::Taint;
 use crate::model::selector::LabelSelector;
 
 /// So much is told of what is wrong with a selector, in bytes.
@@ -99,8 +100,7 @@ impl NodePolicy {
         Want {
             policy: self.name.clone(),
             generation: self.generation,
-            windows_build: spec.labels.windows_build,
-            trusted_build: spec.labels.trusted_build,
+            labels: spec.labels.clone(),
             mode: spec.taints.mode,
             taints: self.taints.clone(),
             cleared: if spec.taints.mode == TaintMode::Apply {
@@ -121,9 +121,9 @@ pub struct NodePolicies(Vec<NodePolicy>);
 #[derive(Clone, Copy, Debug)]
 pub enum Choice<'p> {
     /// This one.
-    Of(&'p NodePolicy),
+    Policy(&'p NodePolicy),
     /// None: what is ours is taken back.
-    Nobody,
+    NoPolicy,
     /// The one that its annotation names cannot be read, nor whether it selects the node: nothing is touched until it
     /// can, whichever other policy selects it.
     Held,
@@ -152,7 +152,7 @@ impl NodePolicies {
             return Choice::Held;
         }
         let first = self.0.iter().find(|policy| policy.selects(&node.labels));
-        first.map_or(Choice::Nobody, Choice::Of)
+        first.map_or(Choice::NoPolicy, Choice::Policy)
     }
 
     /// The names of all policies that select a node, where they are more than one.
@@ -198,7 +198,7 @@ mod tests {
             ("a", json!({"nodeSelector": {"matchLabels": {"pool": "win"}}})),
         ]);
         let counts = |labels: &[(&str, &str)]| match both.choose(&node(labels)) {
-            Choice::Of(policy) => policy.name.clone(),
+            Choice::Policy(policy) => policy.name.clone(),
             other => panic!("{other:?}"),
         };
         assert_eq!(counts(&[("pool", "win")]), "a");
@@ -227,11 +227,11 @@ mod tests {
 
     fn holds_what_it_has(policies: &NodePolicies) {
         let mut ours = node(&[]);
-        assert!(matches!(policies.choose(&ours), Choice::Nobody));
+        assert!(matches!(policies.choose(&ours), Choice::NoPolicy));
         ours.owned = Some(r#"{"policy": "bad", "labels": {"a": "b"}}"#.to_owned());
         assert!(matches!(policies.choose(&ours), Choice::Held));
         ours.owned = Some(r#"{"policy": "gone", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), Choice::Nobody));
+        assert!(matches!(policies.choose(&ours), Choice::NoPolicy));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Labels of namespaces that do nothing: the Events and the log say so to whoever wrote them, each once.
+//! Labels of namespaces that do nothing: the Events and the log tell their authors, each once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-use super::report::LONGEST_NOTE;
-use crate::api::cut;
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::conditions::LONGEST_NOTE;
 use crate::engine::namespace_labels::Ignored;
+use crate::model::text::cut;
 
 /// The reason of the Events.
 const REASON: &str = "LabelIgnored";
@@ -29,7 +29,7 @@ const EVENTS: &str = "default";
 /// A label that does nothing, as it is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelNote {
-    /// The name of the Event. The same problem of the same namespace has the same name, whoever tells it and when: the
+    /// The name of the Event. The same problem of the same namespace has the same name, whichever replica tells it, and when: the
     /// API server refuses the second one, so that a new leader or a restart tells nothing twice.
     pub event: String,
     /// The namespace.
@@ -70,7 +70,7 @@ impl LabelNote {
             },
             action: Some("ReadLabels".to_owned()),
             reason: Some(REASON.to_owned()),
-            note: Some(cut(&self.message, LONGEST_NOTE)),
+            note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
             type_: Some("Warning".to_owned()),
             event_time: Some(MicroTime(now)),
             reporting_controller: Some("transom".to_owned()),

@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::report::Finding;
-use crate::api::{DecodedPolicy, cut};
+use crate::api::DecodedPolicy;
 use crate::cluster::view::ClusterView;
+use crate::controller::conditions::{Statement, Told};
 use crate::engine::effective::PolicySet;
 use crate::registration::configurations::Configurations;
-
-/// The type of the condition.
-pub(super) const KIND: &str = "Registered";
-
-/// The longest message; the API server takes no more than 32768 characters.
-const LONGEST: usize = 16 * 1024;
 
 /// The condition. `decoded` is what of the policy counts, if anything.
 pub(super) fn registered(
@@ -20,7 +14,7 @@ pub(super) fn registered(
     registered: &Configurations,
     set: &PolicySet,
     view: &ClusterView,
-) -> Finding {
+) -> Statement {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
         let stored = &decoded.policy;
         let counts = |labels: &BTreeMap<String, String>| {
@@ -33,21 +27,16 @@ pub(super) fn registered(
             .filter(|(_, labels)| counts(labels));
         registered.gaps(stored, &namespaces)
     });
-    let (reason, message) = match gaps.first() {
-        None => (
-            "AsWanted",
-            "the webhook configurations have everything that the policy needs".to_owned(),
-        ),
-        Some(first) => {
-            let all: Vec<&str> = gaps.iter().map(|gap| gap.message.as_str()).collect();
-            (first.reason, cut(&all.join("; "), LONGEST))
-        }
+    let message = || {
+        gaps.iter()
+            .map(|gap| gap.message.as_str())
+            .collect::<Vec<_>>()
+            .join("; ")
     };
-    Finding {
-        kind: KIND,
-        holds: gaps.is_empty(),
-        bad: !gaps.is_empty(),
-        reason,
-        message,
-    }
+    let amiss = gaps.first().map(|first| (first.reason, message()));
+    let well = (
+        "AsWanted",
+        "the webhook configurations have everything that the policy needs",
+    );
+    Statement::wanted("Registered", amiss, well).told(Told::Reasons)
 }

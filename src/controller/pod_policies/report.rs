@@ -1,30 +1,29 @@
 //! What the status of a pod policy says, and which Events go with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::runtime::events::{Event, EventType};
 use serde_json::Value;
 
 use super::registered;
 use crate::api::{
-    API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, cut, in_one_line,
+    API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
 };
 use crate::cluster::policies::{Outcome, generation, text};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::view::ClusterView;
+use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
 use crate::engine::effective::PolicySet;
 use crate::engine::namespace_labels;
 use crate::model::build::RELEASES;
+use crate::model::text::{cut, list};
 use crate::rules;
 
-/// An Event is refused with a note of 1024 bytes or more.
-pub(super) const LONGEST_NOTE: usize = 1000;
+/// What this program says of itself.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// So many names are listed in one message.
 const MOST_NAMES: usize = 10;
 /// So much is told of what is wrong with a policy, in its status.
@@ -42,7 +41,7 @@ pub struct Report {
     /// What its status is to say.
     pub status: WindowsPodPolicyStatus,
     /// What has become worse or better since the stored status.
-    pub notes: Vec<Note>,
+    pub news: Vec<Statement>,
 }
 
 impl Report {
@@ -61,45 +60,7 @@ impl Report {
     }
 }
 
-/// One Event, as data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Note {
-    /// Whether somebody has to do something.
-    pub warning: bool,
-    /// What it is about, in one word: the reason of the condition.
-    pub reason: &'static str,
-    /// The same in words.
-    pub message: String,
-}
-
-impl Note {
-    /// The Event.
-    pub fn event(&self) -> Event {
-        Event {
-            type_: if self.warning {
-                EventType::Warning
-            } else {
-                EventType::Normal
-            },
-            reason: self.reason.to_owned(),
-            note: Some(cut(&self.message, LONGEST_NOTE)),
-            action: "ReadPolicy".to_owned(),
-            secondary: None,
-        }
-    }
-}
-
-/// A condition before it has a time.
-pub(super) struct Finding {
-    pub(super) kind: &'static str,
-    pub(super) holds: bool,
-    /// Whether somebody has to do something.
-    pub(super) bad: bool,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
-}
-
-/// Where a policy counts, and with whom it is at odds.
+/// Where a policy counts, and with which others it is at odds.
 #[derive(Default)]
 struct Reach<'v> {
     selected: Vec<&'v str>,
@@ -121,18 +82,13 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
             let object = view.pod_policies.get(name)?;
             let none = Reach::default();
             let reach = reach.get(name.as_str()).unwrap_or(&none);
-            let mut findings = findings(name, outcome, reach, others, today);
+            let mut statements = statements(name, outcome, reach, others, today);
             // After Ready. While it is not known what is registered, what was said of it stays.
             if let Some(known) = &snapshot.registered {
                 let registered = registered::registered(outcome.in_force(), known, &snapshot.policies, view);
-                findings.insert(1, registered);
+                statements.insert(1, registered);
             }
-            let mut report = report(name, object, findings, reach, now)?;
-            // An Event has less room than a condition.
-            let short = ready(outcome, others, LONGEST_NOTE);
-            let of_ready = report.notes.iter_mut().filter(|note| note.reason == short.reason);
-            of_ready.for_each(|note| note.message.clone_from(&short.message));
-            Some(report)
+            report(name, object, statements, reach, now)
         })
         .collect()
 }
@@ -159,7 +115,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
                         let ignored = ignored
                             .iter()
                             .map(|label| format!("{}={}", label.key, label.value));
-                        let labels = list(ignored);
+                        let labels = list(ignored, MOST_NAMES);
                         entry.ignored.push(format!("{namespace} ({})", cut(&labels, 128)));
                     }
                     first = Some((name, stored.priority));
@@ -180,7 +136,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
 fn report(
     name: &str,
     object: &Value,
-    findings: Vec<Finding>,
+    statements: Vec<Statement>,
     reach: &Reach<'_>,
     now: Timestamp,
 ) -> Option<Report> {
@@ -189,31 +145,12 @@ fn report(
         .and_then(|status| serde_json::from_value(status.clone()).ok())
         .unwrap_or_default();
     let generation = generation(object);
-    let last_problem = findings
-        .iter()
-        .find(|finding| finding.bad)
-        .map(|f| f.message.clone());
-    let (mut conditions, mut notes) = (Vec::new(), Vec::new());
-    for finding in findings {
-        let before = stored
-            .conditions
-            .iter()
-            .find(|condition| condition.type_ == finding.kind);
-        notes.extend(note(&finding, before));
-        conditions.push(condition(finding, before, generation, now));
-    }
-    // Conditions of other writers stay.
-    let is_ours = |other: &&Condition| conditions.iter().any(|ours| ours.type_ == other.type_);
-    let others: Vec<Condition> = stored
-        .conditions
-        .iter()
-        .filter(|c| !is_ours(c))
-        .cloned()
-        .collect();
-    conditions.extend(others);
+    let news = statements.iter().filter(|said| said.is_news(&stored.conditions));
+    let news = news.cloned().collect();
     let status = WindowsPodPolicyStatus {
         observed_generation: Some(generation),
-        conditions,
+        last_problem: (statements.iter().find(|said| said.is_bad)).map(|said| said.message.clone()),
+        conditions: conditions(statements, &[], &stored.conditions, generation, now),
         matched_namespaces: MatchedNamespaces {
             count: i64::try_from(reach.selected.len()).unwrap_or(i64::MAX),
             effective: reach.effective,
@@ -221,77 +158,43 @@ fn report(
                 .map(|name| (*name).to_owned())
                 .collect(),
         },
-        last_problem,
     };
     (status != stored).then(|| Report {
         name: name.to_owned(),
         uid: text(object, "/metadata/uid").to_owned(),
         resource_version: text(object, "/metadata/resourceVersion").to_owned(),
         status,
-        notes,
+        news,
     })
 }
 
-fn condition(finding: Finding, before: Option<&Condition>, generation: i64, now: Timestamp) -> Condition {
-    let status = if finding.holds { "True" } else { "False" };
-    let same = before.filter(|before| before.status == status);
-    // Kubernetes writes times by the second.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    Condition {
-        type_: finding.kind.to_owned(),
-        status: status.to_owned(),
-        observed_generation: Some(generation),
-        last_transition_time: same.map_or(Time(now), |before| before.last_transition_time.clone()),
-        reason: finding.reason.to_owned(),
-        message: finding.message,
-    }
-}
-
-/// An Event where something has become bad, bad in another way, or good again. Ties, labels, and what is not registered,
-/// come and go with namespaces: of ties and labels only the first is told, of the other every new reason.
-fn note(finding: &Finding, before: Option<&Condition>) -> Option<Note> {
-    let turned = |before: &Condition| (before.status == "True") != finding.holds;
-    let tell = match before {
-        None => finding.bad,
-        Some(before) if turned(before) => true,
-        Some(_) if matches!(finding.kind, "Overlapping" | "NamespaceLabelsIgnored") => false,
-        Some(before) if finding.kind == registered::KIND => finding.bad && before.reason != finding.reason,
-        Some(before) => finding.bad && before.message != finding.message,
-    };
-    tell.then(|| Note {
-        warning: finding.bad,
-        reason: finding.reason,
-        message: finding.message.clone(),
-    })
-}
-
-/// The conditions of a policy, the gravest first.
-fn findings(name: &str, outcome: &Outcome, reach: &Reach<'_>, in_force: usize, today: Date) -> Vec<Finding> {
+/// The conditions of a policy, the gravest first. Ties and labels come and go with namespaces: only the first is told.
+fn statements(
+    name: &str,
+    outcome: &Outcome,
+    reach: &Reach<'_>,
+    in_force: usize,
+    today: Date,
+) -> Vec<Statement> {
     let decoded = outcome.in_force();
+    let nothing = BTreeSet::new();
+    let unknown = |of: fn(&DecodedPolicy) -> &BTreeSet<String>| decoded.map_or(&nothing, of);
     vec![
-        ready(outcome, in_force, LONGEST_PROBLEMS),
-        rules_known(decoded),
-        releases_known(decoded),
-        fields_known(decoded),
-        overlapping(name, reach),
-        exemptions_expired(decoded, today),
-        labels_ignored(reach),
+        ready(outcome, in_force).told(Told::Words),
+        rules_known(unknown(|decoded| &decoded.unknown_rules)).told(Told::Words),
+        releases_known(unknown(|decoded| &decoded.unknown_releases)).told(Told::Words),
+        fields_known(unknown(|decoded| &decoded.unknown_fields)).told(Told::Words),
+        overlapping(name, reach).told(Told::Turns),
+        exemptions_expired(decoded, today).told(Told::Words),
+        labels_ignored(reach).told(Told::Turns),
     ]
 }
 
-/// Whether the policy counts; problems are told as far as they fit into so many bytes, and never at the cost of what
-/// counts instead.
-fn ready(outcome: &Outcome, in_force: usize, room: usize) -> Finding {
+/// Whether the policy counts.
+fn ready(outcome: &Outcome, in_force: usize) -> Statement {
+    let well = ("InForce", "the policy counts as it is stored");
     let (reason, error, consequence) = match outcome {
-        Outcome::InForce(_) => {
-            return Finding {
-                kind: "Ready",
-                holds: true,
-                bad: false,
-                reason: "InForce",
-                message: "the policy counts as it is stored".to_owned(),
-            };
-        }
+        Outcome::InForce(_) => return Statement::wanted("Ready", None, well),
         Outcome::LastGood {
             generation, error, ..
         } => (
@@ -314,184 +217,123 @@ fn ready(outcome: &Outcome, in_force: usize, room: usize) -> Finding {
     };
     let it = if error.problems.len() == 1 { "it" } else { "them" };
     let end = format!("; correct {it}: {consequence}");
-    let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
-    Finding {
-        kind: "Ready",
-        holds: false,
-        bad: true,
-        reason,
-        message: format!("{problems}{end}"),
+    // As far as they fit into so many bytes, and never at the cost of what counts instead.
+    let told = |room: usize| {
+        let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
+        format!("{problems}{end}")
+    };
+    Statement {
+        brief: told(LONGEST_NOTE),
+        ..Statement::wanted("Ready", Some((reason, told(LONGEST_PROBLEMS))), well)
     }
 }
 
-fn rules_known(decoded: Option<&DecodedPolicy>) -> Finding {
-    let none = BTreeSet::new();
-    let unknown = decoded.map_or(&none, |decoded| &decoded.unknown_rules);
+fn rules_known(unknown: &BTreeSet<String>) -> Statement {
     let name = |name: &String| match rules::nearest(name) {
         Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
-        None => cut(name, 64),
+        None => cut(name, 64).into_owned(),
     };
-    let (holds, reason, message) = if unknown.is_empty() {
-        (
-            true,
-            "AllKnown",
-            "every rule that the policy names is known".to_owned(),
+    let message = |names| {
+        format!(
+            "Transom {VERSION} has no rule {names}; what the policy says of them is left out, the rest counts; correct the \
+             names, or go back to the version that has them"
         )
-    } else {
-        let names = list(unknown.iter().map(name));
-        let message = format!(
-            "Transom {} has no rule {names}; what the policy says of them is left out, the rest counts; correct the \
-             names, or go back to the version that has them",
-            env!("CARGO_PKG_VERSION")
-        );
-        (false, "UnknownRules", message)
     };
-    Finding {
-        kind: "RulesKnown",
-        holds,
-        bad: !holds,
-        reason,
-        message,
-    }
+    let amiss = listed(unknown.iter().map(name)).map(|names| ("UnknownRules", message(names)));
+    Statement::wanted(
+        "RulesKnown",
+        amiss,
+        ("AllKnown", "every rule that the policy names is known"),
+    )
 }
 
-fn releases_known(decoded: Option<&DecodedPolicy>) -> Finding {
-    let none = BTreeSet::new();
-    let unknown = decoded.map_or(&none, |decoded| &decoded.unknown_releases);
-    let (holds, reason, message) = if unknown.is_empty() {
-        (
-            true,
-            "AllKnown",
-            "every release that the policy names is known".to_owned(),
-        )
-    } else {
-        let names = list(unknown.iter().map(|name| cut(name, 64)));
-        let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
-        let message = format!(
-            "spec.runtimeClasses: Transom {} has no release {names}; those entries are left out, the rest counts; there \
-             are {}; correct the names, or go back to the version that has them",
-            env!("CARGO_PKG_VERSION"),
+fn releases_known(unknown: &BTreeSet<String>) -> Statement {
+    let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+    let message = |names| {
+        format!(
+            "spec.runtimeClasses: Transom {VERSION} has no release {names}; those entries are left out, the rest counts; \
+             there are {}; correct the names, or go back to the version that has them",
             known.join(", ")
-        );
-        (false, "UnknownReleases", message)
-    };
-    Finding {
-        kind: "ReleasesKnown",
-        holds,
-        bad: !holds,
-        reason,
-        message,
-    }
-}
-
-fn fields_known(decoded: Option<&DecodedPolicy>) -> Finding {
-    let none = BTreeSet::new();
-    let unknown = decoded.map_or(&none, |decoded| &decoded.unknown_fields);
-    let (holds, reason, message) = if unknown.is_empty() {
-        (
-            true,
-            "AllKnown",
-            "every field that the policy has is known".to_owned(),
         )
-    } else {
-        let names = list(unknown.iter().map(|name| cut(name, 128)));
-        let message = format!(
-            "Transom {} does not know {names}; that is left out, the rest counts; remove it, or go back to the version \
-             that knows it",
-            env!("CARGO_PKG_VERSION")
-        );
-        (false, "UnknownFields", message)
     };
-    Finding {
-        kind: "FieldsKnown",
-        holds,
-        bad: !holds,
-        reason,
-        message,
-    }
+    let amiss =
+        listed(unknown.iter().map(|name| cut(name, 64))).map(|names| ("UnknownReleases", message(names)));
+    let well = ("AllKnown", "every release that the policy names is known");
+    Statement::wanted("ReleasesKnown", amiss, well)
 }
 
-fn overlapping(name: &str, reach: &Reach<'_>) -> Finding {
-    let ties: Vec<String> = (reach.ties.iter())
+fn fields_known(unknown: &BTreeSet<String>) -> Statement {
+    let message = |names| {
+        format!(
+            "Transom {VERSION} does not know {names}; that is left out, the rest counts; remove it, or go back to the version \
+             that knows it"
+        )
+    };
+    let amiss =
+        listed(unknown.iter().map(|name| cut(name, 128))).map(|names| ("UnknownFields", message(names)));
+    let well = ("AllKnown", "every field that the policy has is known");
+    Statement::wanted("FieldsKnown", amiss, well)
+}
+
+fn overlapping(name: &str, reach: &Reach<'_>) -> Statement {
+    let ties = reach
+        .ties
+        .iter()
+        .take(MOST_NAMES)
         .map(|(other, (wins, namespaces))| {
             let counts = if *wins { name } else { other };
-            let places = list(namespaces.iter().map(|name| (*name).to_owned()));
+            let places = list(namespaces, MOST_NAMES);
             format!("{other} has the same priority and selects {places} too: there {counts} counts")
-        })
-        .collect();
-    let holds = !ties.is_empty();
-    let (reason, message) = if holds {
-        let message = format!(
+        });
+    let mut ties: Vec<String> = ties.collect();
+    if reach.ties.len() > ties.len() {
+        ties.push(format!("and {} more", reach.ties.len() - ties.len()));
+    }
+    let message = || {
+        format!(
             "{}; of equal priorities the name decides that sorts first; give one of them another priority",
-            list(ties.into_iter())
-        );
-        ("SamePriority", message)
-    } else {
-        let message = "no policy of the same priority selects the same namespaces".to_owned();
-        ("Unambiguous", message)
-    };
-    Finding {
-        kind: "Overlapping",
-        holds,
-        bad: holds,
-        reason,
-        message,
-    }
-}
-
-fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Finding {
-    let exemptions = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
-    let expired: Vec<String> = (exemptions.iter())
-        .filter(|dated| dated.expires < today)
-        .map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128)))
-        .collect();
-    let holds = !expired.is_empty();
-    let (reason, message) = if holds {
-        let names = list(expired.into_iter());
-        (
-            "Expired",
-            format!("exemptions that no longer count: {names}; renew or remove them"),
+            ties.join(", ")
         )
-    } else {
-        ("NoneExpired", "no exemption has expired".to_owned())
     };
-    Finding {
-        kind: "ExemptionsExpired",
-        holds,
-        bad: holds,
-        reason,
-        message,
-    }
+    let amiss = (!ties.is_empty()).then(|| ("SamePriority", message()));
+    let well = (
+        "Unambiguous",
+        "no policy of the same priority selects the same namespaces",
+    );
+    Statement::unwanted("Overlapping", amiss, well)
 }
 
-fn labels_ignored(reach: &Reach<'_>) -> Finding {
-    let count = reach.ignored.len();
-    let (reason, message) = if count > 0 {
-        let namespaces = list(reach.ignored.iter().cloned());
-        let message = format!(
-            "labels that do nothing are on {count} of the namespaces where the policy counts: {namespaces}; the Events of \
-             each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
-        );
-        ("WithoutEffect", message)
-    } else {
-        let message = "every label for Transom counts on the namespaces where the policy does".to_owned();
-        ("AllCount", message)
-    };
-    Finding {
-        kind: "NamespaceLabelsIgnored",
-        holds: count > 0,
-        bad: count > 0,
-        reason,
-        message,
-    }
+fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Statement {
+    let exemptions = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
+    let expired = (exemptions.iter())
+        .filter(|dated| dated.expires < today)
+        .map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128)));
+    let message = |names| format!("exemptions that no longer count: {names}; renew or remove them");
+    let amiss = listed(expired).map(|names| ("Expired", message(names)));
+    Statement::unwanted(
+        "ExemptionsExpired",
+        amiss,
+        ("NoneExpired", "no exemption has expired"),
+    )
 }
 
-/// Names for a message: the first of them, and how many more there are.
-fn list(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(MOST_NAMES);
-    let mut text = names.take(MOST_NAMES).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        let _ = write!(text, " and {more} more");
-    }
-    text
+fn labels_ignored(reach: &Reach<'_>) -> Statement {
+    let message = |namespaces| {
+        format!(
+            "labels that do nothing are on {} of the namespaces where the policy counts: {namespaces}; the Events of each say \
+             why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored",
+            reach.ignored.len()
+        )
+    };
+    let amiss = listed(&reach.ignored).map(|namespaces| ("WithoutEffect", message(namespaces)));
+    let well = (
+        "AllCount",
+        "every label for Transom counts on the namespaces where the policy does",
+    );
+    Statement::unwanted("NamespaceLabelsIgnored", amiss, well)
+}
+
+/// Names for a message, if there are any.
+fn listed<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Option<String> {
+    Some(list(names, MOST_NAMES)).filter(|names| !names.is_empty())
 }

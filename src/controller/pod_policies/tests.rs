@@ -182,7 +182,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     );
     assert_eq!(reports[0].status.observed_generation, Some(2));
     assert_eq!(reports[0].status.last_problem.as_ref(), Some(&ready.message));
-    assert!(reports[0].notes[0].warning && reports[0].notes[0].message == ready.message);
+    assert!(reports[0].news[0].is_bad && reports[0].news[0].message == ready.message);
 
     // Corrected, it says so once.
     let seen = written(seen, &reports);
@@ -191,8 +191,8 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     assert_eq!(effective(&policies.update(&seen)).validation, Action::Deny);
     let reports = policies.reports(&seen, now());
     assert_eq!(condition(&reports[0], "Ready").status, "True");
-    assert_eq!(reports[0].notes.len(), 1);
-    assert!(!reports[0].notes[0].warning);
+    assert_eq!(reports[0].news.len(), 1);
+    assert!(!reports[0].news[0].is_bad);
     assert_eq!(reports[0].status.last_problem, None);
 }
 
@@ -220,7 +220,7 @@ fn every_problem_is_told_and_an_event_still_says_what_counts() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let told = reports[0].notes[0].event().note.unwrap();
+    let told = reports[0].news[0].event("ReadPolicy").note.unwrap();
     assert!(
         told.starts_with("32 problems: (1) spec.namespaceSelector"),
         "{told}"
@@ -302,7 +302,7 @@ fn after_a_rollback_the_rest_of_a_policy_counts() {
         "{}",
         releases.message
     );
-    assert_eq!(reports[0].notes.len(), 3);
+    assert_eq!(reports[0].news.len(), 3);
 }
 
 #[test]
@@ -402,10 +402,7 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
             .message
             .contains("one, three, two")
     );
-    assert!(
-        reports.iter().all(|report| report.notes.is_empty()),
-        "{reports:?}"
-    );
+    assert!(reports.iter().all(|report| report.news.is_empty()), "{reports:?}");
 }
 
 #[test]
@@ -449,7 +446,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
         said("team").contains("on 1 of the namespaces where the policy counts: db (transom.dev/ignore=yes);")
     );
     let notes = |reports: &[Report]| -> Vec<&str> {
-        let notes = reports.iter().flat_map(|report| &report.notes);
+        let notes = reports.iter().flat_map(|report| &report.news);
         notes.map(|note| note.reason).collect()
     };
     assert_eq!(notes(&reports), ["WithoutEffect", "WithoutEffect"]);
@@ -459,7 +456,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     less.namespaces.remove("web");
     policies.update(&less);
     let reports = policies.reports(&less, now());
-    assert!(reports.len() == 1 && reports[0].notes.is_empty(), "{reports:?}");
+    assert!(reports.len() == 1 && reports[0].news.is_empty(), "{reports:?}");
     let mut none = written(less, &reports);
     none.namespaces.remove("audit");
     policies.update(&none);
@@ -575,7 +572,7 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
             .message
             .contains("until 2026-06-01")
     );
-    assert!(reports[0].notes.len() == 1 && reports[0].notes[0].warning);
+    assert!(reports[0].news.len() == 1 && reports[0].news[0].is_bad);
 }
 
 #[test]
@@ -604,7 +601,10 @@ fn messages_stay_within_what_the_api_server_takes() {
                 .iter()
                 .all(|condition| condition.message.len() < 4096)
         );
-        let events = report.notes.iter().map(|note| note.event().note.unwrap());
+        let events = report
+            .news
+            .iter()
+            .map(|note| note.event("ReadPolicy").note.unwrap());
         assert!(events.clone().all(|note| note.len() < 1024));
         assert!(events.count() > 0);
     }

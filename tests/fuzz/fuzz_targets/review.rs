@@ -11,7 +11,8 @@ use serde_json::Value;
 use transom::admission::{Context, Phase, review};
 use transom::engine::effective::PolicySet;
 use transom::model::build::Build;
-use transom::model::facts::{Facts, Host, RuntimeClassFacts, Taint};
+use transom::model::facts::{Facts, RuntimeClassFacts};
+use transom::model::node::{Host, Taint};
 use transom::model::policy::{Policy, Repair, ReverseGuard};
 
 static FACTS: LazyLock<Facts> = LazyLock::new(|| {
@@ -26,7 +27,7 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
         });
     }
     let selector = [("kubernetes.io/os".to_owned(), "windows".to_owned())];
-    let class = RuntimeClassFacts { handler: "runhcs-wcow-process".into(), node_selector: selector.into(), has_overhead: false };
+    let class = RuntimeClassFacts { handler: "runhcs-wcow-process".into(), node_selector: selector.into(), ..RuntimeClassFacts::default() };
     facts.runtime_classes.insert("windows-2022".into(), class);
     facts
 });

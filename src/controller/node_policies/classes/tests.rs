@@ -9,7 +9,7 @@ fn plan(
     policies: &NodePolicies,
     nodes: &[Arc<NodeView>],
     others_are_gone: bool,
-) -> ClassesPlan {
+) -> ClassPlan {
     super::plan(existing, policies, nodes, &BTreeSet::new(), others_are_gone)
 }
 
@@ -39,13 +39,15 @@ fn node(name: &str, kernel: &str, handlers: &[&str]) -> Arc<NodeView> {
 type Existing = BTreeMap<String, Arc<RuntimeClass>>;
 
 /// The classes as the API server would have them after the plan; nothing uses any.
-fn after(existing: &Existing, plan: &ClassesPlan) -> Existing {
+fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
     let mut all = existing.clone();
-    for step in &plan.steps {
-        match step {
-            Step::Create(class) => _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone())),
-            Step::Delete { class, .. } => _ = all.remove(name_of(class)),
-            Step::Update { name, patch } => {
+    for change in &plan.changes {
+        match change {
+            ClassChange::Create(class) => {
+                _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone()));
+            }
+            ClassChange::Delete { class, .. } => _ = all.remove(name_of(class)),
+            ClassChange::Update { name, patch } => {
                 let mut value = serde_json::to_value(&*all[name]).unwrap();
                 json_patch::merge(&mut value, patch);
                 all.insert(name.clone(), Arc::new(serde_json::from_value(value).unwrap()));
@@ -91,9 +93,9 @@ fn there_is_one_for_each_release_and_isolation_and_the_build_only_where_one_runs
     assert_eq!(made["windows-ltsc2019-hyperv"].handler, "runhcs-wcow-hypervisor");
     // What was made is as it is to be, and stays when the last node of a release is gone.
     let again = plan(&made, &both, &nodes[1..], true);
-    assert_eq!(again.steps, []);
-    assert_eq!(again.standings["windows"].names.len(), 4);
-    assert_eq!(again.standings["windows"].problems, Vec::<String>::new());
+    assert_eq!(again.changes, []);
+    assert_eq!(again.by_policy["windows"].names.len(), 4);
+    assert_eq!(again.by_policy["windows"].problems, Vec::<String>::new());
 }
 
 #[test]
@@ -121,16 +123,16 @@ fn tolerations_follow_the_taints_of_the_nodes() {
     let changed = plan(&made, &managed(), &[Arc::new(first.clone())], true);
     let now = after(&made, &changed);
     assert_eq!(tolerations(&now), ["os=windows", "sku=windows"]);
-    assert_eq!(plan(&now, &managed(), &[Arc::new(first)], true).steps, []);
+    assert_eq!(plan(&now, &managed(), &[Arc::new(first)], true).changes, []);
 }
 
 #[test]
 fn a_handler_that_nodes_do_not_report_is_not_used() {
     let none = Existing::new();
     let lacks = plan(&none, &managed(), &[node("a", "10.0.20348.1", &["runc"])], true);
-    assert_eq!(lacks.steps, []);
+    assert_eq!(lacks.changes, []);
     assert!(
-        lacks.standings["windows"].problems[0]
+        lacks.by_policy["windows"].problems[0]
             .contains("do not report runhcs-wcow-process (node a reports runc)")
     );
     let has = plan(
@@ -139,21 +141,21 @@ fn a_handler_that_nodes_do_not_report_is_not_used() {
         &[node("a", "10.0.20348.1", &["runhcs-wcow-process"])],
         true,
     );
-    assert_eq!(has.steps.len(), 1);
+    assert_eq!(has.changes.len(), 1);
 }
 
 #[test]
-fn a_class_of_somebody_else_is_used_and_never_changed() {
+fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
     let nodes = [node("a", "10.0.20348.1", &[])];
     let theirs = foreign("windows-ltsc2022", &json!({"kubernetes.io/os": "windows"}));
     let planned = plan(&theirs, &managed(), &nodes, true);
-    assert_eq!(planned.steps, []);
-    let standing = &planned.standings["windows"];
+    assert_eq!(planned.changes, []);
+    let state = &planned.by_policy["windows"];
     assert_eq!(
-        (standing.names.as_slice(), standing.problems.len()),
+        (state.names.as_slice(), state.problems.len()),
         (&["windows-ltsc2022".to_owned()][..], 0)
     );
-    assert!(standing.notes[0].contains("was made by somebody else"));
+    assert!(state.notes[0].contains("was not made by Transom"));
     for (selector, says) in [
         (json!({"kubernetes.io/os": "linux"}), "selects linux"),
         (
@@ -162,9 +164,9 @@ fn a_class_of_somebody_else_is_used_and_never_changed() {
         ),
     ] {
         let planned = plan(&foreign("windows-ltsc2022", &selector), &managed(), &nodes, true);
-        assert_eq!(planned.steps, []);
+        assert_eq!(planned.changes, []);
         assert!(
-            planned.standings["windows"].problems[0].contains(says),
+            planned.by_policy["windows"].problems[0].contains(says),
             "{planned:?}"
         );
     }
@@ -187,7 +189,7 @@ fn classes_of_others_that_contradict_themselves_are_reported() {
         ),
     ] {
         let planned = plan(&foreign("theirs", &selector), &managed(), &[], true);
-        let notes = &planned.standings["windows"].notes;
+        let notes = &planned.by_policy["windows"].notes;
         assert!(notes.len() == 1 && notes[0].contains(says), "{notes:?}");
     }
     let fine = plan(
@@ -196,7 +198,7 @@ fn classes_of_others_that_contradict_themselves_are_reported() {
         &[],
         true,
     );
-    assert_eq!(fine.standings["windows"].notes, Vec::<String>::new());
+    assert_eq!(fine.by_policy["windows"].notes, Vec::<String>::new());
 }
 
 #[test]
@@ -209,9 +211,9 @@ fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
     for gone in [NodePolicies::default(), policies(&json!({"managed": false}))] {
         assert_eq!(after(&made, &plan(&made, &gone, &nodes, true)).len(), 0);
     }
-    assert_eq!(plan(&made, &NodePolicies::default(), &nodes, false).steps, []);
+    assert_eq!(plan(&made, &NodePolicies::default(), &nodes, false).changes, []);
     let theirs = foreign("theirs", &json!({}));
-    assert_eq!(plan(&theirs, &NodePolicies::default(), &nodes, true).steps, []);
+    assert_eq!(plan(&theirs, &NodePolicies::default(), &nodes, true).changes, []);
 }
 
 #[test]
@@ -224,7 +226,7 @@ fn another_handler_means_another_class() {
     let other = policies(&json!({"managed": true, "handlers": {"process": "my-runhcs"}}));
     let planned = plan(&made, &other, &nodes, true);
     assert!(
-        matches!(planned.steps.as_slice(), [Step::Delete { .. }]),
+        matches!(planned.changes.as_slice(), [ClassChange::Delete { .. }]),
         "{planned:?}"
     );
     let made = after(&made, &planned);
@@ -233,7 +235,7 @@ fn another_handler_means_another_class() {
 }
 
 #[test]
-fn what_somebody_changed_of_ours_is_changed_back() {
+fn what_another_writer_changed_of_ours_is_changed_back() {
     let nodes = [node("a", "10.0.17763.1", &[])];
     let made = after(
         &Existing::new(),

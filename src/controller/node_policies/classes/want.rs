@@ -6,14 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::api::node::v1::{RuntimeClass, Scheduling};
 
-use super::{MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
+use super::{ClassesOfPolicy, MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
 use crate::api::Isolation;
-use crate::cluster::view::{NodeView, OWNED_ANNOTATION};
-use crate::controller::node_policies::nodes::plan::{build_of, taint_of};
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::controller::node_policies::policies::NodePolicy;
-use crate::controller::node_policies::status::Classes;
 use crate::model::build::{self, Build, Compatibility, RELEASES, Release, compatibility, compatible_hosts};
-use crate::model::facts::{BUILD_LABEL, OS_LABEL, Taint};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 
 /// One class as it is to be.
 pub(super) struct Wanted {
@@ -73,10 +71,10 @@ pub(super) fn wanted(
     nodes: &[&NodeView],
     absent: &BTreeSet<Taint>,
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
-    standing: &mut Classes,
+    state: &mut ClassesOfPolicy,
 ) -> Vec<Wanted> {
     let spec = &policy.stored.spec.runtime_classes;
-    let builds: BTreeSet<Build> = nodes.iter().filter_map(|node| build_of(node)).collect();
+    let builds: BTreeSet<Build> = nodes.iter().filter_map(|node| node.kernel_build()).collect();
     let mut releases: BTreeSet<Build> = builds.iter().filter_map(|build| image_release(*build)).collect();
     let had = existing.values().filter_map(|class| OwnedClass::of(class));
     releases.extend(
@@ -90,7 +88,7 @@ pub(super) fn wanted(
                 )
             }),
     );
-    let learned = nodes.iter().flat_map(|node| &node.taints).map(taint_of);
+    let learned = nodes.iter().flat_map(|node| node.taints());
     let tolerations: BTreeSet<Taint> = learned
         .chain(absent.iter().cloned())
         .filter(Taint::marks_windows)
@@ -102,7 +100,7 @@ pub(super) fn wanted(
             let name = spec.class_name(release.name, isolation);
             let mut handler = spec.handler(isolation);
             if let Some(problem) = handler_problem(&name, handler, release, isolation, nodes) {
-                standing.problems.push(problem);
+                state.problems.push(problem);
                 // One that exists keeps the handler that it has: it is not made anew with one that is no better.
                 match existing.get(&name) {
                     Some(class) => handler = class.handler.as_str(),
@@ -161,7 +159,7 @@ fn handler_problem(
     nodes: &[&NodeView],
 ) -> Option<String> {
     let runs = |node: &&&NodeView| {
-        build_of(node)
+        (node.kernel_build())
             .is_some_and(|host| compatibility(release.build, host, model(isolation)) == Compatibility::Runs)
     };
     let reporting: Vec<&&NodeView> = (nodes.iter())

@@ -1,25 +1,24 @@
 //! Carrying out what is planned for RuntimeClasses. One that something still names is not deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::{Api, Client};
 
-use super::{Step, name_of};
-use crate::cluster::errors::{Failure, answered};
-use crate::cluster::lease::Leadership;
+use super::ClassChange;
+use crate::cluster::errors::Failure;
 use crate::cluster::survey::{SurveyError, visit_pod_carriers};
-use crate::controller::node_policies::nodes::write::{FIELD_MANAGER, Pace};
+use crate::controller::node_policies::writer::{FIELD_MANAGER, Writer, patching};
 use crate::model::subject::{Stage, Subject};
+use crate::model::text::list;
 use crate::model::workload::Kind;
 
 /// How many users of a class are named.
 const NAMED: usize = 5;
 
-/// Who names which RuntimeClass: some of them by name, and how many.
-pub type Users = BTreeMap<String, (Vec<String>, usize)>;
+/// Which objects name which RuntimeClass.
+pub type Users = BTreeMap<String, Vec<String>>;
 
 /// Looks through every template and pod for those that name one of these classes.
 ///
@@ -51,114 +50,77 @@ fn note_user(
     })?;
     let name = subject.pod().and_then(|pod| pod.runtime_class_name.as_deref());
     if let Some(name) = name.filter(|name| classes.contains(*name)) {
-        let (named, count) = users.entry(name.to_owned()).or_default();
-        *count += 1;
-        if named.len() < NAMED {
-            named.push(format!("{kind} {}/{}", subject.namespace, subject.meta.name));
-        }
+        let user = format!("{kind} {}/{}", subject.namespace, subject.meta.name);
+        users.entry(name.to_owned()).or_default().push(user);
     }
     Ok(())
 }
 
-/// What became of a step.
+/// What became of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Done {
-    /// It was carried out, or somebody else did.
+    /// It was carried out, or another writer did so.
     Yes,
-    /// Somebody else was faster: it is planned anew with what comes.
+    /// Another writer was faster: it is planned anew with what comes.
     Later,
-    /// The class is still named: by whom.
+    /// The class is still named: by which objects.
     InUse(String),
     /// It failed: why.
     Failed(String),
 }
 
-/// Writes RuntimeClasses.
-pub struct Writer {
-    api: Api<RuntimeClass>,
-    leadership: Option<Leadership>,
-    pace: Arc<Pace>,
-}
-
-impl Writer {
-    /// A writer of RuntimeClasses; `leadership` is asked before every write.
-    pub fn new(client: Client, leadership: Option<Leadership>, pace: Arc<Pace>) -> Self {
-        Writer {
-            api: Api::all(client),
-            leadership,
-            pace,
-        }
+/// Carries out one change. `users` tells which objects name the class of a deletion.
+pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &Users) -> Done {
+    let name = change.name();
+    if let ClassChange::Delete { why, .. } = change
+        && let Some(users) = users.get(name)
+    {
+        return Done::InUse(format!(
+            "{name} stays, though {why}, because it is named by {}: take runtimeClassName out of them",
+            list(users, NAMED)
+        ));
     }
-
-    /// Carries out one step. `users` tells who names the class of a deletion.
-    pub async fn carry_out(&self, step: &Step, users: &Users) -> Done {
-        if let Step::Delete { class, why, .. } = step
-            && let Some((named, count)) = users.get(name_of(class))
-        {
-            let more = if *count > named.len() {
-                format!(" and {} more", count - named.len())
-            } else {
-                String::new()
+    let classes: Api<RuntimeClass> = Api::all(writer.client.clone());
+    let sent = match change {
+        ClassChange::Create(class) => {
+            let params = PostParams {
+                field_manager: Some(FIELD_MANAGER.to_owned()),
+                ..PostParams::default()
             };
-            return Done::InUse(format!(
-                "{} stays, though {why}, because it is named by {}{more}: take runtimeClassName out of them",
-                name_of(class),
-                named.join(", ")
-            ));
+            writer.write(classes.create(&params, class)).await.map(drop)
         }
-        self.pace.turn().await;
-        if self.leadership.as_ref().is_some_and(|leader| !leader.holds()) {
-            return Done::Failed("leadership was lost".to_owned());
+        ClassChange::Update { name, patch } => {
+            let patch = Patch::Merge(patch);
+            (writer.write(classes.patch(name, &patching(), &patch)).await).map(drop)
         }
-        let name = step.name().to_owned();
-        match self.send(step).await {
-            Ok(()) => {
-                tracing::info!(runtime_class = name, change = verb(step), "RuntimeClass changed");
-                Done::Yes
-            }
-            Err(Failure::Gone) if matches!(step, Step::Delete { .. }) => Done::Yes,
-            Err(Failure::Gone | Failure::Conflict) => Done::Later,
-            Err(Failure::Other(error)) => Done::Failed(format!("cannot {} {name}: {error}", verb(step))),
+        ClassChange::Delete { class, .. } => {
+            let params = DeleteParams::default().preconditions(Preconditions {
+                resource_version: class.metadata.resource_version.clone(),
+                uid: class.metadata.uid.clone(),
+            });
+            writer.write(classes.delete(name, &params)).await.map(drop)
         }
-    }
-
-    async fn send(&self, step: &Step) -> Result<(), Failure> {
-        match step {
-            Step::Create(class) => {
-                let params = PostParams {
-                    field_manager: Some(FIELD_MANAGER.to_owned()),
-                    ..PostParams::default()
-                };
-                answered(self.api.create(&params, class)).await.map(drop)
-            }
-            Step::Update { name, patch } => {
-                let params = PatchParams {
-                    field_manager: Some(FIELD_MANAGER.to_owned()),
-                    ..PatchParams::default()
-                };
-                answered(self.api.patch(name, &params, &Patch::Merge(patch)))
-                    .await
-                    .map(drop)
-            }
-            Step::Delete { class, .. } => {
-                let params = DeleteParams {
-                    preconditions: Some(Preconditions {
-                        resource_version: class.metadata.resource_version.clone(),
-                        uid: class.metadata.uid.clone(),
-                    }),
-                    ..DeleteParams::default()
-                };
-                answered(self.api.delete(name_of(class), &params)).await.map(drop)
-            }
+    };
+    match sent {
+        Ok(()) => {
+            tracing::info!(
+                runtime_class = name,
+                change = verb(change),
+                "RuntimeClass changed"
+            );
+            Done::Yes
         }
+        Err(Failure::Gone) if matches!(change, ClassChange::Delete { .. }) => Done::Yes,
+        Err(Failure::Gone | Failure::Conflict) => Done::Later,
+        Err(Failure::Other(error)) => Done::Failed(format!("cannot {} {name}: {error}", verb(change))),
     }
 }
 
-fn verb(step: &Step) -> &'static str {
-    match step {
-        Step::Create(_) => "create",
-        Step::Update { .. } => "update",
-        Step::Delete { .. } => "delete",
+fn verb(change: &ClassChange) -> &'static str {
+    match change {
+        ClassChange::Create(_) => "create",
+        ClassChange::Update { .. } => "update",
+        ClassChange::Delete { .. } => "delete",
     }
 }
 
@@ -172,7 +134,7 @@ mod tests {
         let mut users = Users::new();
         let named = r#"{"metadata": {"namespace": "a", "name": "t"}, "template": {"spec": {"runtimeClassName": "win"}}}"#;
         assert!(note_user(&mut users, &classes, Kind::PodTemplate, named).is_ok());
-        assert_eq!(users["win"], (vec!["PodTemplate a/t".to_owned()], 1));
+        assert_eq!(users["win"], ["PodTemplate a/t"]);
         let odd = r#"{"metadata": {"name": "p"}, "spec": {"runtimeClassName": 7, "containers": 7}}"#;
         let error = note_user(&mut users, &classes, Kind::Pod, odd).unwrap_err();
         assert!(error.to_string().starts_with("cannot read a Pod: "), "{error}");

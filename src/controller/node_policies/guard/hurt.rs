@@ -1,9 +1,12 @@
-//! What people are told of a taint that was not set: who would be hurt, and what to write so that nobody is.
+//! What people are told of a taint that was not set: which workloads would be hurt, and what to write so that none is.
 
 use std::fmt::Write as _;
 
-use super::super::nodes::names::{BRIEF, first, shortened};
-use crate::model::facts::Taint;
+use crate::model::node::Taint;
+use crate::model::text::{cut, list};
+
+/// How many are named in one line.
+const BRIEF: usize = 3;
 
 /// How many are named in a condition.
 const NAMED: usize = 20;
@@ -11,7 +14,7 @@ const NAMED: usize = 20;
 /// How many are named beside one remedy.
 const NAMED_AGAIN: usize = 5;
 
-/// Who would be hurt.
+/// A workload that would be hurt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Victim {
     /// Kind, namespace and name.
@@ -55,12 +58,12 @@ impl Remedy {
     }
 }
 
-/// Everybody who would be hurt by taints.
+/// The workloads that would be hurt by taints.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hurt(pub(super) Vec<Victim>);
 
 impl Hurt {
-    /// Whether nobody is.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -77,12 +80,13 @@ impl Hurt {
     /// The same as [`Hurt::message`] in one line: the first names, and how many more there are.
     pub fn brief(&self, taints: &[Taint]) -> String {
         let names = self.0.iter().map(|victim| victim.name.as_str());
-        let names = first(names, BRIEF);
-        let opening = shortened(&self.opening(taints), 200);
+        let names = list(names, BRIEF);
+        let opening = self.opening(taints);
+        let opening = cut(&opening, 200);
         format!("{opening}{names}; the condition TaintsRefused says why, and what to write")
     }
 
-    /// What to tell people: who, what to write, and where the platform wants it.
+    /// What to tell people: which workloads, what to write, and where the platform wants it.
     pub fn message(&self, taints: &[Taint]) -> String {
         let mut text = self.opening(taints);
         for (i, victim) in self.0.iter().take(NAMED).enumerate() {
@@ -100,7 +104,7 @@ impl Hurt {
                 let whose = if names.len() == self.0.len() {
                     "their pod templates".to_owned()
                 } else {
-                    format!("the pod templates of {}", first(names.into_iter(), NAMED_AGAIN))
+                    format!("the pod templates of {}", list(names, NAMED_AGAIN))
                 };
                 let _ = write!(text, ". Write in {whose}: {}", remedy.text(&tolerations));
             }

@@ -1,14 +1,16 @@
-//! Who would be hurt by a taint, object by object.
+//! Which workloads would be hurt by a taint, object by object.
 
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
 use super::*;
-use crate::cluster::snapshot::Snapshots;
+use crate::cluster::facts;
+use crate::cluster::pools::Memory;
 use crate::cluster::view::ClusterView;
 use crate::model::facts::Facts;
 use crate::model::os::Os;
 use crate::model::policy::{Policy, PoolLabel};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn taints() -> Vec<Taint> {
     vec![Taint::no_schedule("os", "windows")]
@@ -22,17 +24,15 @@ fn built_in(namespace: &str) -> NamespacePolicy {
     }
 }
 
-/// Who is hurt, by what counts where.
+/// The workloads that are hurt, by what counts where.
 fn hurt_under(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
     view: &ClusterView,
     objects: &[(Kind, Value)],
 ) -> Hurt {
-    let today = jiff::civil::date(2026, 1, 1);
-    let mut snapshots = Snapshots::new(Facts::new(36, today), []);
-    let snapshot = snapshots.take(&Arc::new(view.clone()), None, today);
-    let mut guard = Guard::new(taints, ["win1"], &snapshot, policy_of);
+    let facts = facts::of(view, &Memory::default(), &Facts::new(36, jiff::civil::Date::ZERO));
+    let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
     for (kind, object) in objects {
         guard.look(*kind, &object.to_string());
     }
@@ -155,7 +155,7 @@ fn an_unselective_daemonset_is_hurt_where_it_runs_on_windows() {
 }
 
 #[test]
-fn pods_are_judged_at_their_owner_and_by_themselves_where_nobody_known_owns_them() {
+fn pods_are_judged_at_their_owner_and_by_themselves_where_no_known_kind_owns_them() {
     let found = hurt(&[
         template(Kind::Deployment, "bare", "web", windows(tolerating())),
         owned_by(

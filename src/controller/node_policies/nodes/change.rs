@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
 use super::owned::Owned;
-use crate::cluster::view::{NodeView, OWNED_ANNOTATION, PROOF_LABEL};
-use crate::model::facts::Taint;
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL};
+use crate::model::node::Taint;
 
 /// One thing that a plan changes on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ impl fmt::Display for Change {
             Change::TaintTaken(taint) => write!(f, "taint {taint}: taken away, as it was Transom's"),
             Change::AnnotationLost(why) => write!(
                 f,
-                "annotation {OWNED_ANNOTATION} is not believed ({why}): what it named is nobody's now"
+                "annotation {OWNED_ANNOTATION} is not believed ({why}): what it named is Transom's no longer"
             ),
         }
     }
@@ -58,7 +58,7 @@ pub struct NodePlan {
     pub changes: Vec<Change>,
     /// What is not as it is to be, and stays so.
     pub remains: Vec<String>,
-    /// Taints that the node lacks, and that wait until it is known that nobody would be hurt.
+    /// Taints that the node lacks, and that wait until it is known that they hurt no workload.
     pub waiting: Vec<Taint>,
     /// Taints that another writer has taken away too often.
     pub contested: Vec<Taint>,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::write::is_older;
-use crate::cluster::view::{ClusterView, NodeView};
+use crate::cluster::node::NodeView;
+use crate::cluster::view::{ClusterView, is_older};
 
 /// How long what we wrote is believed. A watch shows it within a second; but one that began anew meanwhile may show a node
-/// that somebody made again what it was before, and that is no news.
+/// that another writer made again what it was before, and that is no news.
 const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Nodes that are newer than the view.
@@ -26,11 +26,6 @@ impl Fresh {
     /// Forgets a node.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
-    }
-
-    /// Forgets every node.
-    pub fn clear(&mut self) {
-        self.0.clear();
     }
 
     /// Every node of the view as it is now; forgets what the view shows.
@@ -84,7 +79,7 @@ mod tests {
         assert_eq!(fresh.until(), Some(now + BELIEVED));
         assert_eq!(build(&mut fresh, &other, now), "other");
         assert_eq!(fresh.until(), None);
-        // The watch shows nothing: perhaps somebody has undone it, and the node is as it was.
+        // The watch shows nothing: perhaps another writer has undone it, and the node is as it was.
         fresh.put(written, now);
         assert_eq!(build(&mut fresh, &seen, now + BELIEVED), "old");
         assert_eq!(fresh.until(), None);

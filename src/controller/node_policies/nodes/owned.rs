@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::view::{NodeView, PROOF_LABEL};
-use crate::model::facts::{BUILD_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use super::labels::KeptLabel;
+use crate::cluster::node::{NodeView, PROOF_LABEL};
+use crate::model::node::Taint;
 
-/// What of a node is Transom's, as the annotation [`crate::cluster::view::OWNED_ANNOTATION`] says it.
+/// What of a node is Transom's, as the annotation [`crate::cluster::node::OWNED_ANNOTATION`] says it.
 ///
 /// It stands on the node itself, and is written in one request with what it speaks of: it survives a change of the
 /// leader, and never disagrees with the node for longer than another writer wants it to.
@@ -36,7 +37,7 @@ fn is_zero(generation: &i64) -> bool {
     *generation == 0
 }
 
-/// How many hexadecimal digits of the SHA-256 the proof has: as many as nobody can find other taints for.
+/// How many hexadecimal digits of the SHA-256 the proof has: so many that other taints with the same ones cannot be found.
 const PROOF_DIGITS: usize = 40;
 
 /// The longest annotation that is read, in bytes: far more than sixteen taints can take.
@@ -46,7 +47,7 @@ impl Owned {
     /// Reads the annotation; an absent one owns nothing.
     ///
     /// # Errors
-    /// Why it cannot be read. Whoever asks then owns nothing either: nothing is taken back on a guess.
+    /// Why it cannot be read. Then nothing is owned: nothing is taken back on a guess.
     pub fn parse(annotation: Option<&str>) -> Result<Self, String> {
         let Some(text) = annotation else {
             return Ok(Owned::default());
@@ -98,21 +99,16 @@ impl Owned {
         (!self.is_empty()).then(|| serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// Whether a label may be taken away again: written by us, with this value, and the mirror. Whatever else the
-    /// annotation names was never ours to take: a kubelet can write annotations of its node.
+    /// Whether a label may be taken away again: written by us, with this value, and one that is taken back. Whatever else
+    /// the annotation names was never ours to take: a kubelet can write annotations of its node.
     pub fn may_take_label(&self, key: &str, value: &str) -> bool {
-        key == TRUSTED_BUILD_LABEL && self.labels.get(key).is_some_and(|ours| ours == value)
+        KeptLabel::of(key).is_some_and(|row| row.is_taken_back)
+            && self.labels.get(key).is_some_and(|ours| ours == value)
     }
 
     /// Whether a taint may be taken away again.
     pub fn may_take_taint(&self, taint: &Taint) -> bool {
         !is_protected(taint) && self.taints.contains(taint)
-    }
-
-    /// Remembers a label that was written.
-    pub fn add_label(&mut self, key: &str, value: &str) {
-        debug_assert!(key == BUILD_LABEL || key == TRUSTED_BUILD_LABEL);
-        self.labels.insert(key.to_owned(), value.to_owned());
     }
 }
 
@@ -137,15 +133,16 @@ pub fn is_protected(taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::node::TRUSTED_BUILD_LABEL;
 
     #[test]
     fn what_is_ours_survives_the_annotation() {
-        let mut owned = Owned {
+        let owned = Owned {
             policy: "windows".into(),
+            labels: [(TRUSTED_BUILD_LABEL.to_owned(), "10.0.20348".to_owned())].into(),
             taints: vec![Taint::no_schedule("os", "windows")],
             ..Owned::default()
         };
-        owned.add_label(TRUSTED_BUILD_LABEL, "10.0.20348");
         let text = owned.to_annotation().unwrap();
         assert_eq!(
             text,

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 
 pub use super::change::{Change, NodePlan};
+use super::labels::LABELS;
 use super::owned::{Owned, is_protected};
-use crate::api::TaintMode;
-use crate::cluster::view::{NodeView, PROOF_LABEL};
-use crate::model::build::Build;
-use crate::model::facts::{ARCH_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::api::{NodeLabels, TaintMode};
+use crate::cluster::node::{NodeView, taint_of};
+use crate::model::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
 
 /// After how many times that another writer took a taint away Transom gives in.
 pub const MOST_REVERSALS: u32 = 3;
@@ -21,46 +21,17 @@ pub struct Want {
     pub policy: String,
     /// Its generation: reversals are counted anew for another one.
     pub generation: i64,
-    /// Whether the build label is kept true.
-    pub windows_build: bool,
-    /// Whether its mirror is kept.
-    pub trusted_build: bool,
+    /// Which labels are kept true.
+    pub labels: NodeLabels,
     /// Whether taints are set or only reported.
     pub mode: TaintMode,
     /// The taints that the node is to carry.
     pub taints: Vec<Taint>,
-    /// Which of them may be set on this node, if it lacks them: nobody would be hurt, as far as that is known.
+    /// Which of them may be set on this node, if it lacks them: they hurt no workload, as far as that is known.
     pub cleared: BTreeSet<Taint>,
     /// Whether the policy that set what is ours has let the node go: then that is taken back, even where this one only
     /// reports.
     pub inherits: bool,
-}
-
-/// What a node's kubelet says of its operating system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NodeOs {
-    /// Windows.
-    Windows,
-    /// Something else.
-    Other,
-    /// Nothing yet.
-    Silent,
-}
-
-impl NodeOs {
-    /// What the kubelet of a node says.
-    pub fn of(node: &NodeView) -> NodeOs {
-        match node.operating_system.as_str() {
-            "" => NodeOs::Silent,
-            os if os.eq_ignore_ascii_case("windows") => NodeOs::Windows,
-            _ => NodeOs::Other,
-        }
-    }
-}
-
-/// The build of a node, by its kernel.
-pub fn build_of(node: &NodeView) -> Option<Build> {
-    Build::parse_kernel_version(&node.kernel_version).map(|(build, _)| build)
 }
 
 /// Decides what is to be written to a node. `want` is `None` where no policy selects it any more.
@@ -72,9 +43,9 @@ pub fn plan(node: &NodeView, want: Option<&Want>) -> NodePlan {
     }
     let read = Owned::of(node);
     let before = read.clone().unwrap_or_default();
-    match (want, NodeOs::of(node)) {
+    match (want, node.reported_os()) {
         (None, _) => take_back(node, &before, read.as_ref(), Keep::default()),
-        (Some(want), NodeOs::Other) => {
+        (Some(want), ReportedOs::Other) => {
             let mut plan = take_back(node, &before, read.as_ref(), Keep::default());
             if node.labels.get(OS_LABEL).is_some_and(|os| os == "windows") {
                 plan.remains.push(format!(
@@ -85,26 +56,26 @@ pub fn plan(node: &NodeView, want: Option<&Want>) -> NodePlan {
             }
             plan
         }
-        (Some(_), NodeOs::Silent) => NodePlan {
+        (Some(_), ReportedOs::Silent) => NodePlan {
             remains: vec![
                 "its kubelet has not reported status.nodeInfo yet: nothing is known of its build".to_owned(),
             ],
             ..NodePlan::default()
         },
-        (Some(want), NodeOs::Windows) => in_force(node, want, &before, read.as_ref()),
+        (Some(want), ReportedOs::Windows) => in_force(node, want, &before, read.as_ref()),
     }
 }
 
 /// What stays on a node when everything else of ours is taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
-    /// The mirror of the build label.
+    /// The labels that are taken back otherwise.
     pub labels: bool,
     /// The taints.
     pub taints: bool,
 }
 
-/// Plans to take back everything that is ours on a node, but what is to be kept; that is nobody's afterwards.
+/// Plans to take back everything that is ours on a node, but what is to be kept; that is Transom's no longer.
 pub fn plan_to_take_back(node: &NodeView, keep: Keep) -> NodePlan {
     let read = Owned::of(node);
     let before = read.clone().unwrap_or_default();
@@ -113,12 +84,14 @@ pub fn plan_to_take_back(node: &NodeView, keep: Keep) -> NodePlan {
 
 fn take_back(node: &NodeView, before: &Owned, read: Result<&Owned, &String>, keep: Keep) -> NodePlan {
     let mut plan = NodePlan::default();
-    if node.owned.is_none() && !node.labels.contains_key(PROOF_LABEL) {
+    if !node.is_marked() {
         return plan;
     }
-    let mirror = node.labels.get(TRUSTED_BUILD_LABEL);
-    if !keep.labels && mirror.is_some_and(|value| before.may_take_label(TRUSTED_BUILD_LABEL, value)) {
-        plan.set_label(node, TRUSTED_BUILD_LABEL, None);
+    for row in LABELS.iter().filter(|_| !keep.labels) {
+        let now = node.labels.get(row.key);
+        if now.is_some_and(|value| before.may_take_label(row.key, value)) {
+            plan.set_label(node, row.key, None);
+        }
     }
     if !keep.taints {
         let ours = |taint: &Taint| before.may_take_taint(taint);
@@ -174,35 +147,27 @@ fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
 }
 
 fn labels(node: &NodeView, want: &Want, owned: &mut Owned, plan: &mut NodePlan) {
-    let build = build_of(node).map(|build| build.to_string());
-    if build.is_none() && (want.windows_build || want.trusted_build) {
-        plan.remains.push(format!(
-            "its status.nodeInfo.kernelVersion \"{}\" tells no Windows build: its build label is left as it is",
-            shortened(&node.kernel_version)
-        ));
-    }
-    for (key, on) in [
-        (BUILD_LABEL, want.windows_build),
-        (TRUSTED_BUILD_LABEL, want.trusted_build),
-    ] {
-        let now = node.labels.get(key);
-        match (&build, on) {
-            (Some(build), true) if now != Some(build) => {
-                plan.set_label(node, key, Some(build.clone()));
-                owned.add_label(key, build);
+    for row in &LABELS {
+        let now = node.labels.get(row.key);
+        if !(row.is_wanted)(&want.labels) {
+            if now.is_some_and(|value| owned.may_take_label(row.key, value)) {
+                plan.set_label(node, row.key, None);
             }
-            (_, true) => {}
-            // The kubelet would not write the build label again before a restart: it stays, and is nobody's.
-            (_, false) => {
-                if now.is_some_and(|value| owned.may_take_label(key, value)) {
-                    plan.set_label(node, key, None);
-                }
-                owned.labels.remove(key);
+            owned.labels.remove(row.key);
+            continue;
+        }
+        match (row.value)(node) {
+            Ok(value) if now != Some(&value) => {
+                owned.labels.insert(row.key.to_owned(), value.clone());
+                plan.set_label(node, row.key, Some(value));
+                continue;
             }
+            Err(why) if !plan.remains.contains(&why) => plan.remains.push(why),
+            _ => {}
         }
         // What another writer has written since is not ours, though it may say the same.
-        if !plan.labels.contains_key(key) && owned.labels.get(key) != now {
-            owned.labels.remove(key);
+        if owned.labels.get(row.key) != now {
+            owned.labels.remove(row.key);
         }
     }
 }
@@ -232,7 +197,7 @@ fn taints(node: &NodeView, want: &Want, before: &Owned, owned: &mut Owned, plan:
     }
 }
 
-/// The taints of a node while they are changed: everybody else's stay, in their order.
+/// The taints of a node while they are changed: those of other writers stay, in their order.
 struct Taints {
     now: Vec<NodeTaint>,
     changed: bool,
@@ -350,20 +315,6 @@ fn one_taint(
         plan.remains.push(format!("it lacks the taint {taint}"));
         plan.waiting.push(taint.clone());
     }
-}
-
-/// A node's taint, without the time that it was added.
-pub fn taint_of(taint: &NodeTaint) -> Taint {
-    Taint {
-        key: taint.key.clone(),
-        value: taint.value.clone().unwrap_or_default(),
-        effect: taint.effect.clone(),
-    }
-}
-
-/// The beginning of a text that anybody may have written.
-fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::model::build::Build;
-use crate::model::facts::Taint;
+use crate::model::node::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ fn condition<'s>(status: &'s WindowsNodePolicyStatus, kind: &str) -> &'s Conditi
     status.conditions.iter().find(|c| c.type_ == kind).unwrap()
 }
 
-fn ready(standing: &Standing, known: &Known) -> (String, String) {
+fn ready(standing: &NodesOfPolicy, known: &Known) -> (String, String) {
     let status = status_of(&policy(&json!({})), standing, known, None, Timestamp::UNIX_EPOCH);
     let ready = condition(&status, "Ready");
     (ready.status.clone(), ready.reason.clone())
@@ -27,7 +28,7 @@ fn ready(standing: &Standing, known: &Known) -> (String, String) {
 #[test]
 fn ready_says_the_most_urgent_problem() {
     let said = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
-    let mut standing = Standing::default();
+    let mut standing = NodesOfPolicy::default();
     let mut known = Known::default();
     assert_eq!(ready(&standing, &known), said("True", "NoNodes"));
     standing.nodes = 2;
@@ -47,7 +48,7 @@ fn ready_says_the_most_urgent_problem() {
 #[test]
 fn times_change_only_with_the_status() {
     let (first, later) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
-    let mut standing = Standing::default();
+    let mut standing = NodesOfPolicy::default();
     let known = Known::default();
     let before = status_of(&policy(&json!({})), &standing, &known, None, first);
     standing.nodes = 1;
@@ -61,9 +62,9 @@ fn times_change_only_with_the_status() {
 
 #[test]
 fn builds_and_drift_are_counted_and_bounded() {
-    let mut standing = Standing {
+    let mut standing = NodesOfPolicy {
         nodes: 30,
-        ..Standing::default()
+        ..NodesOfPolicy::default()
     };
     standing.builds.insert(Build::new(17763), 10);
     standing.builds.insert(Build::new(20348), 20);
@@ -92,8 +93,8 @@ fn builds_and_drift_are_counted_and_bounded() {
 }
 
 /// A standing in which nodes wait for a taint, and what the guard said.
-fn held_back(guarded: Guarded) -> (NodePolicy, Standing, Known) {
-    let mut standing = Standing::default();
+fn held_back(guarded: Guarded) -> (NodePolicy, NodesOfPolicy, Known) {
+    let mut standing = NodesOfPolicy::default();
     let nodes = (0..30).map(|i| format!("w{i:02}")).collect();
     standing
         .waiting
@@ -145,7 +146,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     };
     let (policy, mut standing, mut known) = held_back(refused());
     let mut stored: Option<WindowsNodePolicyStatus> = None;
-    let mut look = |standing: &Standing, known: &Known| {
+    let mut look = |standing: &NodesOfPolicy, known: &Known| {
         let news = news_of(&policy, standing, known, stored.as_ref());
         stored = Some(status_of(
             &policy,
@@ -169,7 +170,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     known.guarded = Guarded::Unknown("forbidden".to_owned());
     assert_eq!(
         look(&standing, &known),
-        ["Warning NotKnown not set, because it cannot be known whether anybody would be hurt: forbidden"]
+        ["Warning NotKnown not set, because it cannot be known whether a workload would be hurt: forbidden"]
     );
     standing.waiting.clear();
     standing
@@ -185,24 +186,30 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     standing.contested.clear();
     assert_eq!(
         look(&standing, &known),
-        ["Normal NoOtherWriter nobody undoes what is written"]
+        ["Normal NoOtherWriter no other writer undoes what is written"]
     );
 }
+
+/// The types of our conditions; the last is there only where RuntimeClasses are.
+const OURS: [&str; 6] = [
+    "Ready",
+    "TaintsRefused",
+    "Contested",
+    "Overlapping",
+    "UnsupportedBuilds",
+    "RuntimeClassesReady",
+];
 
 #[test]
 fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more() {
     let now = Timestamp::UNIX_EPOCH;
-    let (standing, mut known) = (Standing::default(), Known::default());
-    known.classes = Some(Classes::default());
+    let (standing, mut known) = (NodesOfPolicy::default(), Known::default());
+    known.classes = Some(ClassesOfPolicy::default());
     let mut stored = status_of(&policy(&json!({})), &standing, &known, None, now);
     let kinds = |status: &WindowsNodePolicyStatus| -> Vec<String> {
         status.conditions.iter().map(|c| c.type_.clone()).collect()
     };
-    assert_eq!(
-        kinds(&stored),
-        OURS.map(str::to_owned),
-        "every type of ours is known to be ours"
-    );
+    assert_eq!(kinds(&stored), OURS, "in this order");
     stored.conditions.insert(
         0,
         Condition {

@@ -2,6 +2,8 @@
 
 use super::super::change::Annotation;
 use super::*;
+use crate::cluster::node::PROOF_LABEL;
+use crate::model::node::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
 
 fn node(kernel: &str) -> NodeView {
     NodeView {
@@ -21,8 +23,7 @@ fn want() -> Want {
     Want {
         policy: "windows".into(),
         generation: 1,
-        windows_build: true,
-        trusted_build: true,
+        labels: NodeLabels::default(),
         mode: TaintMode::Apply,
         taints: vec![Taint::no_schedule("os", "windows")],
         cleared: [Taint::no_schedule("os", "windows")].into(),
@@ -164,7 +165,7 @@ fn report_sets_no_taint_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_taint_waits_until_nobody_would_be_hurt() {
+fn a_taint_waits_until_it_hurts_no_workload() {
     let want = Want {
         cleared: BTreeSet::new(),
         ..want()
@@ -189,7 +190,7 @@ fn after_three_reversals_it_is_contested_until_the_policy_changes() {
     assert_eq!(given_in.contested, want.taints);
     assert!(given_in.taints.is_none());
     now = after(&now, &given_in);
-    // Nothing more is written, whoever leads.
+    // Nothing more is written, whichever replica leads.
     let quiet = plan(&now, Some(&want));
     assert!(quiet.is_empty() && quiet.contested == want.taints);
     want.generation = 2;
@@ -404,8 +405,10 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
     let first = node("10.0.20348.1");
     let ours = after(&first, &plan(&first, Some(&want())));
     let want = Want {
-        windows_build: false,
-        trusted_build: false,
+        labels: NodeLabels {
+            windows_build: false,
+            trusted_build: false,
+        },
         ..want()
     };
     let less = after(&ours, &plan(&ours, Some(&want)));

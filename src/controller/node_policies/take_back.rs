@@ -3,27 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::plan::{Keep, NodePlan, plan_to_take_back};
-use super::read::view_of;
-use super::write::{Pace, Writer};
+use super::Settings;
+use super::classes::write::{Done, carry_out, users};
+use super::classes::{ClassChange, OwnedClass};
+use super::nodes::plan::{Keep, NodePlan, plan_to_take_back};
+use super::nodes::write::{Outcome, bring_about};
+use super::writer::Writer;
 use crate::cluster::errors::answered;
+use crate::cluster::node::{NodeView, StoredNode};
 use crate::cluster::survey::PAGE;
-use crate::cluster::view::NodeView;
-use crate::controller::node_policies::classes::write::{self as classes, Done, Users};
-use crate::controller::node_policies::classes::{OwnedClass, Step};
 
-/// What stays in the cluster. What stays is nobody's afterwards.
+/// What stays in the cluster, and is Transom's no longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Labels of nodes (the mirror of the build label; the build label itself always stays).
-    pub keep_node_labels: bool,
-    /// Taints of nodes.
-    pub keep_taints: bool,
+    /// What stays on nodes; the build label always does.
+    pub on_nodes: Keep,
     /// RuntimeClasses.
     pub keep_runtime_classes: bool,
 }
@@ -53,38 +51,31 @@ impl Report {
 ///
 /// No controller must run meanwhile, or it would write everything again.
 pub async fn take_back_everything(client: &Client, options: Options) -> Report {
-    let pace = Arc::new(Pace::per_second(
-        super::super::Settings::default().writes_per_second,
-    ));
+    let per_second = Settings::default().writes_per_second;
+    let writer = Writer::new(client.clone(), None, None, per_second);
     let mut report = Report::default();
-    nodes(client, options, Arc::clone(&pace), &mut report).await;
+    nodes(&writer, options, &mut report).await;
     if !options.keep_runtime_classes {
-        runtime_classes(client, pace, &mut report).await;
+        runtime_classes(&writer, &mut report).await;
     }
     report
 }
 
-async fn nodes(client: &Client, options: Options, pace: Arc<Pace>, report: &mut Report) {
-    let keep = Keep {
-        labels: options.keep_node_labels,
-        taints: options.keep_taints,
-    };
-    let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, keep) };
-    let writer = Writer::new(client.clone(), None, None, pace);
-    let api: Api<Node> = Api::all(client.clone());
+async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
+    let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, options.on_nodes) };
+    let api: Api<StoredNode> = Api::all(writer.client.clone());
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let list = match answered(api.list(&params)).await {
             Ok(list) => list,
             Err(error) => return report.failures.push(format!("cannot list nodes: {error}")),
         };
-        for node in list.items.iter().map(view_of).filter(NodeView::is_marked) {
+        for node in (list.items.into_iter().map(NodeView::from)).filter(NodeView::is_marked) {
             let name = node.name.clone();
-            let outcome = writer.bring_about(Arc::new(node), &decide).await;
-            if let Some(error) = outcome.error {
-                report.failures.push(format!("node {name}: {error}"));
-            } else if outcome.wrote {
-                report.nodes.push(name);
+            match bring_about(writer, Arc::new(node), &decide).await {
+                Outcome::Wrote(_) => report.nodes.push(name),
+                Outcome::Failed(why) => report.failures.push(format!("node {name}: {why}")),
+                Outcome::Stands(_) | Outcome::Gone => {}
             }
         }
         match list.metadata.continue_.filter(|more| !more.is_empty()) {
@@ -94,8 +85,8 @@ async fn nodes(client: &Client, options: Options, pace: Arc<Pace>, report: &mut 
     }
 }
 
-async fn runtime_classes(client: &Client, pace: Arc<Pace>, report: &mut Report) {
-    let api: Api<RuntimeClass> = Api::all(client.clone());
+async fn runtime_classes(writer: &Writer, report: &mut Report) {
+    let api: Api<RuntimeClass> = Api::all(writer.client.clone());
     let list = match answered(api.list(&ListParams::default())).await {
         Ok(list) => list.items,
         Err(error) => {
@@ -104,9 +95,9 @@ async fn runtime_classes(client: &Client, pace: Arc<Pace>, report: &mut Report) 
                 .push(format!("cannot list RuntimeClasses: {error}"));
         }
     };
-    let ours: Vec<Step> = (list.into_iter())
+    let ours: Vec<ClassChange> = (list.into_iter())
         .filter_map(|class| {
-            Some(Step::Delete {
+            Some(ClassChange::Delete {
                 policy: OwnedClass::of(&class)?.policy,
                 class: Arc::new(class),
                 why: "everything is taken back",
@@ -116,23 +107,22 @@ async fn runtime_classes(client: &Client, pace: Arc<Pace>, report: &mut Report) 
     if ours.is_empty() {
         return;
     }
-    let names: BTreeSet<String> = ours.iter().map(|step| step.name().to_owned()).collect();
-    let users: Users = match classes::users(client, &names).await {
+    let names: BTreeSet<String> = ours.iter().map(|change| change.name().to_owned()).collect();
+    let users = match users(&writer.client, &names).await {
         Ok(users) => users,
         Err(error) => {
-            let what = "no RuntimeClass is deleted, because it is not known who names it";
+            let what = "no RuntimeClass is deleted, because it is not known which objects name it";
             return report.failures.push(format!("{what}: {error}"));
         }
     };
-    let writer = classes::Writer::new(client.clone(), None, pace);
-    for step in &ours {
-        match writer.carry_out(step, &users).await {
-            Done::Yes => report.runtime_classes.push(step.name().to_owned()),
+    for change in &ours {
+        match carry_out(writer, change, &users).await {
+            Done::Yes => report.runtime_classes.push(change.name().to_owned()),
             Done::Later => {
                 let why = "it was changed meanwhile; do it once more";
                 report
                     .failures
-                    .push(format!("RuntimeClass {}: {why}", step.name()));
+                    .push(format!("RuntimeClass {}: {why}", change.name()));
             }
             Done::InUse(why) => report.kept.push(why),
             Done::Failed(why) => report.failures.push(why),

@@ -1,37 +1,38 @@
-//! How things stand: for each policy its nodes, what is to be written, and what is wrong. Pure.
+//! How nodes stand: for each policy those it counts for, what is to be written, and what is wrong. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::policies::{Choice, NodePolicies};
-use super::plan::{NodeOs, NodePlan, build_of, plan, taint_of};
-use crate::cluster::view::NodeView;
+use super::nodes::owned::Owned;
+use super::nodes::plan::{NodePlan, plan};
+use super::policies::{Choice, NodePolicies};
+use crate::cluster::node::{NodeView, taint_of};
 use crate::model::build::{Build, supported_on};
-use crate::model::facts::Taint;
+use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
 
-/// Which taints hurt nobody on which nodes. Only what was surveyed counts: a node that came later was not.
+/// Which taints hurt no workload on which nodes. Only what was surveyed counts: a node that came later was not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cleared(BTreeMap<Taint, BTreeSet<String>>);
 
 impl Cleared {
-    /// Remembers that a taint hurts nobody on a node.
+    /// Remembers that a taint hurts no workload on a node.
     pub fn add(&mut self, taint: &Taint, node: &NodeView) {
         self.0.entry(taint.clone()).or_default().insert(node.uid.clone());
     }
 
-    /// Whether a taint hurts nobody on a node.
+    /// Whether a taint hurts no workload on a node.
     pub fn has(&self, taint: &Taint, node: &NodeView) -> bool {
         self.0.get(taint).is_some_and(|nodes| nodes.contains(&node.uid))
     }
 
-    /// The taints that hurt nobody on a node.
+    /// The taints that hurt no workload on a node.
     pub fn on(&self, node: &NodeView) -> BTreeSet<Taint> {
         let taints = self.0.keys().filter(|taint| self.has(taint, node));
         taints.cloned().collect()
     }
 
     /// Forgets what holds for a moment only: NoExecute evicts what runs there by now, so it is asked about each time.
-    /// Forgets nodes that are gone, and those that carry the taint: whoever takes it away, perhaps in a month, it is not
+    /// Forgets nodes that are gone, and those that carry the taint: where it is taken away, perhaps in a month, it is not
     /// set again on the word of today.
     pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
         let there: BTreeMap<&str, &NodeView> = nodes.into_iter().map(|node| (&*node.uid, node)).collect();
@@ -48,7 +49,7 @@ impl Cleared {
 pub struct Decider {
     /// The policies.
     pub policies: NodePolicies,
-    /// By the name of the policy, what hurts nobody.
+    /// By the name of the policy, the taints that hurt no workload.
     pub cleared: BTreeMap<String, Cleared>,
     /// Whether it is known that policies which are not among these are gone, so that what was theirs may be taken back.
     pub others_are_gone: bool,
@@ -62,8 +63,8 @@ impl Decider {
         match self.policies.choose(node) {
             Choice::Held => NodePlan::default(),
             _ if node.is_marked() && may_be_there => NodePlan::default(),
-            Choice::Nobody => plan(node, None),
-            Choice::Of(policy) => {
+            Choice::NoPolicy => plan(node, None),
+            Choice::Policy(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
                 let mut want = policy.want(cleared);
@@ -75,10 +76,10 @@ impl Decider {
 
     /// How the policy that a node's annotation names stands to the node.
     fn owner(&self, node: &NodeView) -> Owner {
-        let owner = super::owned::Owned::parse(node.owned.as_deref()).unwrap_or_default();
+        let owner = Owned::parse(node.owned.as_deref()).unwrap_or_default();
         match self.policies.get(&owner.policy) {
             // An annotation that cannot be read owns nothing, and is replaced.
-            None if owner.policy.is_empty() && matches!(self.policies.choose(node), Choice::Of(_)) => {
+            None if owner.policy.is_empty() && matches!(self.policies.choose(node), Choice::Policy(_)) => {
                 Owner::Selects
             }
             None => Owner::Unknown,
@@ -104,9 +105,9 @@ enum Owner {
     Unknown,
 }
 
-/// How things stand with one policy.
+/// How the nodes of one policy stand.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct NodesOfPolicy {
     /// How many Windows nodes it counts for.
     pub nodes: usize,
     /// Those by build.
@@ -125,52 +126,53 @@ pub struct Standing {
     pub unsupported: BTreeMap<Build, usize>,
 }
 
-/// How things stand with every policy, by name, and the nodes that are to be written.
+/// How the nodes of every policy stand, by its name, and the nodes that are to be written.
 pub fn assess(
     nodes: &[Arc<NodeView>],
     decider: &Decider,
     kubernetes: u32,
-) -> (BTreeMap<String, Standing>, Vec<Arc<NodeView>>) {
+) -> (BTreeMap<String, NodesOfPolicy>, Vec<Arc<NodeView>>) {
     let names = decider.policies.iter().map(|policy| policy.name.clone());
-    let mut standings: BTreeMap<String, Standing> = names.map(|name| (name, Standing::default())).collect();
+    let mut by_policy: BTreeMap<String, NodesOfPolicy> =
+        names.map(|name| (name, NodesOfPolicy::default())).collect();
     let mut due = Vec::new();
     for node in nodes {
         let plan = decider.decide(node);
         if !plan.is_empty() {
             due.push(Arc::clone(node));
         }
-        let is_windows = NodeOs::of(node) == NodeOs::Windows && !node.deleting;
+        let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
         if is_windows && let Some(names) = decider.policies.overlapping(node) {
             for name in &names {
                 let others = names.iter().filter(|other| *other != name);
-                let standing = standings.entry((*name).to_owned()).or_default();
+                let state = by_policy.entry((*name).to_owned()).or_default();
                 let seen = others.map(|other| ((*other).to_owned(), node.name.clone()));
                 for (other, node) in seen {
-                    standing.overlapping.entry(other).or_insert(node);
+                    state.overlapping.entry(other).or_insert(node);
                 }
             }
         }
-        if let Choice::Of(policy) = decider.policies.choose(node) {
-            let standing = standings.entry(policy.name.clone()).or_default();
+        if let Choice::Policy(policy) = decider.policies.choose(node) {
+            let state = by_policy.entry(policy.name.clone()).or_default();
             if is_windows {
-                count(standing, node, kubernetes);
+                count(state, node, kubernetes);
             }
-            note(standing, node, plan);
+            note(state, node, plan);
         }
     }
-    (standings, due)
+    (by_policy, due)
 }
 
-fn count(standing: &mut Standing, node: &NodeView, kubernetes: u32) {
-    standing.nodes += 1;
-    let Some(build) = build_of(node) else { return };
-    *standing.builds.entry(build).or_default() += 1;
+fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
+    state.nodes += 1;
+    let Some(build) = node.kernel_build() else { return };
+    *state.builds.entry(build).or_default() += 1;
     if supported_on(kubernetes).is_some_and(|supported| !supported.contains(&build)) {
-        *standing.unsupported.entry(build).or_default() += 1;
+        *state.unsupported.entry(build).or_default() += 1;
     }
 }
 
-fn note(standing: &mut Standing, node: &NodeView, plan: NodePlan) {
+fn note(state: &mut NodesOfPolicy, node: &NodeView, plan: NodePlan) {
     let mut what: Vec<String> = plan.remains.clone();
     what.extend(
         plan.changes
@@ -178,26 +180,21 @@ fn note(standing: &mut Standing, node: &NodeView, plan: NodePlan) {
             .map(|change| format!("{change} (not written yet)")),
     );
     if !what.is_empty() {
-        standing.drift.insert(node.name.clone(), what);
+        state.drift.insert(node.name.clone(), what);
     }
-    standing.unwritten += usize::from(!plan.is_empty());
+    state.unwritten += usize::from(!plan.is_empty());
     for taint in plan.waiting {
-        standing
-            .waiting
-            .entry(taint)
-            .or_default()
-            .insert(node.name.clone());
+        state.waiting.entry(taint).or_default().insert(node.name.clone());
     }
     if !plan.contested.is_empty() {
-        standing.contested.insert(node.name.clone(), plan.contested);
+        state.contested.insert(node.name.clone(), plan.contested);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::owned::Owned;
     use super::*;
-    use crate::cluster::view::PROOF_LABEL;
+    use crate::cluster::node::PROOF_LABEL;
 
     #[test]
     fn a_taint_is_cleared_for_the_nodes_that_were_surveyed_and_for_no_other() {
@@ -329,7 +326,11 @@ mod tests {
                 ..Decider::default()
             };
             let plan = decider.decide(&node);
-            let gone = plan.taints.as_ref().is_some_and(Vec::is_empty);
+            let gone = plan.patch(&node).is_some_and(|patch| {
+                patch
+                    .pointer("/spec/taints")
+                    .is_some_and(serde_json::Value::is_null)
+            });
             assert_eq!((gone, !plan.is_empty()), (goes, acts), "case {number}: {plan:?}");
             assert_eq!(decider.is_orphan(&node), number < 2, "case {number}");
         }

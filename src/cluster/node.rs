@@ -1,0 +1,194 @@
+//! A Node as the API server has it, trimmed to what is read of it: the one type that is watched, read and written.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint as NodeTaint;
+use kube::Resource;
+use kube::core::ObjectMeta;
+use serde::Deserialize;
+
+use crate::model::node::{NodeSigns, Taint};
+
+/// The annotation that says what of an object is Transom's.
+pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
+
+/// The label that proves what [`OWNED_ANNOTATION`] of a node says of taints: a hash of them. A kubelet can write annotations
+/// of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
+pub const PROOF_LABEL: &str = "node-restriction.kubernetes.io/transom-taints";
+
+/// A Node, with no more of it than is read: a node's list of images alone is larger than everything else.
+#[derive(Resource, Deserialize, Clone, Debug)]
+#[resource(inherit = k8s_openapi::api::core::v1::Node)]
+pub struct StoredNode {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: NodeSpec,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(default)]
+struct NodeSpec {
+    taints: Option<Vec<NodeTaint>>,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeStatus {
+    node_info: NodeInfo,
+    runtime_handlers: Option<Vec<RuntimeHandler>>,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeInfo {
+    operating_system: String,
+    architecture: String,
+    kernel_version: String,
+    container_runtime_version: String,
+    kubelet_version: String,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(default)]
+struct RuntimeHandler {
+    name: String,
+}
+
+/// A Windows node, or one that might be: what its labels and its kubelet say, and the taints on it.
+///
+/// Two are equal that differ in their version only: each heartbeat makes another one, and says nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its uid, for Events about it.
+    pub uid: String,
+    /// The version that every write to it must name; perhaps an older one, whose write is then refused.
+    pub resource_version: String,
+    /// All its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The value of [`OWNED_ANNOTATION`].
+    pub owned: Option<String>,
+    /// `spec.taints`, with `timeAdded`, in their order.
+    pub taints: Vec<NodeTaint>,
+    /// `status.nodeInfo.operatingSystem`; empty where the kubelet has not reported.
+    pub operating_system: String,
+    /// `status.nodeInfo.architecture`.
+    pub architecture: String,
+    /// `status.nodeInfo.kernelVersion`.
+    pub kernel_version: String,
+    /// `status.nodeInfo.containerRuntimeVersion`.
+    pub container_runtime: String,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet_version: String,
+    /// The names of `status.runtimeHandlers`; empty where the kubelet reports none.
+    pub runtime_handlers: Vec<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+impl PartialEq for NodeView {
+    fn eq(&self, other: &Self) -> bool {
+        let NodeView {
+            name,
+            uid,
+            resource_version: _,
+            labels,
+            owned,
+            taints,
+            operating_system,
+            architecture,
+            kernel_version,
+            container_runtime,
+            kubelet_version,
+            runtime_handlers,
+            deleting,
+        } = self;
+        *name == other.name
+            && *uid == other.uid
+            && *labels == other.labels
+            && *owned == other.owned
+            && *taints == other.taints
+            && *operating_system == other.operating_system
+            && *architecture == other.architecture
+            && *kernel_version == other.kernel_version
+            && *container_runtime == other.container_runtime
+            && *kubelet_version == other.kubelet_version
+            && *runtime_handlers == other.runtime_handlers
+            && *deleting == other.deleting
+    }
+}
+
+impl NodeView {
+    /// Whether it carries anything that may have to be taken back.
+    pub fn is_marked(&self) -> bool {
+        self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
+    }
+
+    /// Whether it is kept in the view: what may be for Windows, by its kubelet or by a label, and what carries
+    /// anything of Transom's.
+    pub fn is_of_interest(&self) -> bool {
+        self.is_windows() || self.is_labelled_windows() || self.is_marked()
+    }
+}
+
+impl From<StoredNode> for NodeView {
+    fn from(node: StoredNode) -> Self {
+        let (metadata, info) = (node.metadata, node.status.node_info);
+        NodeView {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default(),
+            owned: metadata.annotations.unwrap_or_default().remove(OWNED_ANNOTATION),
+            taints: node.spec.taints.unwrap_or_default(),
+            operating_system: info.operating_system,
+            architecture: info.architecture,
+            kernel_version: info.kernel_version,
+            container_runtime: info.container_runtime_version,
+            kubelet_version: info.kubelet_version,
+            runtime_handlers: (node.status.runtime_handlers.into_iter().flatten())
+                .map(|handler| handler.name)
+                .filter(|name| !name.is_empty())
+                .collect(),
+            deleting: metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+impl NodeSigns for NodeView {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+
+    fn taints(&self) -> Vec<Taint> {
+        self.taints.iter().map(taint_of).collect()
+    }
+
+    fn operating_system(&self) -> &str {
+        &self.operating_system
+    }
+
+    fn kernel_version(&self) -> &str {
+        &self.kernel_version
+    }
+
+    fn container_runtime(&self) -> &str {
+        &self.container_runtime
+    }
+}
+
+/// A node's taint, without the time that it was added.
+pub fn taint_of(taint: &NodeTaint) -> Taint {
+    Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().unwrap_or_default(),
+        effect: taint.effect.clone(),
+    }
+}

@@ -1,0 +1,150 @@
+//! How fast is written: turns at a steady pace, waits that grow where another writer undoes what is written, and how
+//! patiently a question is asked again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Turns at a steady pace, shared by all writers of a controller.
+#[derive(Debug)]
+pub struct Pace {
+    gap: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    /// So many turns in a second.
+    pub fn per_second(turns: u32) -> Self {
+        Pace {
+            gap: Duration::from_secs(1) / turns.max(1),
+            next: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits for a turn.
+    pub async fn turn(&self) {
+        let at = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = (*next).max(Instant::now());
+            *next = at + self.gap;
+            at
+        };
+        tokio::time::sleep_until(at).await;
+    }
+}
+
+/// When an object may be written again: ever later, the more often another writer undoes what
+/// was written.
+#[derive(Debug)]
+pub struct BackOff {
+    first: Duration,
+    written: HashMap<String, Written>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    times: u32,
+    last: Instant,
+    next: Instant,
+}
+
+impl BackOff {
+    /// The longest wait.
+    const MOST: Duration = Duration::from_secs(300);
+    /// After how long without a write all is forgotten.
+    const FORGET: Duration = Duration::from_secs(900);
+    /// From how many writes on another writer is said to undo them.
+    const RESTLESS: u32 = 5;
+
+    /// Waits of `first`, twice that, and so on.
+    pub fn new(first: Duration) -> Self {
+        BackOff {
+            first,
+            written: HashMap::new(),
+        }
+    }
+
+    /// When an object may be written; `None`: now.
+    pub fn until(&self, key: &str, now: Instant) -> Option<Instant> {
+        let next = self.written.get(key)?.next;
+        (next > now).then_some(next)
+    }
+
+    /// An object was written, or a write failed.
+    pub fn wrote(&mut self, key: &str, now: Instant) {
+        let before = (self.written.get(key)).filter(|written| now < written.last + Self::FORGET);
+        let times = before.map_or(0, |written| written.times).saturating_add(1);
+        let wait = self
+            .first
+            .saturating_mul(1 << (times - 1).min(16))
+            .min(Self::MOST);
+        let written = Written {
+            times,
+            last: now,
+            next: now + wait,
+        };
+        self.written.insert(key.to_owned(), written);
+    }
+
+    /// Whether an object is written again and again, because another writer undoes it.
+    pub fn is_restless(&self, key: &str) -> bool {
+        self.written
+            .get(key)
+            .is_some_and(|written| written.times >= Self::RESTLESS)
+    }
+
+    /// Forgets what was quiet for long.
+    pub fn forget_quiet(&mut self, now: Instant) {
+        self.written
+            .retain(|_, written| now < written.last + Self::FORGET);
+    }
+}
+
+/// How long after a look at the whole cluster in vain it is looked at again: each time twice as long, up to fifteen times.
+/// What was found may stay as it is for months.
+pub fn patience(every: Duration, in_vain: u32) -> Duration {
+    let times = 2_u32.saturating_pow(in_vain.saturating_sub(1)).min(15);
+    every.saturating_mul(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_undone_again_and_again_is_written_ever_later() {
+        let start = Instant::now();
+        let mut back_off = BackOff::new(Duration::from_secs(1));
+        let (mut now, mut writes) = (start, 0);
+        while now < start + Duration::from_secs(3600) {
+            back_off.wrote("w1", now);
+            writes += 1;
+            now = back_off.until("w1", now).unwrap();
+        }
+        assert!((10..30).contains(&writes), "{writes} writes in an hour");
+        assert!(back_off.is_restless("w1") && !back_off.is_restless("w2"));
+        back_off.forget_quiet(now + BackOff::FORGET);
+        assert!(!back_off.is_restless("w1"));
+    }
+
+    #[tokio::test]
+    async fn turns_come_no_faster_than_the_pace() {
+        let pace = Pace::per_second(1000);
+        let start = Instant::now();
+        for _ in 0..101 {
+            pace.turn().await;
+        }
+        assert!(start.elapsed() >= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_guard_that_says_no_is_asked_ever_later_up_to_a_quarter_of_an_hour() {
+        let minutes: Vec<u64> = (1..=6)
+            .chain([u32::MAX])
+            .map(|refusals| patience(Duration::from_secs(60), refusals).as_secs() / 60)
+            .collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 15, 15, 15]);
+    }
+}

@@ -1,0 +1,143 @@
+//! What the guard has answered for each policy, and when it is asked again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::time::Instant;
+
+use super::{Guard, Guarded};
+use crate::cluster::node::NodeView;
+use crate::cluster::pace::patience;
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::survey::visit_pod_carriers;
+use crate::controller::node_policies::Settings;
+use crate::controller::node_policies::assess::{Cleared, NodesOfPolicy};
+use crate::controller::node_policies::policies::NodePolicy;
+use crate::model::node::Taint;
+
+/// The answers, by policy.
+pub struct Answers {
+    client: Client,
+    settings: Settings,
+    by_policy: HashMap<String, Answer>,
+}
+
+/// What the guard has said of the taints of a policy.
+struct Answer {
+    generation: i64,
+    cleared: Cleared,
+    /// When it may be asked again.
+    again: Option<Instant>,
+    /// How often it was asked since no workload would have been hurt.
+    refusals: u32,
+    said: Guarded,
+}
+
+impl Answers {
+    /// None yet.
+    pub fn new(client: Client, settings: Settings) -> Self {
+        Answers {
+            client,
+            settings,
+            by_policy: HashMap::new(),
+        }
+    }
+
+    /// Forgets what was answered for another generation of a policy.
+    pub fn heed(&mut self, generations: &BTreeMap<String, i64>) {
+        self.by_policy
+            .retain(|name, answer| generations.get(name) == Some(&answer.generation));
+    }
+
+    /// What was said of the taints of a policy.
+    pub fn said(&self, policy: &str) -> Guarded {
+        self.by_policy
+            .get(policy)
+            .map(|answer| answer.said.clone())
+            .unwrap_or_default()
+    }
+
+    /// Which taints of a policy hurt no workload, as far as was asked.
+    pub fn cleared(&self, policy: &str) -> Option<&Cleared> {
+        self.by_policy.get(policy).map(|answer| &answer.cleared)
+    }
+
+    /// Asks the guard about the taints that nodes wait for and that were not surveyed with these nodes, unless it was
+    /// asked just now; says when it may be asked again.
+    pub async fn ask(
+        &mut self,
+        policy: &NodePolicy,
+        waiting: &NodesOfPolicy,
+        nodes: &[Arc<NodeView>],
+        snapshot: &Snapshot,
+    ) -> Option<Instant> {
+        let answer = self
+            .by_policy
+            .entry(policy.name.clone())
+            .or_insert_with(|| Answer {
+                generation: policy.generation,
+                cleared: Cleared::default(),
+                again: None,
+                refusals: 0,
+                said: Guarded::Free,
+            });
+        answer.cleared.age(nodes.iter().map(|node| &**node));
+        let open = not_cleared(waiting, nodes, &answer.cleared);
+        if open.is_empty() {
+            return None;
+        }
+        if let Some(again) = answer.again
+            && Instant::now() < again
+        {
+            return Some(again);
+        }
+        answer.said = survey(&open, &self.client, snapshot).await;
+        if answer.said == Guarded::Free {
+            for (taint, nodes) in open {
+                for node in nodes {
+                    answer.cleared.add(taint, node);
+                }
+            }
+            answer.refusals = 0;
+            // Nodes that come one after the other are not each worth a survey.
+            answer.again = Some(Instant::now() + self.settings.status_every);
+            return None;
+        }
+        answer.refusals = answer.refusals.saturating_add(1);
+        answer.again = Some(Instant::now() + patience(self.settings.guard_every, answer.refusals));
+        answer.again
+    }
+}
+
+/// The taints that nodes wait for, with those of the nodes for which it is not known that no workload would be hurt.
+fn not_cleared<'a>(
+    of_policy: &'a NodesOfPolicy,
+    nodes: &'a [Arc<NodeView>],
+    cleared: &Cleared,
+) -> BTreeMap<&'a Taint, Vec<&'a NodeView>> {
+    let open = of_policy.waiting.iter().map(|(taint, names)| {
+        let waiting = nodes.iter().filter(|node| names.contains(&node.name));
+        let open = waiting.filter(|node| !cleared.has(taint, node));
+        (taint, open.map(|node| &**node).collect::<Vec<_>>())
+    });
+    open.filter(|(_, nodes)| !nodes.is_empty()).collect()
+}
+
+/// Looks at every workload of the cluster.
+async fn survey(open: &BTreeMap<&Taint, Vec<&NodeView>>, client: &Client, snapshot: &Snapshot) -> Guarded {
+    let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
+    let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
+    let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
+    let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
+    let surveyed = visit_pod_carriers(client, |kind, json| guard.look(kind, json)).await;
+    let hurt = guard.hurt();
+    match surveyed {
+        Err(error) => Guarded::Unknown(error.to_string()),
+        Ok(()) if hurt.is_empty() => Guarded::Free,
+        Ok(()) => Guarded::Refused {
+            message: hurt.message(&taints),
+            brief: hurt.brief(&taints),
+        },
+    }
+}

@@ -1,0 +1,91 @@
+//! Writing the status of a node policy where it says something new, and the Events that go with it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::Patch;
+use kube::{Api, Resource as _};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Known, news_of, status_of};
+use crate::api::WindowsNodePolicy;
+use crate::cluster::errors::Failure;
+use crate::cluster::view::is_older;
+use crate::controller::node_policies::assess::NodesOfPolicy;
+use crate::controller::node_policies::policies::NodePolicy;
+use crate::controller::node_policies::writer::{Writer, patching};
+
+/// Writes the statuses of node policies, each no more often than every so long.
+pub struct Statuses {
+    writer: Writer,
+    every: Duration,
+    /// Policies as they are since their status was written last, and when that was.
+    written: HashMap<String, (Instant, Option<Arc<WindowsNodePolicy>>)>,
+}
+
+impl Statuses {
+    /// A writer that remembers nothing yet.
+    pub fn new(writer: Writer, every: Duration) -> Self {
+        Statuses {
+            writer,
+            every,
+            written: HashMap::new(),
+        }
+    }
+
+    /// Writes the status of a policy, where it says something new; says when to try again.
+    pub async fn write(
+        &mut self,
+        policy: &NodePolicy,
+        nodes: &NodesOfPolicy,
+        known: &Known,
+    ) -> Option<Instant> {
+        let last = self.written.get(&policy.name).map(|(at, _)| *at);
+        let stored = self.as_stored(policy);
+        let status = status_of(policy, nodes, known, stored.status.as_ref(), Timestamp::now());
+        if stored.status.as_ref() == Some(&status) {
+            return None;
+        }
+        let now = Instant::now();
+        let earliest = last.map_or(now, |last| last + self.every);
+        if now < earliest {
+            return Some(earliest);
+        }
+        let patch = json!({"metadata": {"resourceVersion": version(&stored)}, "status": status});
+        let policies: Api<WindowsNodePolicy> = Api::all(self.writer.client.clone());
+        let (params, patch) = (patching(), Patch::Merge(patch));
+        let request = policies.patch_status(&policy.name, &params, &patch);
+        let (ours, again) = match self.writer.write(request).await {
+            Ok(written) => {
+                let mut about = written.object_ref(&());
+                // It says which version was meant, and would keep Events of the same thing apart.
+                about.resource_version = None;
+                for event in news_of(policy, nodes, known, stored.status.as_ref()) {
+                    self.writer.announce(&event, &about).await;
+                }
+                (Some(Arc::new(written)), None)
+            }
+            Err(Failure::Gone) => return None,
+            Err(error) => {
+                tracing::warn!(policy = policy.name, error = %error, "status not written");
+                (None, Some(now + self.every))
+            }
+        };
+        self.written.insert(policy.name.clone(), (now, ours));
+        again
+    }
+
+    /// The policy as it is stored: as we wrote it last, where the watch does not show that yet.
+    fn as_stored(&self, policy: &NodePolicy) -> Arc<WindowsNodePolicy> {
+        let ours = self.written.get(&policy.name).and_then(|(_, ours)| ours.as_ref());
+        let newer = ours.filter(|ours| is_older(version(&policy.stored), version(ours)));
+        Arc::clone(newer.unwrap_or(&policy.stored))
+    }
+}
+
+fn version(policy: &WindowsNodePolicy) -> &str {
+    policy.metadata.resource_version.as_deref().unwrap_or_default()
+}

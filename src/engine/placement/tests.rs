@@ -1,0 +1,138 @@
+//! What is said to be tolerated after placement is exactly what the edits of an inspection make tolerated.
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::engine::inspect;
+use crate::model::edit::to_json_patch;
+use crate::model::facts::{NamespaceFacts, RuntimeClassFacts};
+use crate::model::node::Host;
+use crate::model::subject::{Editable, Stage};
+use crate::model::workload::Kind;
+
+/// Taints that nodes may carry.
+fn taints() -> Vec<Taint> {
+    let of = |effect: &str| Taint {
+        effect: effect.into(),
+        ..Taint::no_schedule("os", "windows")
+    };
+    vec![
+        of("NoSchedule"),
+        of("NoExecute"),
+        of("PreferNoSchedule"),
+        Taint::no_schedule("sku", "Windows"),
+        Taint::no_schedule("team", "blue"),
+        Taint::no_schedule("node.kubernetes.io/unschedulable", ""),
+    ]
+}
+
+fn facts(whitelist: Option<&str>) -> Facts {
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    facts.add_host(Host {
+        name: "w".into(),
+        taints: taints(),
+        ..Host::default()
+    });
+    let namespace = NamespaceFacts {
+        tolerations_whitelist: whitelist.map(str::to_owned),
+        ..NamespaceFacts::default()
+    };
+    facts.namespaces.insert("web".into(), namespace);
+    let class = RuntimeClassFacts {
+        handler: "runhcs-wcow-process".into(),
+        tolerations: serde_json::from_str(r#"[{"key": "sku", "operator": "Exists"}]"#).unwrap(),
+        ..RuntimeClassFacts::default()
+    };
+    facts.runtime_classes.insert("win".into(), class);
+    facts
+}
+
+fn policies() -> Vec<Policy> {
+    let mut off = Policy::standalone();
+    off.placement = Switch::Off;
+    let mut without = Policy::standalone();
+    without.parts.tolerations = false;
+    let mut blue = Policy::standalone();
+    blue.taints.push(Taint::no_schedule("team", "blue"));
+    let mut none = Policy::standalone();
+    none.taints.clear();
+    vec![
+        Policy::standalone(),
+        Policy::cluster_default(),
+        off,
+        without,
+        blue,
+        none,
+    ]
+}
+
+#[test]
+fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
+    let whitelists = [
+        None,
+        Some("[]"),
+        Some("x"),
+        Some(r#"[{"operator": "Exists"}]"#),
+        Some(r#"[{"key": "os", "operator": "Exists"}]"#),
+        Some(r#"[{"key": "team", "value": "blue"}]"#),
+    ];
+    let tolerations = [
+        json!([]),
+        json!([{"operator": "Exists"}]),
+        json!([{"key": "os", "operator": "Exists"}]),
+        json!([{"key": "team", "value": "blue", "effect": "NoSchedule"}]),
+    ];
+    let (all, mut seen) = (taints(), 0);
+    for whitelist in whitelists {
+        let facts = facts(whitelist);
+        for (policy, tolerations) in policies()
+            .iter()
+            .flat_map(|p| tolerations.iter().map(move |t| (p, t)))
+        {
+            for class in [None, Some("win")] {
+                let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": tolerations,
+                    "containers": [{"name": "c", "image": "x"}]});
+                if let Some(class) = class {
+                    spec["runtimeClassName"] = json!(class);
+                }
+                let pod = json!({"metadata": {"namespace": "web", "name": "p"}, "spec": spec});
+                let text = pod.to_string();
+                let mut subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
+                subject.editable = Editable::Pod;
+                let said = untolerated(&subject, &all, &facts, policy, Admission::Placed);
+                let edits = inspect(&subject, &facts, policy).edits;
+                assert_eq!(
+                    said,
+                    left(&pod, &edits, &facts, class, &all),
+                    "{whitelist:?} {tolerations} {policy:?}"
+                );
+                seen += usize::from(!edits.is_empty());
+            }
+        }
+    }
+    assert!(seen > 50, "placement did something in {seen} cases only");
+}
+
+/// The taints that keep a pod away which was edited so, and into which the API server merged its class.
+fn left<'t>(
+    pod: &Value,
+    edits: &[Edit],
+    facts: &Facts,
+    class: Option<&str>,
+    taints: &'t [Taint],
+) -> Vec<&'t Taint> {
+    let mut pod = pod.clone();
+    let patch = to_json_patch(edits);
+    json_patch::patch(&mut pod, &patch).unwrap();
+    let text = pod["spec"]["tolerations"].to_string();
+    let mut all: Vec<Toleration<'_>> = serde_json::from_str(&text).unwrap();
+    all.extend(
+        class
+            .into_iter()
+            .flat_map(|class| facts.runtime_classes[class].tolerations.clone()),
+    );
+    let keeps_off =
+        |taint: &&Taint| taint.effect != "PreferNoSchedule" && !all.iter().any(|t| taint.is_tolerated_by(t));
+    taints.iter().filter(keeps_off).collect()
+}
