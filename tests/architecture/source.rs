@@ -47,7 +47,7 @@ impl House {
                 source
                     .tests
                     .iter()
-                    .map(|name| [&source.module[..], &[name.clone()]].concat())
+                    .map(|name| [&source.module[..], std::slice::from_ref(name)].concat())
             })
             .collect();
         sources.retain(|source| !tests.iter().any(|test| source.module.starts_with(test)));

@@ -1,5 +1,5 @@
-//! Carries out what is decided about certificates on every replica: watches the Secret and the configurations, serves,
-//! and says whether Transom is ready. What the leader writes beside that is in `leader`.
+//! The task that keeps certificates, on every replica: watches the Secret and the configurations, serves, and says
+//! whether Transom is ready. What the leader writes beside that is in `leader`.
 
 mod leader;
 mod presence;
@@ -11,21 +11,25 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt as _};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
-use self::leader::Step;
+use self::leader::Next;
 use self::presence::Presence;
-use super::decide::{Bundles, Situation, takes_over};
-use super::publish::{Place, Published};
-use super::store::{SecretPlace, SecretState, Stored};
-use super::x509::Leaf;
-use super::{CertificateMode, Error, KeeperConfig};
+use super::bundles::Bundles;
+use super::decide::{Situation, takes_over};
+use super::publish::{ConfigurationStore, Published};
+use super::store::{SecretStore, Stored};
+use super::{CertificateConfig, CertificateMode, Error};
+use crate::cluster::errors::answered_within;
 use crate::cluster::lease::Leadership;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
@@ -42,21 +46,21 @@ const FIRST: Duration = Duration::from_secs(5);
 /// The longest time between two looks at what time changes: clocks jump.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The same for files, which nobody watches.
+/// The same for files, which no watch tells of.
 const POLL: Duration = Duration::from_secs(5);
 
 /// Time after a write that failed, and the longest of it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// What to serve at start: what stands in the Secret or in the files, or a placeholder that no client accepts until
-/// there is something. Transom is not ready before [`Keeper::run`] says so.
+/// there is something. Transom is not ready before [`CertificateTask::run`] says so.
 ///
 /// # Errors
 /// When the files are of no use, or when no certificate can have these names.
 pub async fn first(
     client: &Client,
     mode: &CertificateMode,
-    config: &KeeperConfig,
+    config: &CertificateConfig,
     readiness: &Readiness,
 ) -> Result<Arc<ServingCert>, Error> {
     readiness.hold(
@@ -66,15 +70,10 @@ pub async fn first(
     let identity = match mode {
         CertificateMode::CertManager(files) | CertificateMode::Provided { files, .. } => files.load().await?,
         CertificateMode::SelfManaged => {
-            let place = SecretPlace::new(client.clone(), config);
-            let stored = timeout(FIRST, place.read())
-                .await
-                .ok()
-                .and_then(Result::ok)
-                .flatten();
-            let leaf = stored.as_ref().and_then(|stored| stored.state.leaf());
-            match leaf {
-                Some(leaf) => leaf.identity().clone(),
+            let secret = SecretStore::new(client.clone(), config);
+            let stored = answered_within(FIRST, secret.read()).await.ok().flatten();
+            match stored.and_then(|stored| stored.state.leaf) {
+                Some(leaf) => leaf,
                 None => placeholder(&config.names)?,
             }
         }
@@ -82,7 +81,7 @@ pub async fn first(
     Ok(ServingCert::new(identity))
 }
 
-/// A certificate that nobody trusts, for the time until there is one.
+/// A certificate that no client trusts, for the time until there is one.
 fn placeholder(names: &[String]) -> Result<Identity, Error> {
     let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Issue {
         names: names.join(", "),
@@ -92,14 +91,14 @@ fn placeholder(names: &[String]) -> Result<Identity, Error> {
     Identity::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).map_err(Error::Issued)
 }
 
-/// Everything that keeping certificates takes.
-pub struct Keeper {
+/// Keeps certificates, with everything that it takes.
+pub struct CertificateTask {
     /// How to reach the API server.
     pub client: Client,
     /// Who does what.
     pub mode: CertificateMode,
     /// What is kept, and where.
-    pub config: KeeperConfig,
+    pub config: CertificateConfig,
     /// Whether this replica writes.
     pub leadership: Leadership,
     /// What is served: the one that [`first`] returned.
@@ -112,7 +111,7 @@ pub struct Keeper {
     pub registered: watch::Sender<Option<Arc<Registered>>>,
 }
 
-impl Keeper {
+impl CertificateTask {
     /// Keeps certificates for ever: serves them on every replica, makes and publishes them on the leader. Returns only
     /// when that cannot go on, and trying again would not help.
     pub async fn run(self) -> Error {
@@ -171,10 +170,10 @@ type Watch<T> = BoxStream<'static, Result<Option<T>, watcher::Error>>;
 
 /// The state of the loop.
 struct Keeping {
-    keeper: Keeper,
+    task: CertificateTask,
     duty: Duty,
-    secrets: SecretPlace,
-    places: [Place; 2],
+    secrets: SecretStore,
+    stores: [ConfigurationStore; 2],
     /// `None` until the watch has told; then whether there is one.
     secret: Option<Seen<Option<Stored>>>,
     /// Which of the two configurations a watch has told of, and what.
@@ -182,34 +181,34 @@ struct Keeping {
     published: [Option<Published>; 2],
     presence: Presence,
     bundles: Seen<Bundles>,
-    served: Option<Leaf>,
+    served: Option<Identity>,
     writes: VecDeque<Instant>,
     retry: Duration,
     complaint: String,
 }
 
 impl Keeping {
-    fn new(keeper: Keeper, duty: Duty) -> Self {
-        let client = &keeper.client;
-        let config = &keeper.config;
-        let served = Leaf::of(keeper.serving.identity().as_ref().clone()).ok();
+    fn new(task: CertificateTask, duty: Duty) -> Self {
+        let (client, config) = (&task.client, &task.config);
+        let served = task.serving.identity().as_ref().clone();
+        let is_placeholder = matches!(duty, Duty::Issue) && served.is_self_signed();
         Keeping {
-            secrets: SecretPlace::new(client.clone(), config),
-            places: [
-                Place::mutating(client.clone(), &config.mutating),
-                Place::validating(client.clone(), &config.validating),
+            secrets: SecretStore::new(client.clone(), config),
+            stores: [
+                ConfigurationStore::new::<MutatingWebhookConfiguration>(client.clone(), &config.mutating),
+                ConfigurationStore::new::<ValidatingWebhookConfiguration>(client.clone(), &config.validating),
             ],
-            // Without the duty to issue nobody looks at the Secret.
+            // Without the duty to issue the Secret does not matter.
             secret: (!matches!(duty, Duty::Issue)).then(|| Seen::new(None)),
             listed: [false, false],
             published: [None, None],
-            presence: Presence::new(&keeper.metrics, keeper.registered.clone()),
+            presence: Presence::new(&task.metrics, task.registered.clone()),
             bundles: Seen::new(Bundles::default()),
-            served: served.filter(|leaf| !matches!(duty, Duty::Issue) || !leaf.is_self_signed()),
+            served: (!is_placeholder).then_some(served),
             writes: VecDeque::new(),
             retry: RETRY.0,
             complaint: String::new(),
-            keeper,
+            task,
             duty,
         }
     }
@@ -222,12 +221,12 @@ impl Keeping {
         } else {
             futures::stream::pending().boxed()
         };
-        let watch = |place: &Place| -> Watch<DynamicObject> {
-            watch_object(place.api.clone(), &place.name)
+        let watch = |store: &ConfigurationStore| -> Watch<DynamicObject> {
+            watch_object(store.api.clone(), &store.name)
                 .default_backoff()
                 .boxed()
         };
-        let [mut mutating, mut validating] = self.places.each_ref().map(watch);
+        let [mut mutating, mut validating] = self.stores.each_ref().map(watch);
         let mut led = false;
         let mut wake = Instant::now() + LOOK_AGAIN;
         loop {
@@ -238,18 +237,18 @@ impl Keeping {
                 },
                 event = mutating.next() => match event {
                     Some(event) => self.see_configuration(0, event),
-                    None => return Error::Watch(self.places[0].title()),
+                    None => return Error::Watch(self.stores[0].title()),
                 },
                 event = validating.next() => match event {
                     Some(event) => self.see_configuration(1, event),
-                    None => return Error::Watch(self.places[1].title()),
+                    None => return Error::Watch(self.stores[1].title()),
                 },
-                changed = self.keeper.leadership.changed() => {
+                changed = self.task.leadership.changed() => {
                     if changed.is_err() {
                         return Error::Leadership;
                     }
                     // Renewals are no news.
-                    if std::mem::replace(&mut led, self.keeper.leadership.holds()) == led {
+                    if std::mem::replace(&mut led, self.task.leadership.holds()) == led {
                         continue;
                     }
                 }
@@ -284,8 +283,8 @@ impl Keeping {
         match event {
             Ok(object) => self.put_configuration(which, object.as_ref().map(Published::read)),
             Err(error) => {
-                // `which` is 0 or 1: there are two places.
-                let title = self.places[which].title();
+                // `which` is 0 or 1: there are two stores.
+                let title = self.stores[which].title();
                 self.complain(&format!("cannot watch the {title}: {error}"));
             }
         }
@@ -294,13 +293,13 @@ impl Keeping {
     fn put_configuration(&mut self, which: usize, published: Option<Published>) {
         // As above.
         self.presence
-            .see(which, &self.places[which].title(), published.as_ref());
+            .see(which, &self.stores[which].title(), published.as_ref());
         self.listed[which] = true;
         self.published[which] = published;
         let configurations = self.published.iter().flatten();
         self.bundles.see(Bundles {
             configurations: configurations
-                .map(|published| published.configuration.clone())
+                .map(|published| published.bundles.clone())
                 .collect(),
         });
     }
@@ -320,12 +319,12 @@ impl Keeping {
                     let file = file.clone();
                     self.publish_file(&file).await
                 }
-                Duty::Look => Step::Rest(POLL),
+                Duty::Look => Next::Rest(POLL),
             };
             match step {
-                Step::Again => {}
-                Step::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
-                Step::Failed => {
+                Next::Again => {}
+                Next::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
+                Next::Failed => {
                     let after = self.retry;
                     self.retry = (self.retry * 2).min(RETRY.1);
                     return Ok(after);
@@ -334,39 +333,44 @@ impl Keeping {
         }
     }
 
+    /// The Secret, where there is one.
+    fn stored(&self) -> Option<&Stored> {
+        self.secret.as_ref()?.value.as_ref()
+    }
+
     fn situation(&self) -> Situation<'_> {
-        let secret = self.secret.as_ref();
         Situation {
             now: SystemTime::now(),
-            secret: secret
-                .and_then(|seen| seen.value.as_ref())
-                .map(|stored| &stored.state),
-            secret_for: secret.map(|seen| seen.since.elapsed()).unwrap_or_default(),
+            secret: self.stored().map(|stored| &stored.state),
+            secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
             bundles: &self.bundles.value,
             bundles_for: self.bundles.since.elapsed(),
             served: self.served.as_ref(),
-            names: &self.keeper.config.names,
-            lifetimes: &self.keeper.config.lifetimes,
+            names: &self.task.config.names,
+            lifetimes: &self.task.config.lifetimes,
         }
     }
 
     /// Changes over to the certificate in the Secret, where it is time; returns how long to wait where it is not yet.
     fn serve(&mut self) -> Option<Duration> {
         if !matches!(self.duty, Duty::Issue) {
-            self.served = Leaf::of(self.keeper.serving.identity().as_ref().clone()).ok();
+            self.served = Some(self.task.serving.identity().as_ref().clone());
             return None;
         }
         let situation = self.situation();
-        let offered = situation.secret.and_then(SecretState::leaf)?;
-        if self.served.as_ref().is_some_and(|served| served.is(offered)) {
+        let offered = situation.secret.and_then(|secret| secret.leaf.as_ref())?;
+        if situation
+            .served
+            .is_some_and(|served| served.chain() == offered.chain())
+        {
             return None;
         }
         if !takes_over(&situation, offered) {
             return Some(situation.lifetimes.settle);
         }
         let offered = offered.clone();
-        self.keeper.serving.replace(offered.identity().clone());
-        self.keeper.metrics.certificate_reloaded(true);
+        self.task.serving.replace(offered.clone());
+        self.task.metrics.certificate_reloaded(true);
         tracing::info!(
             secret = self.secrets.title(),
             "serves the certificate of the Secret"
@@ -384,8 +388,8 @@ impl Keeping {
             names,
             ..
         } = self.situation();
-        let readiness = &self.keeper.readiness;
-        let cure = match self.keeper.mode {
+        let readiness = &self.task.readiness;
+        let cure = match self.task.mode {
             CertificateMode::SelfManaged
             | CertificateMode::Provided {
                 ca_bundle: Some(_), ..
@@ -394,26 +398,25 @@ impl Keeping {
                 "cert-manager's CA injector should write it (annotation cert-manager.io/inject-ca-from)"
             }
             CertificateMode::Provided { ca_bundle: None, .. } => {
-                "whoever made the certificate should write it"
+                "the tool that made the certificate should write it"
             }
         };
-        match served {
-            None => readiness.hold(
+        let Some(served) = served else {
+            let secret = self.secrets.title();
+            let why = format!("there is no certificate yet; the leader puts one into the {secret}");
+            return readiness.hold(REASON, why);
+        };
+        match bundles.distrusts(served, names, now) {
+            None => readiness.release(REASON),
+            Some(webhook) => readiness.hold(
                 REASON,
-                format!("there is no certificate yet; the leader puts one into the {}", self.secrets.title()),
-            ),
-            Some(served) => match bundles.distrusts(served, names, now) {
-                Some(entry) => readiness.hold(
-                    REASON,
-                    format!(
-                        "the caBundle of the webhook {} does not make a client trust the certificate that is served \
-                         for {}; {cure}",
-                        entry.name,
-                        names.join(", ")
-                    ),
+                format!(
+                    "the caBundle of the webhook {} does not make a client trust the certificate that is served for {}; \
+                     {cure}",
+                    webhook.name,
+                    names.join(", ")
                 ),
-                None => readiness.release(REASON),
-            },
+            ),
         }
     }
 
