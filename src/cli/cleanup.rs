@@ -40,7 +40,7 @@ pub struct CleanupArgs {
     /// Delete the CustomResourceDefinitions too, and with them every WindowsPodPolicy and WindowsNodePolicy
     #[arg(long)]
     crds: bool,
-    /// The hook of the chart that this runs as: its own Job, account and rights stay, for whoever runs the hook
+    /// The hook of the chart that this runs as: its own Job, account and rights stay: Helm deletes them
     #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
     hook: Option<String>,
 }
