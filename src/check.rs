@@ -233,7 +233,7 @@ impl Manifests {
             let Ok(subject) = subject_of(document, kind, Stage::Written) else {
                 continue;
             };
-            let policy = policies.effective(&nobody(&subject, facts));
+            let policy = policies.effective(&no_user(&subject, facts));
             if infer(&subject, facts, &policy).verdict == Verdict::Windows {
                 facts.workloads.extend(WindowsWorkload::of(&subject));
             }
@@ -284,7 +284,7 @@ fn check_one<'d>(
         let line = document.locate(&steps_of(&error)).line;
         unreadable(line, format!("this {kind} cannot be read: {error}"))
     })?;
-    let policy = policies.effective(&nobody(&subject, facts));
+    let policy = policies.effective(&no_user(&subject, facts));
     Ok(Some(Checked {
         source,
         text,
@@ -313,8 +313,8 @@ fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
         .collect()
 }
 
-/// Nobody in particular asks, about an object in its own namespace.
-fn nobody<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
+/// No user in particular asks, about an object in its own namespace.
+fn no_user<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
     let namespace = &*subject.namespace;
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
     Asker {

@@ -1,6 +1,6 @@
 //! The registration: the webhook configurations by which the API server calls Transom, and nothing that applies them.
 //!
-//! Whoever registers Transom (the chart, `transom generate webhooks`, a test) registers what is made here.
+//! Every way to register Transom (the chart, `transom generate webhooks`, a test) registers what is made here.
 
 mod conditions;
 pub mod names;
@@ -24,7 +24,7 @@ use crate::model::policy::{Policy, PoolLabel};
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// Namespaces that are left out unless somebody says otherwise: networks and policy engines that nodes wait for.
+/// Namespaces that are left out unless the user says otherwise: networks and policy engines that nodes wait for.
 pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeeper-system"];
 
 /// The label of namespaces that AKS keeps to itself, whatever its value; they are left out.

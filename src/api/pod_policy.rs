@@ -252,7 +252,7 @@ pub struct ExemptionSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::short_strings")]
     pub rules: Vec<String>,
-    /// User names, as the API server knows them. Without users and groups it is for everybody, else for whoever is in
+    /// User names, as the API server knows them. Without users and groups it is for every user, else for each who is in
     /// one of both lists.
     #[serde(default)]
     #[schemars(schema_with = "schema::long_strings")]

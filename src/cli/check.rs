@@ -70,7 +70,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         Ok(result)
     });
     let (summary, errors) = match reported {
-        // Whoever reads our output has seen enough.
+        // The reader of our output has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         reported => reported.context("cannot write the report")?,
     };

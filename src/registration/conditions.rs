@@ -4,7 +4,7 @@
 //! RuntimeClass, and little else. Where the two cannot be equal the conditions let more through, never less:
 //!
 //! - Of an image only words are compared, not whole tokens of its tag.
-//! - A pod of a size that nobody runs ([`CONTAINERS`], [`TERMS`], [`VALUES`], [`POOLS`], [`IMAGE`]) is not looked into: it
+//! - A pod of a size that no cluster runs ([`CONTAINERS`], [`TERMS`], [`VALUES`], [`POOLS`], [`IMAGE`]) is not looked into: it
 //!   goes to the entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! What stands in the webhook configurations of a cluster, and what of a policy's wishes the API server therefore never
-//! asks about; reading them is somebody else's business.
+//! asks about; reading them from a cluster is the business of others.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A CA and certificates of its own, for a webhook that nobody gave a certificate; the CA's key never leaves the process.
+//! A CA and certificates of its own, for a webhook that was given none; the CA's key never leaves the process.
 
 use std::io::Write;
 use std::path::Path;
