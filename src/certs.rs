@@ -19,6 +19,7 @@ mod bundles;
 mod ca;
 mod changes;
 mod decide;
+mod first;
 mod publish;
 mod secret;
 mod store;
@@ -33,7 +34,8 @@ use crate::tls::files::CertificateFiles;
 use crate::tls::identity::{CertificateError, IdentityError};
 
 use self::ca::CaCertificate;
-pub use self::task::{CertificateTask, first};
+pub use self::first::first;
+pub use self::task::CertificateTask;
 
 /// Who applies the `caBundle`s, and writes the Secret; nothing else is written under this name.
 pub const FIELD_MANAGER: &str = "transom-certificates";
@@ -55,18 +57,27 @@ pub enum CertificateMode {
 }
 
 impl CertificateMode {
+    /// The certificate and its key, where they come from files.
+    fn files(&self) -> Option<&CertificateFiles> {
+        match self {
+            CertificateMode::SelfManaged => None,
+            CertificateMode::CertManager(files) | CertificateMode::Provided { files, .. } => Some(files),
+        }
+    }
+
     /// Whether the files are of use, where there are any; no cluster is asked.
     ///
     /// # Errors
     /// When one cannot be read, or does not hold what it should; it names the file and the flag.
     pub async fn check_files(&self) -> Result<(), Error> {
-        let (files, ca_bundle) = match self {
-            CertificateMode::SelfManaged => return Ok(()),
-            CertificateMode::CertManager(files) => (files, None),
-            CertificateMode::Provided { files, ca_bundle } => (files, ca_bundle.as_deref()),
-        };
-        files.load().await?;
-        if let Some(path) = ca_bundle {
+        if let Some(files) = self.files() {
+            files.load().await?;
+        }
+        if let CertificateMode::Provided {
+            ca_bundle: Some(path),
+            ..
+        } = self
+        {
             ca_file(path).await?;
         }
         Ok(())
@@ -96,10 +107,8 @@ pub struct CertificateConfig {
     pub namespace: String,
     /// The name of the Secret.
     pub secret: String,
-    /// The name of the MutatingWebhookConfiguration.
-    pub mutating: String,
-    /// The name of the ValidatingWebhookConfiguration.
-    pub validating: String,
+    /// The name of both webhook configurations.
+    pub configuration: String,
     /// The DNS names and addresses that the certificate must have: those by which the API server calls the webhook, and
     /// with a self-managed one, all that it is issued for.
     pub names: Vec<String>,

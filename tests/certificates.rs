@@ -183,8 +183,7 @@ fn config(name: &str) -> CertificateConfig {
     CertificateConfig {
         namespace: "default".to_owned(),
         secret: name.to_owned(),
-        mutating: name.to_owned(),
-        validating: name.to_owned(),
+        configuration: name.to_owned(),
         names: vec!["127.0.0.1".to_owned()],
         lifetimes: LIFETIMES,
     }

@@ -119,6 +119,8 @@ pub(super) fn decide(situation: &Situation<'_>) -> Action {
         return Action::PublishBundle;
     }
     let is_settled = situation.is_settled();
+    // By every replica, as far as can be expected.
+    let is_served = situation.secret_for >= situation.lifetimes.grace && situation.serves(leaf);
     match (signer, next) {
         (_, Some(_)) if is_settled => Action::PromoteNextCa,
         (_, Some(_)) => situation.wait(None),
@@ -126,7 +128,7 @@ pub(super) fn decide(situation: &Situation<'_>) -> Action {
         // The certificate is of a CA that signs no more.
         (Some(signer), None) if issuer != signer && is_settled => Action::RenewLeaf,
         (Some(signer), None) if issuer == signer && situation.renews(leaf, signer) => Action::RenewLeaf,
-        (Some(signer), None) if issuer == signer && secret.trusted.len() > 1 && situation.is_served(leaf) => {
+        (Some(signer), None) if issuer == signer && secret.trusted.len() > 1 && is_served => {
             Action::DropOldCas
         }
         (Some(signer), None) if now >= renewal(signer.validity(), situation.lifetimes.ca) => {
@@ -208,10 +210,9 @@ impl Situation<'_> {
         self.now >= renewal(leaf.validity(), lasts) && new > leaf.validity().until + lasts / 10
     }
 
-    /// Whether every replica can be expected to serve this certificate.
-    fn is_served(&self, leaf: &Identity) -> bool {
-        self.secret_for >= self.lifetimes.grace
-            && self.served.is_some_and(|served| served.chain() == leaf.chain())
+    /// Whether this replica serves this certificate.
+    pub(super) fn serves(&self, leaf: &Identity) -> bool {
+        self.served.is_some_and(|served| served.chain() == leaf.chain())
     }
 
     /// Waits for what comes first.

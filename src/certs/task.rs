@@ -5,7 +5,7 @@ mod leader;
 mod presence;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,10 +15,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -26,22 +27,16 @@ use self::leader::Next;
 use self::presence::Presence;
 use super::bundles::Bundles;
 use super::decide::{Situation, takes_over};
+use super::first::REASON;
 use super::publish::{ConfigurationStore, Published};
 use super::store::{SecretStore, Stored};
 use super::{CertificateConfig, CertificateMode, Error};
-use crate::cluster::errors::answered_within;
 use crate::cluster::lease::Leadership;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::registration::registered::Registered;
 use crate::tls::identity::Identity;
 use crate::tls::serving::ServingCert;
-
-/// Why Transom is not ready while the API server cannot be expected to trust what is served.
-const REASON: &str = "certificate-chain";
-
-/// How long the first look at the Secret may take; after it there is a placeholder.
-const FIRST: Duration = Duration::from_secs(5);
 
 /// The longest time between two looks at what time changes: clocks jump.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -51,45 +46,6 @@ const POLL: Duration = Duration::from_secs(5);
 
 /// Time after a write that failed, and the longest of it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-/// What to serve at start: what stands in the Secret or in the files, or a placeholder that no client accepts until
-/// there is something. Transom is not ready before [`CertificateTask::run`] says so.
-///
-/// # Errors
-/// When the files are of no use, or when no certificate can have these names.
-pub async fn first(
-    client: &Client,
-    mode: &CertificateMode,
-    config: &CertificateConfig,
-    readiness: &Readiness,
-) -> Result<Arc<ServingCert>, Error> {
-    readiness.hold(
-        REASON,
-        "the serving certificate was not compared with the webhook configurations yet",
-    );
-    let identity = match mode {
-        CertificateMode::CertManager(files) | CertificateMode::Provided { files, .. } => files.load().await?,
-        CertificateMode::SelfManaged => {
-            let secret = SecretStore::new(client.clone(), config);
-            let stored = answered_within(FIRST, secret.read()).await.ok().flatten();
-            match stored.and_then(|stored| stored.state.leaf) {
-                Some(leaf) => leaf,
-                None => placeholder(&config.names)?,
-            }
-        }
-    };
-    Ok(ServingCert::new(identity))
-}
-
-/// A certificate that no client trusts, for the time until there is one.
-fn placeholder(names: &[String]) -> Result<Identity, Error> {
-    let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Issue {
-        names: names.join(", "),
-        source,
-    })?;
-    let key = made.signing_key.serialize_pem();
-    Identity::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).map_err(Error::Issued)
-}
 
 /// Keeps certificates, with everything that it takes.
 pub struct CertificateTask {
@@ -115,34 +71,15 @@ impl CertificateTask {
     /// Keeps certificates for ever: serves them on every replica, makes and publishes them on the leader. Returns only
     /// when that cannot go on, and trying again would not help.
     pub async fn run(self) -> Error {
-        let (files, duty) = match &self.mode {
-            CertificateMode::SelfManaged => (None, Duty::Issue),
-            CertificateMode::CertManager(files) => (Some(files.clone()), Duty::Look),
-            CertificateMode::Provided { files, ca_bundle } => {
-                let duty = ca_bundle.clone().map_or(Duty::Look, Duty::Publish);
-                (Some(files.clone()), duty)
-            }
-        };
-        let reload: BoxFuture<'_, ()> = match files {
+        let reload: BoxFuture<'_, ()> = match self.mode.files().cloned() {
             Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
             None => Box::pin(std::future::pending()),
         };
-        let keeping = Keeping::new(self, duty);
         tokio::select! {
-            error = keeping.run() => error,
+            error = Keeping::new(self).run() => error,
             () = reload => Error::Watch("certificate files".to_owned()),
         }
     }
-}
-
-/// What the leader does.
-enum Duty {
-    /// Everything.
-    Issue,
-    /// Publish the CAs of a file.
-    Publish(PathBuf),
-    /// Nothing.
-    Look,
 }
 
 /// Something that is seen, and since when.
@@ -166,12 +103,19 @@ impl<T: PartialEq> Seen<T> {
     }
 }
 
-type Watch<T> = BoxStream<'static, Result<Option<T>, watcher::Error>>;
+/// An object as it is from now on, or why that cannot be seen.
+type Watch<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
+
+fn follow<K>(api: &Api<K>, name: &str) -> Watch<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watch_object(api.clone(), name).default_backoff().boxed()
+}
 
 /// The state of the loop.
 struct Keeping {
     task: CertificateTask,
-    duty: Duty,
     secrets: SecretStore,
     stores: [ConfigurationStore; 2],
     /// `None` until the watch has told; then whether there is one.
@@ -188,18 +132,25 @@ struct Keeping {
 }
 
 impl Keeping {
-    fn new(task: CertificateTask, duty: Duty) -> Self {
+    fn new(task: CertificateTask) -> Self {
         let (client, config) = (&task.client, &task.config);
+        let issues = task.mode.files().is_none();
         let served = task.serving.identity().as_ref().clone();
-        let is_placeholder = matches!(duty, Duty::Issue) && served.is_self_signed();
+        let is_placeholder = issues && served.is_self_signed();
         Keeping {
             secrets: SecretStore::new(client.clone(), config),
             stores: [
-                ConfigurationStore::new::<MutatingWebhookConfiguration>(client.clone(), &config.mutating),
-                ConfigurationStore::new::<ValidatingWebhookConfiguration>(client.clone(), &config.validating),
+                ConfigurationStore::new::<MutatingWebhookConfiguration>(
+                    client.clone(),
+                    &config.configuration,
+                ),
+                ConfigurationStore::new::<ValidatingWebhookConfiguration>(
+                    client.clone(),
+                    &config.configuration,
+                ),
             ],
-            // Without the duty to issue the Secret does not matter.
-            secret: (!matches!(duty, Duty::Issue)).then(|| Seen::new(None)),
+            // Where the certificate comes from files the Secret does not matter.
+            secret: (!issues).then(|| Seen::new(None)),
             listed: [false, false],
             published: [None, None],
             presence: Presence::new(&task.metrics, task.registered.clone()),
@@ -209,24 +160,16 @@ impl Keeping {
             retry: RETRY.0,
             complaint: String::new(),
             task,
-            duty,
         }
     }
 
     async fn run(mut self) -> Error {
-        let mut secrets: Watch<Secret> = if matches!(self.duty, Duty::Issue) {
-            watch_object(self.secrets.api.clone(), &self.secrets.name)
-                .default_backoff()
-                .boxed()
-        } else {
-            futures::stream::pending().boxed()
+        let mut secrets = match self.task.mode {
+            CertificateMode::SelfManaged => follow(&self.secrets.api, &self.secrets.name),
+            _ => futures::stream::pending().boxed(),
         };
-        let watch = |store: &ConfigurationStore| -> Watch<DynamicObject> {
-            watch_object(store.api.clone(), &store.name)
-                .default_backoff()
-                .boxed()
-        };
-        let [mut mutating, mut validating] = self.stores.each_ref().map(watch);
+        let stores = self.stores.each_ref();
+        let [mut mutating, mut validating] = stores.map(|store| follow(&store.api, &store.name));
         let mut led = false;
         let mut wake = Instant::now() + LOOK_AGAIN;
         loop {
@@ -264,10 +207,7 @@ impl Keeping {
     fn see_secret(&mut self, event: Result<Option<Secret>, watcher::Error>) {
         match event {
             Ok(secret) => self.put_secret(secret.map(Stored::read)),
-            Err(error) => {
-                let title = self.secrets.title();
-                self.complain(&format!("cannot watch the {title}: {error}"));
-            }
+            Err(error) => self.complain(&format!("cannot watch the {}: {error}", self.secrets.title())),
         }
     }
 
@@ -282,11 +222,11 @@ impl Keeping {
     fn see_configuration(&mut self, which: usize, event: Result<Option<DynamicObject>, watcher::Error>) {
         match event {
             Ok(object) => self.put_configuration(which, object.as_ref().map(Published::read)),
-            Err(error) => {
-                // `which` is 0 or 1: there are two stores.
-                let title = self.stores[which].title();
-                self.complain(&format!("cannot watch the {title}: {error}"));
-            }
+            // `which` is 0 or 1: there are two stores.
+            Err(error) => self.complain(&format!(
+                "cannot watch the {}: {error}",
+                self.stores[which].title()
+            )),
         }
     }
 
@@ -313,15 +253,15 @@ impl Keeping {
         loop {
             let pending = self.serve();
             self.tell();
-            let step = match &self.duty {
-                Duty::Issue => self.issue().await?,
-                Duty::Publish(file) => {
-                    let file = file.clone();
-                    self.publish_file(&file).await
-                }
-                Duty::Look => Next::Rest(POLL),
+            let next = match self.task.mode.clone() {
+                CertificateMode::SelfManaged => self.issue().await?,
+                CertificateMode::Provided {
+                    ca_bundle: Some(file),
+                    ..
+                } => self.publish_file(&file).await,
+                CertificateMode::Provided { .. } | CertificateMode::CertManager(_) => Next::Rest(POLL),
             };
-            match step {
+            match next {
                 Next::Again => {}
                 Next::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
                 Next::Failed => {
@@ -353,16 +293,13 @@ impl Keeping {
 
     /// Changes over to the certificate in the Secret, where it is time; returns how long to wait where it is not yet.
     fn serve(&mut self) -> Option<Duration> {
-        if !matches!(self.duty, Duty::Issue) {
+        if self.task.mode.files().is_some() {
             self.served = Some(self.task.serving.identity().as_ref().clone());
             return None;
         }
         let situation = self.situation();
         let offered = situation.secret.and_then(|secret| secret.leaf.as_ref())?;
-        if situation
-            .served
-            .is_some_and(|served| served.chain() == offered.chain())
-        {
+        if situation.serves(offered) {
             return None;
         }
         if !takes_over(&situation, offered) {
@@ -381,14 +318,17 @@ impl Keeping {
 
     /// Says whether Transom is ready.
     fn tell(&self) {
-        let Situation {
-            now,
-            bundles,
-            served,
-            names,
-            ..
-        } = self.situation();
         let readiness = &self.task.readiness;
+        let situation = self.situation();
+        let Some(served) = situation.served else {
+            let secret = self.secrets.title();
+            let why = format!("there is no certificate yet; the leader puts one into the {secret}");
+            return readiness.hold(REASON, why);
+        };
+        let names = situation.names;
+        let Some(webhook) = situation.bundles.distrusts(served, names, situation.now) else {
+            return readiness.release(REASON);
+        };
         let cure = match self.task.mode {
             CertificateMode::SelfManaged
             | CertificateMode::Provided {
@@ -401,23 +341,14 @@ impl Keeping {
                 "the tool that made the certificate should write it"
             }
         };
-        let Some(served) = served else {
-            let secret = self.secrets.title();
-            let why = format!("there is no certificate yet; the leader puts one into the {secret}");
-            return readiness.hold(REASON, why);
-        };
-        match bundles.distrusts(served, names, now) {
-            None => readiness.release(REASON),
-            Some(webhook) => readiness.hold(
-                REASON,
-                format!(
-                    "the caBundle of the webhook {} does not make a client trust the certificate that is served for {}; \
-                     {cure}",
-                    webhook.name,
-                    names.join(", ")
-                ),
+        readiness.hold(
+            REASON,
+            format!(
+                "the caBundle of the webhook {} does not make a client trust the certificate that is served for {}; {cure}",
+                webhook.name,
+                names.join(", ")
             ),
-        }
+        );
     }
 
     /// Says it once, until something else is said.

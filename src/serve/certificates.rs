@@ -113,12 +113,10 @@ impl CertificateArgs {
         if let CertificateSource::SelfSigned { names: more, .. } = source {
             names.extend(more.iter().cloned());
         }
-        let configuration = configuration_name(&known_as.name);
         CertificateConfig {
             namespace: namespace.to_owned(),
             secret: known_as.certificate_secret.clone(),
-            mutating: configuration.clone(),
-            validating: configuration,
+            configuration: configuration_name(&known_as.name),
             names,
             lifetimes: Lifetimes::default(),
         }
