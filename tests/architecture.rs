@@ -8,78 +8,32 @@ use std::fs;
 
 use self::source::{House, Import, Module, files, root, shown};
 
-/// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` draws it.
-const ROOMS: [(&str, &[&str]); 19] = [
-    ("model", &[]),
-    ("rules", &["model"]),
-    ("engine", &["model", "rules"]),
-    ("admission", &["model", "rules", "engine"]),
-    ("manifest", &["model"]),
-    ("registration", &["model", "rules", "engine"]),
-    ("api", &["model", "rules", "engine", "manifest"]),
-    ("check", &["model", "rules", "engine", "manifest", "api"]),
-    ("render", &["model", "rules", "engine", "manifest", "check"]),
-    ("process", &[]),
-    ("telemetry", &["process"]),
-    ("tls", &["process"]),
-    ("cluster", &["model", "engine", "registration", "api", "process"]),
-    ("certs", &["registration", "process", "tls", "cluster"]),
-    (
-        "controller",
-        &[
-            "model",
-            "rules",
-            "engine",
-            "registration",
-            "api",
-            "process",
-            "cluster",
-        ],
-    ),
-    ("webhook", &["model", "admission", "process", "telemetry", "tls"]),
-    (
-        "serve",
-        &[
-            "model",
-            "rules",
-            "engine",
-            "admission",
-            "manifest",
-            "registration",
-            "api",
-            "check",
-            "process",
-            "telemetry",
-            "tls",
-            "cluster",
-            "certs",
-            "controller",
-            "webhook",
-        ],
-    ),
-    (
-        "cli",
-        &[
-            "model",
-            "rules",
-            "engine",
-            "admission",
-            "manifest",
-            "registration",
-            "api",
-            "check",
-            "render",
-            "process",
-            "telemetry",
-            "tls",
-            "cluster",
-            "certs",
-            "controller",
-            "webhook",
-            "serve",
-        ],
-    ),
-    ("main", &["process", "cli"]),
+/// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
+/// `docs/architecture.md` draw it.
+#[rustfmt::skip]
+const ROOMS: [(&str, &str); 19] = [
+    ("model",        ""),
+    ("rules",        "model"),
+    ("engine",       "model rules"),
+    ("admission",    "model rules engine"),
+    ("manifest",     "model"),
+    ("registration", "model rules engine"),
+    ("api",          "model rules engine manifest"),
+    ("check",        "model rules engine manifest api"),
+    ("render",       "model rules engine manifest check"),
+    ("process",      ""),
+    // TO BE REMOVED, here and in the rows below, once it is process/traces.
+    ("telemetry",    "process"),
+    ("tls",          "process"),
+    ("cluster",      "model engine registration api process"),
+    ("certs",        "registration process tls cluster"),
+    ("controller",   "model rules engine registration api process cluster"),
+    ("webhook",      "model admission process telemetry tls"),
+    ("serve",        "model rules engine admission manifest registration api check process telemetry tls cluster certs \
+                      controller webhook"),
+    ("cli",          "model rules engine admission manifest registration api check render process telemetry tls cluster \
+                      certs controller webhook serve"),
+    ("main",         "process cli"),
 ];
 
 // TO BE REMOVED AT THE MERGE, with `KNOWN_CIRCLES` and their uses: what still runs back, as (room, room used).
@@ -98,8 +52,8 @@ const KNOWN_CIRCLES: [&str; 6] = [
 #[test]
 fn a_room_uses_only_rooms_below_it() {
     for (at, (room, uses)) in ROOMS.iter().enumerate() {
-        for used in *uses {
-            let below = ROOMS[..at].iter().any(|(name, _)| name == used);
+        for used in uses.split_whitespace() {
+            let below = ROOMS[..at].iter().any(|(name, _)| *name == used);
             assert!(
                 below,
                 "the table lets {room} use {used}, which does not stand above it"
@@ -107,6 +61,12 @@ fn a_room_uses_only_rooms_below_it() {
         }
     }
     let house = House::read();
+    for (room, _) in ROOMS {
+        assert!(
+            house.modules.contains(&vec![room.to_owned()]),
+            "there is no room {room}"
+        );
+    }
     let mut wrong = Vec::new();
     for import in &house.imports {
         let (Some(room), Some(used)) = (import.from.first(), import.path.first()) else {
@@ -117,7 +77,7 @@ fn a_room_uses_only_rooms_below_it() {
             assert_eq!(room, "lib", "{} is in no room of the table", import.place());
             continue;
         };
-        if room != used && is_room(used) && !uses.contains(&used.as_str()) && !known {
+        if room != used && is_room(used) && !uses.split_whitespace().any(|name| name == used) && !known {
             let path = import.path.join("::");
             wrong.push(format!("{}: {room} must not use {path}", import.place()));
         }
@@ -165,7 +125,8 @@ fn every_sentence_says_who_acts() {
         let text = fs::read_to_string(&path).unwrap();
         for (line, text) in text.lines().enumerate() {
             let lower = text.to_lowercase();
-            if words.iter().any(|word| lower.contains(word.as_str())) {
+            let mut spoken = lower.split(|c: char| !c.is_alphabetic());
+            if spoken.any(|word| words.iter().any(|refused| refused == word)) {
                 wrong.push(format!("{}:{}: {}", shown(&path), line + 1, text.trim()));
             }
         }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::FIELD_MANAGER;
 use super::bundles::WebhookBundle;
@@ -33,19 +33,6 @@ pub(super) struct Published {
     pub(super) bundles: Vec<WebhookBundle>,
     /// The same webhooks, as far as they say who is asked about.
     pub(super) entries: Vec<registered::Entry>,
-}
-
-#[derive(Deserialize, Default)]
-struct Webhook {
-    name: String,
-    #[serde(default, rename = "clientConfig")]
-    client_config: ClientConfig,
-}
-
-#[derive(Deserialize, Default)]
-struct ClientConfig {
-    #[serde(default, rename = "caBundle")]
-    ca_bundle: Option<ByteString>,
 }
 
 impl ConfigurationStore {
@@ -138,22 +125,19 @@ impl Published {
 
     /// What is read of a configuration; a webhook that is not readable is none.
     pub(super) fn read(object: &DynamicObject) -> Self {
-        let webhooks = object
-            .data
-            .get("webhooks")
-            .and_then(|webhooks| webhooks.as_array());
+        let webhooks = object.data["webhooks"].as_array();
         let webhooks = webhooks.map(Vec::as_slice).unwrap_or_default();
-        let bundles = (webhooks.iter())
-            .filter_map(|webhook| Webhook::deserialize(webhook).ok())
-            .map(|webhook| WebhookBundle {
-                name: webhook.name,
-                bundle: webhook.client_config.ca_bundle.map(|bundle| bundle.0),
+        let bundle = |webhook: &Value| {
+            let bundle = ByteString::deserialize(&webhook["clientConfig"]["caBundle"]);
+            Some(WebhookBundle {
+                name: webhook["name"].as_str()?.to_owned(),
+                bundle: bundle.ok().map(|bundle| bundle.0),
             })
-            .collect();
+        };
         Published {
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             others: others(object),
-            bundles,
+            bundles: webhooks.iter().filter_map(bundle).collect(),
             entries: webhooks.iter().filter_map(registered::Entry::read).collect(),
         }
     }

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 
+use super::block_on;
 use crate::cluster::client::{ConnectArgs, NamesArgs};
 use crate::controller::cleanup::{self, HOOKS, Options, Report};
 use crate::controller::node_policies::nodes::take_back;
@@ -46,11 +46,7 @@ pub struct CleanupArgs {
 }
 
 pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    let (report, options) = runtime.block_on(async {
+    let (report, options) = block_on(async {
         let (client, namespace) = args.connect.connect().await?;
         let options = Options {
             namespace,
@@ -67,7 +63,7 @@ pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
             hook: args.hook,
         };
         let say = |text| anstream::eprintln!("{text}");
-        anyhow::Ok((cleanup::run(&client, &options, &say).await, options))
+        Ok((cleanup::run(&client, &options, &say).await, options))
     })?;
     print(&report, &options)?;
     Ok(if report.failures.is_empty() {
