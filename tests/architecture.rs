@@ -11,7 +11,7 @@ use self::source::{House, Import, Module, files, root, shown};
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 19] = [
+const ROOMS: [(&str, &str); 18] = [
     ("model",        ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
@@ -22,16 +22,14 @@ const ROOMS: [(&str, &str); 19] = [
     ("check",        "model rules engine manifest api"),
     ("render",       "model rules engine manifest check"),
     ("process",      ""),
-    // TO BE REMOVED, here and in the rows below, once it is process/traces.
-    ("telemetry",    "process"),
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api process cluster"),
-    ("webhook",      "model admission process telemetry tls"),
-    ("serve",        "model rules engine admission manifest registration api check process telemetry tls cluster certs \
+    ("webhook",      "model admission process tls"),
+    ("serve",        "model rules engine admission manifest registration api check process tls cluster certs \
                       controller webhook"),
-    ("cli",          "model rules engine admission manifest registration api check render process telemetry tls cluster \
+    ("cli",          "model rules engine admission manifest registration api check render process tls cluster \
                       certs controller webhook serve"),
     ("main",         "process cli"),
 ];
