@@ -11,18 +11,21 @@
 //!  tls.crt, tls.key ──────────────────────────────────────────────────► serve it, once the bundle carries its CA
 //! ```
 //!
-//! A new CA is trusted before anything is signed by it, and an old one for as long as anybody may still show what it
+//! A new CA is trusted before anything is signed by it, and an old one for as long as a replica may still show what it
 //! signed. Which CA plays which part is told by the keys: whatever else stands in `ca.crt` is trusted for a while more.
 //! To get new keys at once, delete the Secret: the old CA stays trusted until every replica has changed over.
 
+mod bundles;
+mod ca;
+mod changes;
 mod decide;
-mod issue;
-mod keeper;
+mod first;
 mod publish;
+mod secret;
 mod store;
+mod task;
 #[cfg(test)]
 mod tests;
-mod x509;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,11 +33,12 @@ use std::time::Duration;
 use crate::tls::files::CertificateFiles;
 use crate::tls::identity::{CertificateError, IdentityError};
 
-pub use self::decide::{Action, Bundles, Configuration, Entry, Situation, decide};
-pub use self::keeper::{Keeper, first};
-pub use self::publish::FIELD_MANAGER;
-pub use self::store::SecretState;
-pub use self::x509::{Authority, Leaf};
+use self::ca::CaCertificate;
+pub use self::first::first;
+pub use self::task::CertificateTask;
+
+/// Who applies the `caBundle`s, and writes the Secret; nothing else is written under this name.
+pub const FIELD_MANAGER: &str = "transom-certificates";
 
 /// Who makes the certificate, and who tells the API server which CA to trust.
 #[derive(Clone, Debug)]
@@ -43,36 +47,45 @@ pub enum CertificateMode {
     SelfManaged,
     /// cert-manager: the files are those of its Secret, mounted, and its CA injector keeps the `caBundle`.
     CertManager(CertificateFiles),
-    /// Somebody else.
+    /// You: the files are yours.
     Provided {
         /// The certificate and its key.
         files: CertificateFiles,
-        /// A file of CA certificates in PEM, which the leader publishes as the `caBundle`; without it nobody here does.
+        /// A file of CA certificates in PEM, which the leader publishes as the `caBundle`; without it that is yours to do.
         ca_bundle: Option<PathBuf>,
     },
 }
 
 impl CertificateMode {
+    /// The certificate and its key, where they come from files.
+    fn files(&self) -> Option<&CertificateFiles> {
+        match self {
+            CertificateMode::SelfManaged => None,
+            CertificateMode::CertManager(files) | CertificateMode::Provided { files, .. } => Some(files),
+        }
+    }
+
     /// Whether the files are of use, where there are any; no cluster is asked.
     ///
     /// # Errors
     /// When one cannot be read, or does not hold what it should; it names the file and the flag.
     pub async fn check_files(&self) -> Result<(), Error> {
-        let (files, ca_bundle) = match self {
-            CertificateMode::SelfManaged => return Ok(()),
-            CertificateMode::CertManager(files) => (files, None),
-            CertificateMode::Provided { files, ca_bundle } => (files, ca_bundle.as_deref()),
-        };
-        files.load().await?;
-        if let Some(path) = ca_bundle {
-            authorities(path).await?;
+        if let Some(files) = self.files() {
+            files.load().await?;
+        }
+        if let CertificateMode::Provided {
+            ca_bundle: Some(path),
+            ..
+        } = self
+        {
+            ca_file(path).await?;
         }
         Ok(())
     }
 }
 
 /// The CAs of a file.
-async fn authorities(path: &Path) -> Result<Vec<Authority>, Error> {
+async fn ca_file(path: &Path) -> Result<Vec<CaCertificate>, Error> {
     let useless = |why: String| Error::CaBundle {
         path: path.to_owned(),
         why,
@@ -80,7 +93,7 @@ async fn authorities(path: &Path) -> Result<Vec<Authority>, Error> {
     let pem = tokio::fs::read(path)
         .await
         .map_err(|error| useless(error.to_string()))?;
-    let all = Authority::all(&pem);
+    let all = CaCertificate::all(&pem);
     if all.is_empty() {
         return Err(useless("no CA certificate in it".to_owned()));
     }
@@ -89,15 +102,13 @@ async fn authorities(path: &Path) -> Result<Vec<Authority>, Error> {
 
 /// What is kept, and where.
 #[derive(Clone, Debug)]
-pub struct KeeperConfig {
+pub struct CertificateConfig {
     /// The namespace of the Secret.
     pub namespace: String,
     /// The name of the Secret.
     pub secret: String,
-    /// The name of the MutatingWebhookConfiguration.
-    pub mutating: String,
-    /// The name of the ValidatingWebhookConfiguration.
-    pub validating: String,
+    /// The name of both webhook configurations.
+    pub configuration: String,
     /// The DNS names and addresses that the certificate must have: those by which the API server calls the webhook, and
     /// with a self-managed one, all that it is issued for.
     pub names: Vec<String>,
@@ -114,7 +125,7 @@ pub struct Lifetimes {
     pub leaf: Duration,
     /// How long before it is made a certificate is valid already, for clocks that are behind.
     pub backdate: Duration,
-    /// How long a bundle has been published before anybody shows what only it makes valid: API servers read
+    /// How long a bundle has been published before a replica shows what only it makes valid: API servers read
     /// configurations from a cache.
     pub settle: Duration,
     /// How long a CA that signs nothing any more stays trusted: replicas read the Secret from a watch. More than twice

@@ -10,6 +10,7 @@ mod upgrade_crds;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 /// Admission webhook and policy controller for Windows pods on Kubernetes.
@@ -45,4 +46,11 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Cleanup(args) => cleanup::run(args),
         Command::UpgradeCrds(args) => upgrade_crds::run(&args),
     }
+}
+
+/// Runs a short command that asks the API server, on this thread.
+fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the thread of the client")?;
+    runtime.block_on(asking)
 }

@@ -22,8 +22,18 @@
 //!  admission (answer)            render (report)
 //! ```
 //!
-//! Imports run one way: `model ← rules ← engine ← {admission, manifest, api, check, render, registration} ← {webhook,
-//! controller, certs} ← cli ← main`. In a cluster, `controller` brings the facts and policies that objects are judged by.
+//! In a cluster the same function is asked about what the watches show: one task turns each view of the cluster into one
+//! immutable snapshot, which reviews and controllers read.
+//!
+//! ```text
+//!  main ─ cli ─ serve ─┬─ webhook ─────────────── admission ─┐
+//!                      ├─ controller ─┐                      ├─ engine ─ rules ─ model
+//!                      ├─ certs ──────┴─ cluster ─ api ──────┤
+//!                      │                  registration ──────┤
+//!               cli ───┴─ render ─ check ─ manifest, api ────┘          below: tls ─ process
+//! ```
+//!
+//! Imports run one way, from left to right; the table of who may use whom is in `tests/architecture.rs`, which holds it.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
 pub mod admission;

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
-use transom::certs::{self, CertificateMode, FIELD_MANAGER, Keeper, KeeperConfig, Lifetimes};
+use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
 use transom::cluster::lease::Leadership;
 use transom::process::metrics::Metrics;
 use transom::process::readiness::Readiness;
@@ -77,11 +77,16 @@ struct Replica {
 }
 
 impl Replica {
-    async fn start(client: &Client, config: KeeperConfig, leads: bool) -> Self {
+    async fn start(client: &Client, config: CertificateConfig, leads: bool) -> Self {
         Self::start_with(client, CertificateMode::SelfManaged, config, leads).await
     }
 
-    async fn start_with(client: &Client, mode: CertificateMode, config: KeeperConfig, leads: bool) -> Self {
+    async fn start_with(
+        client: &Client,
+        mode: CertificateMode,
+        config: CertificateConfig,
+        leads: bool,
+    ) -> Self {
         let until = |leads: bool| leads.then(|| Instant::now() + Duration::from_secs(3_600));
         let (sender, receiver) = watch::channel(until(leads));
         let (readiness, metrics) = (Readiness::default(), Metrics::new("0", None));
@@ -107,7 +112,7 @@ impl Replica {
         let port = server.address().port();
         let reviewer = Arc::new(AllowAll::default());
         let reviews = Arc::clone(&reviewer);
-        let keeper = Keeper {
+        let keeper = CertificateTask {
             client: client.clone(),
             mode,
             config,
@@ -174,12 +179,11 @@ impl Drop for Replica {
     }
 }
 
-fn config(name: &str) -> KeeperConfig {
-    KeeperConfig {
+fn config(name: &str) -> CertificateConfig {
+    CertificateConfig {
         namespace: "default".to_owned(),
         secret: name.to_owned(),
-        mutating: name.to_owned(),
-        validating: name.to_owned(),
+        configuration: name.to_owned(),
         names: vec!["127.0.0.1".to_owned()],
         lifetimes: LIFETIMES,
     }

@@ -4,102 +4,38 @@
 use std::time::{Duration, SystemTime};
 
 use super::Lifetimes;
-use super::store::SecretState;
-use super::x509::{Authority, Leaf, Validity};
+use super::bundles::Bundles;
+use super::ca::CaCertificate;
+use super::secret::SecretState;
+use crate::tls::identity::{Identity, Validity};
 
 /// How many CAs survive when nothing works any more: after a clock went back they may be of use again.
 const MOST_KEPT: usize = 8;
 
-/// The `caBundle`s of the webhook configurations that exist.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Bundles {
-    /// One per configuration. One that does not exist trusts nobody, and cannot be wrong.
-    pub configurations: Vec<Configuration>,
-}
-
-/// A webhook configuration.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Configuration {
-    /// Its webhooks.
-    pub entries: Vec<Entry>,
-}
-
-/// One webhook of a configuration.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// Its name, the key of the list.
-    pub name: String,
-    /// Its `caBundle`; without one the API server trusts the CAs of its own machine.
-    pub bundle: Option<Vec<u8>>,
-}
-
-impl Bundles {
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.configurations
-            .iter()
-            .flat_map(|configuration| &configuration.entries)
-    }
-
-    /// Every different CA in them.
-    fn authorities(&self) -> Vec<Authority> {
-        let mut all: Vec<Authority> = Vec::new();
-        let mut texts: Vec<&[u8]> = Vec::new();
-        for text in self.entries().filter_map(|entry| entry.bundle.as_deref()) {
-            if !texts.contains(&text) {
-                texts.push(text);
-                all.extend(Authority::all(text));
-            }
-        }
-        let mut each = Vec::with_capacity(all.len());
-        for authority in all {
-            if !each.contains(&authority) {
-                each.push(authority);
-            }
-        }
-        each
-    }
-
-    /// The first entry by which a certificate is not trusted; `None` where it is trusted by every one.
-    pub fn distrusts(&self, leaf: &Leaf, names: &[String], now: SystemTime) -> Option<&Entry> {
-        let mut trusted: Vec<&[u8]> = Vec::new();
-        self.entries().find(|entry| {
-            let text = entry.bundle.as_deref().unwrap_or_default();
-            if trusted.contains(&text) {
-                return false;
-            }
-            let trusts = leaf.issuer(&Authority::all(text), names, now).is_some();
-            if trusts {
-                trusted.push(text);
-            }
-            !trusts
-        })
-    }
-}
-
 /// Everything that a decision is made by.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub(super) struct Situation<'a> {
     /// The wall clock.
-    pub now: SystemTime,
+    pub(super) now: SystemTime,
     /// The Secret, where there is one.
-    pub secret: Option<&'a SecretState>,
+    pub(super) secret: Option<&'a SecretState>,
     /// For how long it has been as it is, by a clock that never jumps.
-    pub secret_for: Duration,
+    pub(super) secret_for: Duration,
     /// The webhook configurations.
-    pub bundles: &'a Bundles,
+    pub(super) bundles: &'a Bundles,
     /// For how long they have been as they are, by a clock that never jumps.
-    pub bundles_for: Duration,
+    pub(super) bundles_for: Duration,
     /// What this replica serves, unless it is a placeholder.
-    pub served: Option<&'a Leaf>,
+    pub(super) served: Option<&'a Identity>,
     /// The names that the serving certificate must have.
-    pub names: &'a [String],
+    pub(super) names: &'a [String],
     /// How long things last.
-    pub lifetimes: &'a Lifetimes,
+    pub(super) lifetimes: &'a Lifetimes,
 }
 
 /// The next step; after it, decide again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+pub(super) enum Action {
     /// All is as it should be, or something must be waited for.
     Nothing {
         /// When to look again at the latest.
@@ -108,19 +44,19 @@ pub enum Action {
     /// Create the Secret with a new CA and a certificate signed by it.
     CreateSecret {
         /// CAs that are trusted now and still needed.
-        keep: Vec<Authority>,
+        keep: Vec<CaCertificate>,
     },
     /// The same in a Secret in which nothing is of use.
     StartOver {
         /// CAs that are trusted now and still needed.
-        keep: Vec<Authority>,
+        keep: Vec<CaCertificate>,
     },
     /// Put CAs back into the Secret that are published and needed, and were lost from it.
     TrustAgain {
         /// Which.
-        authorities: Vec<Authority>,
+        cas: Vec<CaCertificate>,
     },
-    /// Write the Secret's CAs into every entry of the configurations.
+    /// Write the Secret's CAs into every webhook of the configurations.
     PublishBundle,
     /// Issue a new serving certificate by the CA that signs.
     RenewLeaf,
@@ -150,184 +86,162 @@ impl Action {
 }
 
 /// The next step towards a certificate that every API server trusts, and will go on trusting.
-pub fn decide(situation: &Situation<'_>) -> Action {
+///
+/// Four questions, one after the other: what is trusted stays trusted; then there is a certificate that works; then
+/// every webhook is published with the CAs of the Secret; and only then, at leisure, certificates and CAs change.
+pub(super) fn decide(situation: &Situation<'_>) -> Action {
     let Some(secret) = situation.secret else {
-        return Action::CreateSecret {
-            keep: situation.lost(None),
+        let keep = situation.lost(None);
+        return Action::CreateSecret { keep };
+    };
+    let now = situation.now;
+    let works = situation.works(secret);
+    let signer = secret.signer(now).map(|(ca, _)| ca);
+    let next = secret.next_signer(now).map(|(ca, _)| ca);
+
+    let lost = situation.lost(Some(secret));
+    let is_of_use = works.is_some() || signer.is_some() || next.is_some();
+    if !lost.is_empty() && (is_of_use || situation.mends(secret, &lost)) {
+        return Action::TrustAgain { cas: lost };
+    }
+    let Some((leaf, issuer)) = works else {
+        let all = lost.iter().chain(&secret.trusted);
+        return match (signer, next) {
+            (Some(_), _) => Action::RenewLeaf,
+            (None, Some(_)) => Action::PromoteNextCa,
+            (None, None) => Action::StartOver {
+                keep: all.take(MOST_KEPT).cloned().collect(),
+            },
         };
     };
-    let Situation {
-        now,
-        names,
-        lifetimes,
-        bundles,
-        bundles_for,
-        ..
-    } = *situation;
-    let lost = situation.lost(Some(secret));
-    let (signer, next) = (secret.signer(now), secret.next_signer(now));
-    let working = secret
-        .leaf
-        .as_ref()
-        .and_then(|leaf| Some((leaf, leaf.issuer(&secret.trusted, names, now)?)));
-    // What works goes first; what is of no use to anybody needs no care.
-    match (working, signer, next) {
-        _ if !lost.is_empty() && (working.is_some() || signer.is_some() || next.is_some()) => {
-            return Action::TrustAgain { authorities: lost };
-        }
-        // A CA that was lost may be what makes the certificate work.
-        (None, None, None) if !lost.is_empty() && situation.mends(secret, &lost) => {
-            return Action::TrustAgain { authorities: lost };
-        }
-        (None, Some(_), _) => return Action::RenewLeaf,
-        (None, None, Some(_)) => return Action::PromoteNextCa,
-        (None, None, None) => {
-            let keep = lost
-                .iter()
-                .chain(&secret.trusted)
-                .take(MOST_KEPT)
-                .cloned()
-                .collect();
-            return Action::StartOver { keep };
-        }
-        (Some(_), ..) => {}
-    }
-    let bundle = Authority::bundle(&secret.trusted);
-    if bundles
-        .entries()
-        .any(|entry| entry.bundle.as_deref() != Some(bundle.as_bytes()))
-    {
+    let bundle = CaCertificate::bundle(&secret.trusted);
+    if !situation.bundles.webhooks().all(|webhook| webhook.is(&bundle)) {
         return Action::PublishBundle;
     }
-    let settled = bundles.configurations.is_empty() || bundles_for >= lifetimes.settle;
-    match (working, signer, next) {
-        (_, _, Some(_)) if settled => Action::PromoteNextCa,
-        (_, _, Some(_)) => situation.nothing(None),
-        (_, None, None) => Action::AddNextCa,
-        (Some((leaf, issuer)), Some((authority, _)), None) => {
-            let foreign = issuer != authority;
-            if foreign && settled || !foreign && situation.renews(leaf, authority) {
-                Action::RenewLeaf
-            } else if !foreign && secret.trusted.len() > 1 && situation.is_served(leaf) {
-                Action::DropOldCas
-            } else if due(authority.validity(), lifetimes.ca, now) {
-                Action::AddNextCa
-            } else {
-                situation.nothing(Some((leaf, authority)))
-            }
+    let is_settled = situation.is_settled();
+    // By every replica, as far as can be expected.
+    let is_served = situation.secret_for >= situation.lifetimes.grace && situation.serves(leaf);
+    match (signer, next) {
+        (_, Some(_)) if is_settled => Action::PromoteNextCa,
+        (_, Some(_)) => situation.wait(None),
+        (None, None) => Action::AddNextCa,
+        // The certificate is of a CA that signs no more.
+        (Some(signer), None) if issuer != signer && is_settled => Action::RenewLeaf,
+        (Some(signer), None) if issuer == signer && situation.renews(leaf, signer) => Action::RenewLeaf,
+        (Some(signer), None) if issuer == signer && secret.trusted.len() > 1 && is_served => {
+            Action::DropOldCas
         }
-        // Without a certificate that works it returned above.
-        (None, Some(_), None) => Action::RenewLeaf,
+        (Some(signer), None) if now >= renewal(signer.validity(), situation.lifetimes.ca) => {
+            Action::AddNextCa
+        }
+        (Some(signer), None) => situation.wait(Some((leaf, signer))),
     }
 }
 
 /// Whether a replica changes over to the certificate in the Secret.
 ///
 /// Not before every API server can be expected to trust it, unless what is served is not trusted either.
-pub(super) fn takes_over(situation: &Situation<'_>, offered: &Leaf) -> bool {
+pub(super) fn takes_over(situation: &Situation<'_>, offered: &Identity) -> bool {
     let Situation {
-        now,
-        names,
-        bundles,
-        bundles_for,
-        lifetimes,
-        ..
+        now, names, bundles, ..
     } = *situation;
     let Some(served) = situation.served else {
         return true;
     };
-    let trusted = |leaf: &Leaf| bundles.distrusts(leaf, names, now).is_none() && leaf.validity().holds(now);
-    if bundles.entries().next().is_none() {
+    if bundles.webhooks().next().is_none() {
         return offered.validity().holds(now) || !served.validity().holds(now);
     }
-    if trusted(offered) && bundles_for >= lifetimes.settle {
-        return true;
-    }
-    !trusted(served)
+    let trusted = |identity: &Identity| {
+        identity.validity().holds(now) && bundles.distrusts(identity, names, now).is_none()
+    };
+    situation.is_settled() && trusted(offered) || !trusted(served)
 }
 
-/// Whether two thirds are over of a certificate that was to last so long.
-fn due(validity: Validity, lasts: Duration, now: SystemTime) -> bool {
-    now >= renewal(validity, lasts)
-}
-
+/// When two thirds are over of a certificate that was to last so long; one that Transom did not issue may last shorter.
 fn renewal(validity: Validity, lasts: Duration) -> SystemTime {
-    // A certificate of somebody else may last shorter.
     let life = validity.until.duration_since(validity.from).unwrap_or_default();
     validity.until - lasts.min(life) / 3
 }
 
 impl Situation<'_> {
+    /// The certificate in the Secret with the CA there that makes it trusted, where one does.
+    fn works<'s>(&self, secret: &'s SecretState) -> Option<(&'s Identity, &'s CaCertificate)> {
+        let leaf = secret.leaf.as_ref()?;
+        let mut cas = secret.trusted.iter();
+        Some((leaf, cas.find(|ca| ca.vouches_for(leaf, self.names, self.now))?))
+    }
+
+    /// Whether every API server can be expected to go by what is published.
+    fn is_settled(&self) -> bool {
+        self.bundles.configurations.is_empty() || self.bundles_for >= self.lifetimes.settle
+    }
+
     /// The CAs that are published and not in the Secret, and by which something works: the certificate in the Secret,
     /// the one that is served, or the signing key.
-    fn lost(&self, secret: Option<&SecretState>) -> Vec<Authority> {
+    fn lost(&self, secret: Option<&SecretState>) -> Vec<CaCertificate> {
         let trusted = secret.map_or(&[][..], |secret| &secret.trusted);
         let leaf = secret.and_then(|secret| secret.leaf.as_ref());
         let signs = secret.filter(|secret| secret.signer(self.now).is_none());
         let signs = signs.and_then(|secret| secret.signs.as_deref());
-        let mut lost = self.bundles.authorities();
-        lost.retain(|authority| {
-            let verifies = |leaf: &Leaf| leaf.is_trusted_by(authority, self.names, self.now);
-            !trusted.contains(authority)
-                && (leaf.is_some_and(verifies)
-                    || self.served.is_some_and(verifies)
-                    || signs.is_some_and(|key| authority.is_of(key) && authority.is_valid(self.now)))
+        let mut lost = self.bundles.cas();
+        lost.retain(|ca| {
+            let vouches = |identity: &Identity| ca.vouches_for(identity, self.names, self.now);
+            !trusted.contains(ca)
+                && (leaf.is_some_and(vouches)
+                    || self.served.is_some_and(vouches)
+                    || signs.is_some_and(|key| ca.is_of(key) && ca.validity().holds(self.now)))
         });
         lost
     }
 
     /// Whether the Secret would work again with these CAs in it.
-    fn mends(&self, secret: &SecretState, lost: &[Authority]) -> bool {
-        let works = |leaf: &Leaf| leaf.issuer(lost, self.names, self.now).is_some();
-        let signs = |authority: &Authority| secret.signs.as_deref().is_some_and(|key| authority.is_of(key));
-        secret.leaf.as_ref().is_some_and(works) || lost.iter().any(signs)
+    fn mends(&self, secret: &SecretState, lost: &[CaCertificate]) -> bool {
+        lost.iter().any(|ca| {
+            let vouches = |leaf: &Identity| ca.vouches_for(leaf, self.names, self.now);
+            secret.leaf.as_ref().is_some_and(vouches)
+                || secret.signs.as_deref().is_some_and(|key| ca.is_of(key))
+        })
     }
 
     /// Whether it is time for a new certificate, and a new one would last longer.
-    fn renews(&self, leaf: &Leaf, authority: &Authority) -> bool {
+    fn renews(&self, leaf: &Identity, ca: &CaCertificate) -> bool {
         let lasts = self.lifetimes.leaf;
-        let new = (self.now + lasts).min(authority.not_after());
-        due(leaf.validity(), lasts, self.now) && new > leaf.validity().until + lasts / 10
+        let new = (self.now + lasts).min(ca.validity().until);
+        self.now >= renewal(leaf.validity(), lasts) && new > leaf.validity().until + lasts / 10
     }
 
-    /// Whether every replica can be expected to serve this certificate.
-    fn is_served(&self, leaf: &Leaf) -> bool {
-        self.secret_for >= self.lifetimes.grace && self.served.is_some_and(|served| served.is(leaf))
+    /// Whether this replica serves this certificate.
+    pub(super) fn serves(&self, leaf: &Identity) -> bool {
+        self.served.is_some_and(|served| served.chain() == leaf.chain())
     }
 
-    /// Waits for whatever comes first.
-    fn nothing(&self, works: Option<(&Leaf, &Authority)>) -> Action {
+    /// Waits for what comes first.
+    fn wait(&self, works: Option<(&Identity, &CaCertificate)>) -> Action {
+        /// Clocks jump: this is the longest that one is believed.
+        const MOST: Duration = Duration::from_secs(3_600);
+        const LEAST: Duration = Duration::from_millis(100);
         let Lifetimes {
-            ca,
-            leaf: lasts,
+            ca: ca_lasts,
+            leaf: leaf_lasts,
             settle,
             grace,
             ..
         } = *self.lifetimes;
         let waits = [(settle, self.bundles_for), (grace, self.secret_for)];
-        let waits = waits
-            .into_iter()
-            .filter_map(|(wait, already)| wait.checked_sub(already));
-        let ends = works.map(|(leaf, authority)| {
+        let waits = waits.into_iter();
+        let waits = waits.filter_map(|(wait, already)| wait.checked_sub(already));
+        let ends = works.map(|(leaf, ca)| {
             [
-                renewal(leaf.validity(), lasts),
-                renewal(authority.validity(), ca),
+                renewal(leaf.validity(), leaf_lasts),
+                renewal(ca.validity(), ca_lasts),
                 leaf.validity().until,
             ]
         });
-        let ends = ends
-            .into_iter()
-            .flatten()
-            .filter_map(|time| time.duration_since(self.now).ok());
-        // Clocks jump: an hour is the longest that one is believed.
-        let most = Duration::from_secs(3_600);
-        let least = Duration::from_millis(100);
-        let look_again = waits
-            .chain(ends)
-            .filter(|wait| !wait.is_zero())
-            .fold(most, Duration::min);
+        let ends = ends.into_iter().flatten();
+        let ends = ends.filter_map(|time| time.duration_since(self.now).ok());
+        let ahead = waits.chain(ends).filter(|wait| !wait.is_zero());
         Action::Nothing {
-            look_again: look_again.max(least),
+            look_again: ahead.fold(MOST, Duration::min).max(LEAST),
         }
     }
 }

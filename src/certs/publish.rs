@@ -1,28 +1,24 @@
 //! The `caBundle` of the webhook configurations: read from whatever they are, written by server-side apply, and let go.
 //!
-//! Whoever applies a field of an entry owns a part of the entry. When the chart then drops it by server-side apply, our
-//! part would stay, which is no valid webhook: the API server would refuse the upgrade. So the ownership is given up as
-//! soon as the value stands. What nobody owns stays when others apply, and is written again where it has gone.
+//! The field manager that applies a field of a webhook owns a part of that webhook. When the chart then drops it by
+//! server-side apply, our part would stay, which is no valid webhook: the API server would refuse the upgrade. So the
+//! ownership is given up as soon as the value stands. A value without an owner stays when other managers apply, and is
+//! written again where it has gone.
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::decide::{Configuration, Entry};
+use super::FIELD_MANAGER;
+use super::bundles::WebhookBundle;
 use crate::registration::configurations;
-
-/// Who applies the `caBundle`s, and nothing else; it owns them until they stand.
-pub const FIELD_MANAGER: &str = "transom-certificates";
 
 /// One of the two webhook configurations, whether it exists or not.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ConfigurationStore {
     pub(super) api: Api<DynamicObject>,
     resource: ApiResource,
     pub(super) name: String,
@@ -34,43 +30,16 @@ pub(super) struct Published {
     resource_version: String,
     /// Who owns fields besides us, where we own some.
     others: Option<Vec<ManagedFieldsEntry>>,
-    pub(super) configuration: Configuration,
-    /// The same entries, as far as they say who is asked about.
+    pub(super) bundles: Vec<WebhookBundle>,
+    /// The same webhooks, as far as they say who is asked about.
     pub(super) entries: Vec<configurations::Entry>,
 }
 
-#[derive(Deserialize, Default)]
-struct Webhook {
-    name: String,
-    #[serde(default, rename = "clientConfig")]
-    client_config: ClientConfig,
-}
-
-#[derive(Deserialize, Default)]
-struct ClientConfig {
-    #[serde(default, rename = "caBundle")]
-    ca_bundle: Option<ByteString>,
-}
-
-impl Place {
-    pub(super) fn mutating(client: Client, name: &str) -> Self {
-        Self::of(
-            client,
-            ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-            name,
-        )
-    }
-
-    pub(super) fn validating(client: Client, name: &str) -> Self {
-        Self::of(
-            client,
-            ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-            name,
-        )
-    }
-
-    fn of(client: Client, resource: ApiResource, name: &str) -> Self {
-        Place {
+impl ConfigurationStore {
+    /// The configuration of kind `K` and this name.
+    pub(super) fn new<K: Resource<DynamicType = ()>>(client: Client, name: &str) -> Self {
+        let resource = ApiResource::erase::<K>(&());
+        ConfigurationStore {
             api: Api::all_with(client, &resource),
             resource,
             name: name.to_owned(),
@@ -82,22 +51,19 @@ impl Place {
         format!("{} {}", self.resource.kind, self.name)
     }
 
-    /// Writes `bundle` into every entry that was seen, and into no other: what the chart has dropped is let go.
+    /// Writes `bundle` into every webhook that was seen, and into no other: what the chart has dropped is let go.
     ///
     /// The resourceVersion makes the API server refuse it where the configuration has changed since, or is gone.
     pub(super) async fn publish(&self, seen: &Published, bundle: &str) -> Result<Published, kube::Error> {
         let ca_bundle = ByteString(bundle.as_bytes().to_vec());
-        let entries: Vec<_> = seen
-            .configuration
-            .entries
-            .iter()
-            .map(|entry| json!({"name": entry.name, "clientConfig": {"caBundle": ca_bundle}}))
-            .collect();
+        let webhook =
+            |seen: &WebhookBundle| json!({"name": seen.name, "clientConfig": {"caBundle": ca_bundle}});
+        let webhooks: Vec<_> = seen.bundles.iter().map(webhook).collect();
         let wanted = Patch::Apply(json!({
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
             "metadata": {"name": self.name, "resourceVersion": seen.resource_version},
-            "webhooks": entries,
+            "webhooks": webhooks,
         }));
         let mut params = PatchParams::apply(FIELD_MANAGER);
         let written = self.api.patch(&self.name, &params, &wanted).await;
@@ -105,7 +71,7 @@ impl Place {
         let written = if let Some(who) = who {
             tracing::warn!(
                 configuration = self.title(),
-                "takes the caBundle back: {who}; let nobody else write it"
+                "takes the caBundle back: {who}; let nothing else write it"
             );
             params = params.force();
             self.api.patch(&self.name, &params, &wanted).await?
@@ -117,7 +83,7 @@ impl Place {
 
     /// Gives up what we own of the entries, so that the chart can drop them; the values stay.
     ///
-    /// The resourceVersion is as in [`Place::publish`]. Where nothing is owned there is nothing to write.
+    /// The resourceVersion is as in [`ConfigurationStore::publish`]. Where nothing is owned there is nothing to write.
     pub(super) async fn release(&self, seen: &Published) -> Result<Published, kube::Error> {
         let Some(others) = &seen.others else {
             return Ok(seen.clone());
@@ -147,10 +113,9 @@ fn owner(error: &kube::Error) -> Option<&str> {
 }
 
 impl Published {
-    /// Whether an entry has another bundle.
+    /// Whether a webhook has another bundle.
     pub(super) fn differs(&self, bundle: &str) -> bool {
-        let mut entries = self.configuration.entries.iter();
-        entries.any(|entry| entry.bundle.as_deref() != Some(bundle.as_bytes()))
+        !self.bundles.iter().all(|webhook| webhook.is(bundle))
     }
 
     /// Whether we own a part of it that can be let go.
@@ -158,24 +123,21 @@ impl Published {
         self.others.is_some()
     }
 
-    /// What is read of a configuration; an entry that is not readable is none.
+    /// What is read of a configuration; a webhook that is not readable is none.
     pub(super) fn read(object: &DynamicObject) -> Self {
-        let webhooks = object
-            .data
-            .get("webhooks")
-            .and_then(|webhooks| webhooks.as_array());
+        let webhooks = object.data["webhooks"].as_array();
         let webhooks = webhooks.map(Vec::as_slice).unwrap_or_default();
-        let entries = (webhooks.iter())
-            .filter_map(|webhook| Webhook::deserialize(webhook).ok())
-            .map(|webhook| Entry {
-                name: webhook.name,
-                bundle: webhook.client_config.ca_bundle.map(|bundle| bundle.0),
+        let bundle = |webhook: &Value| {
+            let bundle = ByteString::deserialize(&webhook["clientConfig"]["caBundle"]);
+            Some(WebhookBundle {
+                name: webhook["name"].as_str()?.to_owned(),
+                bundle: bundle.ok().map(|bundle| bundle.0),
             })
-            .collect();
+        };
         Published {
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             others: others(object),
-            configuration: Configuration { entries },
+            bundles: webhooks.iter().filter_map(bundle).collect(),
             entries: webhooks.iter().filter_map(configurations::Entry::read).collect(),
         }
     }
@@ -184,7 +146,7 @@ impl Published {
 /// Every owner but us, where we are one.
 ///
 /// Where there is no other, we stay: the API server takes an empty list for none at all, and at the next apply would make
-/// up an owner of everything, whose entries nobody could drop.
+/// up an owner of everything, whose webhooks no manager could drop.
 fn others(object: &DynamicObject) -> Option<Vec<ManagedFieldsEntry>> {
     let owners = object.metadata.managed_fields.as_ref()?;
     let is_other = |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);

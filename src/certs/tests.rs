@@ -1,5 +1,5 @@
-//! A year of certificates with three replicas that see everything a step late, under damage of every kind: whoever
-//! trusts a published bundle accepts what any replica serves.
+//! A year of certificates with three replicas that see everything a step late, under damage of every kind: an API server
+//! that trusts a published bundle accepts what any replica serves.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::ByteString;
 use proptest::prelude::*;
 
-use super::decide::{Action, Bundles, Configuration, Entry, Situation, decide, takes_over};
-use super::store::{
-    CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState, changes, changes_or_start_over,
-};
-use super::x509::{Authority, Leaf};
-use super::{Lifetimes, issue};
+use super::Lifetimes;
+use super::bundles::{Bundles, WebhookBundle};
+use super::ca::CaCertificate;
+use super::changes::Issuing;
+use super::decide::{Action, Situation, decide, takes_over};
+use super::secret::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState};
+use crate::tls::identity::Identity;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const STEP: Duration = Duration::from_secs(6 * 3_600);
@@ -29,6 +30,14 @@ const LIFETIMES: Lifetimes = Lifetimes {
 };
 
 type Data = BTreeMap<String, ByteString>;
+
+fn issuing(names: &[String], now: SystemTime) -> Issuing<'_> {
+    Issuing {
+        names,
+        lifetimes: &LIFETIMES,
+        now,
+    }
+}
 
 /// Something that is seen, and since when.
 #[derive(Clone)]
@@ -48,7 +57,7 @@ impl<T: PartialEq> Seen<T> {
 struct Replica {
     secret: Seen<Option<Data>>,
     bundles: Seen<Bundles>,
-    served: Option<Leaf>,
+    served: Option<Identity>,
 }
 
 /// What goes wrong.
@@ -59,9 +68,9 @@ enum Damage {
     Missing(usize),
     /// A key of another CA, or of another certificate.
     Mismatched(usize),
-    /// All of it is of somebody else, and fits together.
+    /// All of it is another tool's, and fits together.
     SecretReplaced,
-    /// A CA of somebody else in the Secret, with its key; the certificate stays.
+    /// A CA of another tool in the Secret, with its key; the certificate stays.
     CaReplaced,
     /// The same, with a CA that verifiers read and our issuer does not.
     CaUnreadable,
@@ -79,7 +88,7 @@ struct World {
     now: SystemTime,
     clock: Duration,
     secret: Option<Data>,
-    bundles: [Option<Configuration>; 2],
+    bundles: [Option<Vec<WebhookBundle>>; 2],
     /// As it was one step ago.
     before: (Option<Data>, Bundles),
     replicas: Vec<Replica>,
@@ -88,14 +97,12 @@ struct World {
     actions: BTreeMap<&'static str, usize>,
 }
 
-fn empty(entries: usize) -> Configuration {
-    let entry = |number| Entry {
+fn empty(webhooks: usize) -> Vec<WebhookBundle> {
+    let webhook = |number| WebhookBundle {
         name: format!("{number}.transom.dev"),
         bundle: None,
     };
-    Configuration {
-        entries: (0..entries).map(entry).collect(),
-    }
+    (0..webhooks).map(webhook).collect()
 }
 
 impl World {
@@ -153,11 +160,7 @@ impl World {
         replica.secret.see(secret, self.clock);
         replica.bundles.see(bundles, self.clock);
         let replica = &self.replicas[number];
-        let state = replica
-            .secret
-            .value
-            .as_ref()
-            .map(|data| SecretState::read(Some(data)));
+        let state = replica.secret.value.as_ref().map(SecretState::read);
         let situation = Situation {
             now: self.now,
             secret: state.as_ref(),
@@ -168,7 +171,7 @@ impl World {
             names: &self.names,
             lifetimes: &LIFETIMES,
         };
-        let offered = state.as_ref().and_then(SecretState::leaf);
+        let offered = state.as_ref().and_then(|state| state.leaf.as_ref());
         let serve = offered.filter(|offered| takes_over(&situation, offered)).cloned();
         let served = serve.or_else(|| replica.served.clone());
         let action = decide(&Situation {
@@ -197,15 +200,15 @@ impl World {
         };
         *self.actions.entry(name).or_default() += 1;
         if *action == Action::PublishBundle {
-            let text = Authority::bundle(&state.trusted);
+            let text = CaCertificate::bundle(&state.trusted);
             for configuration in self.bundles.iter_mut().flatten() {
-                for entry in &mut configuration.entries {
-                    entry.bundle = Some(text.clone().into_bytes());
+                for webhook in configuration {
+                    webhook.bundle = Some(text.clone().into_bytes());
                 }
             }
         }
-        let (_, changes, _) =
-            changes_or_start_over(action.clone(), state, &self.names, &LIFETIMES, self.now).unwrap();
+        let issuing = issuing(&self.names, self.now);
+        let (_, changes, _) = issuing.changes_or_start_over(action.clone(), state).unwrap();
         for (key, value) in changes {
             let data = self.secret.get_or_insert_default();
             match value {
@@ -237,14 +240,14 @@ impl World {
             }
             Damage::CaUnreadable => {
                 let foreign = self.foreign();
-                let authority = &Authority::all(&foreign[CA_CERTIFICATES].0)[0];
-                self.put(CA_CERTIFICATES, &Authority::bundle(&[unreadable(authority)]));
+                let ca = &CaCertificate::all(&foreign[CA_CERTIFICATES].0)[0];
+                self.put(CA_CERTIFICATES, &CaCertificate::bundle(&[unreadable(ca)]));
                 self.put(CA_KEY, std::str::from_utf8(&foreign[CA_KEY].0).unwrap());
             }
             Damage::BundleReplaced(which) => {
                 let foreign = self.foreign()[CA_CERTIFICATES].0.clone();
                 if let Some(configuration) = &mut self.bundles[*which] {
-                    configuration.entries[0].bundle = Some(foreign);
+                    configuration[0].bundle = Some(foreign);
                 }
             }
             Damage::BundleEmptied(which) => self.bundles[*which] = Some(empty(3)),
@@ -276,17 +279,12 @@ impl World {
         }
     }
 
-    /// A Secret that somebody else made.
+    /// A Secret that another tool made.
     fn foreign(&self) -> Data {
         let create = Action::CreateSecret { keep: Vec::new() };
-        let made = changes(
-            &create,
-            &SecretState::default(),
-            &self.names,
-            &LIFETIMES,
-            self.now,
-        )
-        .unwrap();
+        let made = issuing(&self.names, self.now)
+            .changes(&create, &SecretState::default())
+            .unwrap();
         made.into_iter()
             .filter_map(|(key, value)| Some((key.to_owned(), ByteString(value?.into_bytes()))))
             .collect()
@@ -299,8 +297,8 @@ impl World {
                 return Some(format!("replica {number} serves nothing"));
             };
             for (when, bundles) in [("now", &self.published()), ("before", &self.before.1)] {
-                if let Some(entry) = bundles.distrusts(served, &self.names, self.now) {
-                    let name = &entry.name;
+                if let Some(webhook) = bundles.distrusts(served, &self.names, self.now) {
+                    let name = &webhook.name;
                     return Some(format!(
                         "replica {number} is not trusted by {name} as it is {when}"
                     ));
@@ -312,11 +310,11 @@ impl World {
 }
 
 /// A CA with a name of another kind of string, as the tools of companies make them.
-fn unreadable(authority: &Authority) -> Authority {
+fn unreadable(ca: &CaCertificate) -> CaCertificate {
     /// The attribute commonName, before the tag of its value.
     const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
     const VISIBLE_STRING: u8 = 0x1a;
-    let mut der = authority.der().to_vec();
+    let mut der = ca.der().to_vec();
     let found: Vec<usize> = (0..der.len() - COMMON_NAME.len())
         .filter(|at| der[*at..].starts_with(&COMMON_NAME))
         .collect();
@@ -324,7 +322,7 @@ fn unreadable(authority: &Authority) -> Authority {
     for at in found {
         der[at + COMMON_NAME.len()] = VISIBLE_STRING;
     }
-    Authority::from_der(der.into()).unwrap()
+    CaCertificate::from_der(der.into()).unwrap()
 }
 
 /// Runs until all is well, which must be soon.
@@ -339,7 +337,7 @@ fn heals(world: &mut World, within: u32) -> Result<(), String> {
 }
 
 #[test]
-fn a_year_without_trouble_rotates_every_certificate_and_nobody_notices() {
+fn a_year_without_trouble_rotates_every_certificate_and_no_client_notices() {
     let mut world = World::new();
     heals(&mut world, 6).unwrap();
     for step in 0..YEAR {
@@ -369,7 +367,7 @@ fn of_the_secret() -> impl Strategy<Value = Damage> {
         Just(Damage::CaReplaced),
         Just(Damage::CaUnreadable),
         Just(Damage::NextLeader),
-        // Within what a certificate is valid before and after: nobody can serve outside that.
+        // Within what a certificate is valid before and after: no replica can serve outside that.
         (-20..=8 * 24_i64).prop_map(Damage::Jump),
     ]
 }
@@ -396,7 +394,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_to_the_secret_is_mended_without_anybody_being_distrusted(
+    fn damage_to_the_secret_is_mended_without_a_replica_being_distrusted(
         first in 0..YEAR,
         damages in proptest::collection::vec((of_the_secret(), 30..200_u32), 1..6),
     ) {
@@ -447,24 +445,30 @@ proptest! {
             world.step();
             prop_assert_eq!(world.distrust(), None, "{} steps later", step);
         }
-        let state = SecretState::read(world.secret.as_ref());
+        let state = SecretState::read(world.secret.as_ref().unwrap());
         prop_assert!(state.trusted.len() <= 2, "old CAs are dropped in the end");
     }
 }
 
-#[test]
-fn a_ca_that_signs_nothing_acceptable_is_noticed_before_anybody_serves_it() {
-    let now = SystemTime::now();
-    let new = issue::authority(&LIFETIMES, now).unwrap();
-    let key = rcgen::KeyPair::from_pem(&new.key).unwrap();
+/// A Secret with a CA that signs, and no certificate; `changed` is what stands there of the CA.
+fn with_ca(names: &[String], changed: fn(&CaCertificate) -> CaCertificate) -> (Issuing<'_>, SecretState) {
+    let issuing = issuing(names, SystemTime::now());
+    let (ca, issuer) = issuing.ca().unwrap();
+    let key = rcgen::KeyPair::from_pem(&issuer.key().serialize_pem()).unwrap();
     let secret = SecretState {
-        trusted: vec![new.authority],
+        trusted: vec![changed(&ca)],
         signs: Some(key.into()),
         ..SecretState::default()
     };
+    (issuing, secret)
+}
+
+#[test]
+fn a_ca_that_signs_nothing_acceptable_is_noticed_before_a_replica_serves_it() {
     // A name with an underscore can be written into a certificate, and is no name of a server.
     let names = ["tran_som!.svc".to_owned()];
-    let error = changes(&Action::RenewLeaf, &secret, &names, &LIFETIMES, now).unwrap_err();
+    let (issuing, secret) = with_ca(&names, CaCertificate::clone);
+    let error = issuing.changes(&Action::RenewLeaf, &secret).unwrap_err();
     assert!(
         error.to_string().contains("clients would not accept it"),
         "{error}"
@@ -472,19 +476,11 @@ fn a_ca_that_signs_nothing_acceptable_is_noticed_before_anybody_serves_it() {
 }
 
 #[test]
-fn a_ca_of_somebody_else_that_nothing_can_be_issued_with_is_given_up_and_stays_trusted() {
-    let now = SystemTime::now();
-    let made = issue::authority(&LIFETIMES, now).unwrap();
-    let key = rcgen::KeyPair::from_pem(&made.key).unwrap();
-    let secret = SecretState {
-        trusted: vec![unreadable(&made.authority)],
-        signs: Some(key.into()),
-        ..SecretState::default()
-    };
+fn a_foreign_ca_that_nothing_can_be_issued_with_is_given_up_and_stays_trusted() {
     let names = ["transom.transom-system.svc".to_owned()];
-    assert!(changes(&Action::RenewLeaf, &secret, &names, &LIFETIMES, now).is_err());
-    let (action, _, why) =
-        changes_or_start_over(Action::RenewLeaf, &secret, &names, &LIFETIMES, now).unwrap();
+    let (issuing, secret) = with_ca(&names, unreadable);
+    assert!(issuing.changes(&Action::RenewLeaf, &secret).is_err());
+    let (action, _, why) = issuing.changes_or_start_over(Action::RenewLeaf, &secret).unwrap();
     let keep = secret.trusted;
     assert_eq!((action, why.is_some()), (Action::StartOver { keep }, true));
 }

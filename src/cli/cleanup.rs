@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 
+use super::block_on;
 use crate::cluster::client::{ConnectArgs, NamesArgs};
 use crate::controller::cleanup::{self, HOOKS, Options, Report};
 use crate::controller::node_policies::nodes::plan::Keep;
@@ -41,17 +41,13 @@ pub struct CleanupArgs {
     /// Delete the CustomResourceDefinitions too, and with them every WindowsPodPolicy and WindowsNodePolicy
     #[arg(long)]
     crds: bool,
-    /// The hook of the chart that this runs as: its own Job, account and rights stay, for whoever runs the hook
+    /// The hook of the chart that this runs as: its own Job, account and rights stay: Helm deletes them
     #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
     hook: Option<String>,
 }
 
 pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    let (report, options) = runtime.block_on(async {
+    let (report, options) = block_on(async {
         let (client, namespace) = args.connect.connect().await?;
         let options = Options {
             namespace,
@@ -70,7 +66,7 @@ pub fn run(args: CleanupArgs) -> anyhow::Result<ExitCode> {
             hook: args.hook,
         };
         let say = |text| anstream::eprintln!("{text}");
-        anyhow::Ok((cleanup::run(&client, &options, &say).await, options))
+        Ok((cleanup::run(&client, &options, &say).await, options))
     })?;
     print(&report, &options)?;
     Ok(if report.failures.is_empty() {

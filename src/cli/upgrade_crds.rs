@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 
+use super::block_on;
 use crate::api;
 use crate::cluster::client::ConnectArgs;
 
@@ -28,11 +29,7 @@ const FIELD_MANAGER: &str = "helm";
 
 /// Applies both definitions.
 pub fn run(args: &UpgradeCrdsArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the thread of the client")?;
-    runtime.block_on(apply(args))?;
+    block_on(apply(args))?;
     Ok(ExitCode::SUCCESS)
 }
 

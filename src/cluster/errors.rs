@@ -1,10 +1,10 @@
-//! Waiting for the API server, and what went wrong in words for people.
+//! Waiting for the API server, but not for ever, and what went wrong in words for people.
 
 use std::time::Duration;
 
 use crate::process::with_causes;
 
-/// How long one request may take.
+/// How long most requests may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What went wrong with a request: the API server's own message where it sent one, else the error with its causes.
@@ -17,35 +17,54 @@ pub fn words(error: &kube::Error) -> String {
 }
 
 /// Why a request came to nothing.
-#[derive(thiserror::Error, Debug)]
+#[derive(thiserror::Error, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// Somebody else has written the object, or made it.
-    #[error("it was written by somebody else")]
+    /// Another writer has changed the object since it was read, or made it.
+    #[error("another writer was faster")]
     Conflict,
     /// There is no such object.
     #[error("it is gone")]
     Gone,
-    /// Anything else.
+    /// Anything else, in [`words`].
     #[error("{0}")]
     Other(String),
 }
 
-/// Waits for an answer, but not for ever.
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.code == 409 => Failure::Conflict,
+            // An object is gone; a namespace that an object should go to never was there.
+            kube::Error::Api(status) if status.code == 404 && !status.message.starts_with("namespaces ") => {
+                Failure::Gone
+            }
+            _ => Failure::Other(words(&error)),
+        }
+    }
+}
+
+/// Waits for an answer, for [`PATIENCE`] at most.
 ///
 /// # Errors
-/// What the API server refused, or that it could not be reached in time.
-pub async fn answered<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
-    match tokio::time::timeout(PATIENCE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(match status.code {
-            409 => Failure::Conflict,
-            404 => Failure::Gone,
-            code => Failure::Other(format!("the API server answered {code}: {}", status.message)),
-        }),
-        Ok(Err(error)) => Err(Failure::Other(error.to_string())),
+/// As [`answered_within`].
+pub fn answered<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> impl Future<Output = Result<T, Failure>> {
+    answered_within(PATIENCE, request)
+}
+
+/// Waits for an answer, for as long as `patience` at most.
+///
+/// # Errors
+/// What the API server refused, or that it did not answer in time.
+pub async fn answered_within<T>(
+    patience: Duration,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(patience, request).await {
+        Ok(answer) => answer.map_err(Failure::from),
         Err(_) => Err(Failure::Other(format!(
-            "the API server did not answer within {} s",
-            PATIENCE.as_secs()
+            "no answer from the API server within {patience:?}"
         ))),
     }
 }
@@ -58,16 +77,19 @@ mod tests {
 
     #[test]
     fn the_api_server_is_quoted_and_nothing_else_of_its_status() {
-        let mut status = Status::failure("namespaces \"x\" not found", "NotFound");
-        status.code = 404;
+        let failure = |code, message, reason| {
+            let mut status = Status::failure(message, reason);
+            status.code = code;
+            Failure::from(kube::Error::Api(Box::new(status)))
+        };
+        let other = |text: &str| Failure::Other(text.to_owned());
+        let missing = "namespaces \"x\" not found";
+        assert_eq!(failure(404, missing, "NotFound"), other(missing));
+        assert_eq!(failure(404, "leases \"x\" not found", "NotFound"), Failure::Gone);
+        assert_eq!(failure(409, "it was modified", "Conflict"), Failure::Conflict);
         assert_eq!(
-            words(&kube::Error::Api(Box::new(status.clone()))),
-            "namespaces \"x\" not found"
-        );
-        status.message.clear();
-        assert_eq!(
-            words(&kube::Error::Api(Box::new(status))),
-            "the API server answered 404 NotFound"
+            failure(403, "", "Forbidden"),
+            other("the API server answered 403 Forbidden")
         );
     }
 }

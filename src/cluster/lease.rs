@@ -2,7 +2,7 @@
 //! loop carries it out.
 //!
 //! No clock is compared with another. A follower measures from the moment at which it itself saw the Lease change for
-//! the last time, and a leader from before it sent its last renewal: so a leader has stopped acting before anybody may
+//! the last time, and a leader from before it sent its last renewal: so a leader has stopped acting before a follower may
 //! take over, however far the clocks of their machines are apart. What was on its way at that moment is refused by the
 //! resourceVersion that it names.
 
@@ -15,13 +15,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
-pub use self::elector::{Decision, LeaseView, decide};
-use self::elector::{Elector, Step};
-use super::errors::words;
+use self::elector::{Elector, Next};
+use super::errors::{Failure, answered_within};
 
-/// How long a Lease that nobody renews belongs to its holder.
+/// How long a Lease that is not renewed belongs to its holder.
 pub const LEASE: Duration = Duration::from_secs(10);
 
 /// How long a leader acts on a renewal, from before it sent it. Shorter than [`LEASE`] by what a write may take that
@@ -29,7 +28,7 @@ pub const LEASE: Duration = Duration::from_secs(10);
 pub const ACT: Duration = Duration::from_secs(7);
 
 /// Time between two renewals, and between two looks of a follower.
-pub const RENEW: Duration = Duration::from_secs(2);
+const RENEW: Duration = Duration::from_secs(2);
 
 /// Time after a request that failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -58,14 +57,14 @@ impl Leadership {
     /// Waits until leadership was gained, renewed or lost since the last call.
     ///
     /// # Errors
-    /// When nobody tells any more, because the task that renews the lease has ended.
+    /// When the task that renews the lease has ended.
     pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
         self.until.changed().await
     }
 }
 
 /// Takes part in the election by the Lease `namespace`/`name` until `shutdown`, then gives up what it holds, so that
-/// another replica takes over at once. Errors are logged and tried again: without an API server nobody leads.
+/// another replica takes over at once. Errors are logged and tried again: without an API server there is no leader.
 ///
 /// `identity` must belong to this process alone: the name of the pod and something that a restart changes.
 pub async fn run(
@@ -105,23 +104,26 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
     let mut complaint = String::new();
     let mut led = false;
     loop {
-        let error = match elector.step(Instant::now(), Timestamp::now()) {
-            Step::Sleep(wake) => {
+        let error = match elector.next(Instant::now(), Timestamp::now()) {
+            Next::Sleep(wake) => {
                 let lapses = until.borrow().filter(|lapses| *lapses < wake);
                 sleep_until(lapses.unwrap_or(wake)).await;
                 None
             }
-            Step::Read => {
+            Next::Read => {
                 let seen = leases.read(elector.name()).await;
                 let error = seen.as_ref().err().map(ToString::to_string);
                 elector.read(Instant::now(), seen.map_err(drop));
                 error
             }
-            Step::Write(lease) => {
+            Next::Write(lease) => {
                 let started = Instant::now();
                 let written = leases.write(&lease).await;
-                // Somebody else was faster: that is no error, and the next look tells who.
-                let error = written.as_ref().err().filter(|error| !error.is_conflict());
+                // Another replica was faster: that is no error, and the next look tells which.
+                let error = written
+                    .as_ref()
+                    .err()
+                    .filter(|error| error.why != Failure::Conflict);
                 let error = error.map(ToString::to_string);
                 elector.wrote(started, Instant::now(), written.map_err(drop));
                 error
@@ -153,30 +155,20 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
 
 /// Why a Lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
-enum LeaseError {
-    #[error("cannot {verb} the Lease {lease}: {}", cure(source))]
-    Api {
-        verb: &'static str,
-        lease: String,
-        source: kube::Error,
-    },
-    #[error("cannot {verb} the Lease {lease}: no answer from the API server within {REQUEST:?}")]
-    Timeout { verb: &'static str, lease: String },
+#[error("cannot {verb} the Lease {lease}: {why}{}", cure(why))]
+struct LeaseError {
+    verb: &'static str,
+    lease: String,
+    why: Failure,
 }
 
-impl LeaseError {
-    fn is_conflict(&self) -> bool {
-        matches!(self, LeaseError::Api { source: kube::Error::Api(status), .. } if status.code == 409)
-    }
-}
-
-/// What went wrong, and what to do where that is known.
-fn cure(error: &kube::Error) -> String {
-    let text = words(error);
-    if matches!(error, kube::Error::Api(status) if status.code == 404 && text.starts_with("namespaces ")) {
-        format!("{text}; create it, or name Transom's namespace with --namespace")
-    } else {
-        text
+/// What to do, where that is known.
+fn cure(why: &Failure) -> &'static str {
+    match why {
+        Failure::Other(text) if text.starts_with("namespaces ") => {
+            "; create it, or name Transom's namespace with --namespace"
+        }
+        _ => "",
     }
 }
 
@@ -208,16 +200,11 @@ impl Leases {
         verb: &'static str,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, LeaseError> {
-        match timeout(REQUEST, request).await {
-            Ok(answer) => answer.map_err(|source| LeaseError::Api {
-                verb,
-                lease: self.lease.clone(),
-                source,
-            }),
-            Err(_) => Err(LeaseError::Timeout {
-                verb,
-                lease: self.lease.clone(),
-            }),
-        }
+        let answer = answered_within(REQUEST, request).await;
+        answer.map_err(|why| LeaseError {
+            verb,
+            lease: self.lease.clone(),
+            why,
+        })
     }
 }

@@ -7,10 +7,11 @@ use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::{Failure, answered_within};
 use crate::model::workload::Kind;
 
 /// The kinds that are read, with their paths: owners before what they own, so that a pod's owner is known by then.
-const PLACES: [(Kind, &str); 9] = [
+const LISTS: [(Kind, &str); 9] = [
     (Kind::PodTemplate, "/api/v1/podtemplates"),
     (Kind::Deployment, "/apis/apps/v1/deployments"),
     (Kind::ReplicaSet, "/apis/apps/v1/replicasets"),
@@ -31,19 +32,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A survey that could not be finished; nothing can be concluded from what was seen until then.
 #[derive(thiserror::Error, Debug)]
 pub enum SurveyError {
-    /// The API server refused, or could not be reached.
-    #[error("cannot list {path}: {source}")]
+    /// The API server refused, or did not answer in time.
+    #[error("cannot list {path}: {why}")]
     List {
         /// What was being listed.
         path: &'static str,
         /// Why.
-        source: Box<kube::Error>,
-    },
-    /// It did not answer in time.
-    #[error("cannot list {path}: no answer within {} s", PATIENCE.as_secs())]
-    Slow {
-        /// What was being listed.
-        path: &'static str,
+        why: Failure,
     },
     /// It answered with something else than a list.
     #[error("cannot read the list of {path}: {source}")]
@@ -88,7 +83,7 @@ pub async fn visit_pod_carriers(
     client: &Client,
     mut visit: impl FnMut(Kind, &str) + Send,
 ) -> Result<(), SurveyError> {
-    for (kind, path) in PLACES {
+    for (kind, path) in LISTS {
         let mut params = ListParams::default().limit(PAGE);
         if kind == Kind::Pod {
             params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
@@ -110,17 +105,14 @@ pub async fn visit_pod_carriers(
 }
 
 async fn page(client: &Client, path: &'static str, params: &ListParams) -> Result<String, SurveyError> {
-    let failed = |error| SurveyError::List {
-        path,
-        source: Box::new(error),
+    let answer = async {
+        let request = kube::core::Request::new(path).list(params);
+        client
+            .request_text(request.map_err(kube::Error::BuildRequest)?)
+            .await
     };
-    let request = kube::core::Request::new(path)
-        .list(params)
-        .map_err(|error| failed(kube::Error::BuildRequest(error)))?;
-    match tokio::time::timeout(PATIENCE, client.request_text(request)).await {
-        Ok(answer) => answer.map_err(failed),
-        Err(_) => Err(SurveyError::Slow { path }),
-    }
+    let answer = answered_within(PATIENCE, answer).await;
+    answer.map_err(|why| SurveyError::List { path, why })
 }
 
 #[cfg(test)]
@@ -130,8 +122,8 @@ mod tests {
     #[test]
     fn every_kind_that_carries_a_pod_is_read_and_pods_after_their_owners() {
         for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
-            assert!(PLACES.iter().any(|(place, _)| *place == kind), "{kind}");
+            assert!(LISTS.iter().any(|(listed, _)| *listed == kind), "{kind}");
         }
-        assert_eq!(PLACES.last().map(|(kind, _)| *kind), Some(Kind::Pod));
+        assert_eq!(LISTS.last().map(|(kind, _)| *kind), Some(Kind::Pod));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
-use crate::certs::{CertificateMode, KeeperConfig, Lifetimes};
+use crate::certs::{CertificateConfig, CertificateMode, Lifetimes};
 use crate::cluster::client::NamesArgs;
 use crate::registration::configuration_name;
 use crate::tls::source::CertificateSource;
@@ -94,11 +94,16 @@ impl CertificateArgs {
     }
 
     /// What is kept, and where.
-    pub fn kept(&self, known_as: &NamesArgs, namespace: &str, source: &CertificateSource) -> KeeperConfig {
+    pub fn config(
+        &self,
+        known_as: &NamesArgs,
+        namespace: &str,
+        source: &CertificateSource,
+    ) -> CertificateConfig {
         let service = &self.service;
         // The only name of a Service that an API server dials.
         let mut names = vec![format!("{service}.{namespace}.svc")];
-        // What is issued here has its other names too. A certificate that somebody else made needs only what is dialled:
+        // What is issued here has its other names too. A certificate that you bring needs only what is dialled:
         // Transom is not ready while one of these is missing.
         if self.certificates == Mode::SelfManaged {
             names.push(format!("{service}.{namespace}.svc.cluster.local"));
@@ -108,12 +113,10 @@ impl CertificateArgs {
         if let CertificateSource::SelfSigned { names: more, .. } = source {
             names.extend(more.iter().cloned());
         }
-        let configuration = configuration_name(&known_as.name);
-        KeeperConfig {
+        CertificateConfig {
             namespace: namespace.to_owned(),
             secret: known_as.certificate_secret.clone(),
-            mutating: configuration.clone(),
-            validating: configuration,
+            configuration: configuration_name(&known_as.name),
             names,
             lifetimes: Lifetimes::default(),
         }
@@ -149,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_somebody_else_needs_only_the_names_that_are_dialled() {
+    fn a_certificate_that_transom_did_not_issue_needs_only_the_names_that_are_dialled() {
         let names = |arguments: &[&str]| {
             let parsed = Arguments::parse_from([&["transom"], arguments].concat());
             let source = CertificateSource::SelfSigned {
                 names: Vec::new(),
                 write_ca: None,
             };
-            parsed.certificates.kept(&parsed.names, "ns", &source).names
+            parsed.certificates.config(&parsed.names, "ns", &source).names
         };
         let issued = ["transom.ns.svc", "transom.ns.svc.cluster.local", "transom.ns"];
         assert_eq!(names(&[]), issued);

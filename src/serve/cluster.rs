@@ -90,10 +90,10 @@ pub async fn run(
 
     let kept = args
         .certificates
-        .kept(&args.names, &namespace, &config.certificate);
+        .config(&args.names, &namespace, &config.certificate);
     let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
     config.certificate = CertificateSource::Provided(Arc::clone(&serving));
-    let keeper = certs::Keeper {
+    let keeper = certs::CertificateTask {
         client: client.clone(),
         mode,
         config: kept,

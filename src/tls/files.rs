@@ -80,7 +80,7 @@ impl CertificateFiles {
                 match self.identity(&content) {
                     Ok(identity) => {
                         // At start it is what is being served already, unless it changed since.
-                        let changed = serving.current.load().certified.cert != identity.certified.cert;
+                        let changed = serving.identity().chain() != identity.chain();
                         serving.replace(identity);
                         if changed || reported.is_some() {
                             metrics.certificate_reloaded(true);

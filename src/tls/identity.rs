@@ -84,8 +84,33 @@ pub enum IdentityError {
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub(super) certified: Arc<CertifiedKey>,
-    pub(super) not_before: SystemTime,
-    pub(super) not_after: SystemTime,
+    validity: Validity,
+}
+
+/// From when to when a certificate is valid, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Validity {
+    /// When it begins.
+    pub from: SystemTime,
+    /// When it ends.
+    pub until: SystemTime,
+}
+
+impl Validity {
+    /// That of a certificate; what was before 1970 is as long over as 1970.
+    pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
+        let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let validity = certificate.validity();
+        Validity {
+            from: at(validity.not_before.timestamp()),
+            until: at(validity.not_after.timestamp()),
+        }
+    }
+
+    /// Whether `now` is in it.
+    pub fn holds(&self, now: SystemTime) -> bool {
+        (self.from..=self.until).contains(&now)
+    }
 }
 
 impl Identity {
@@ -115,12 +140,7 @@ impl Identity {
             .ok_or_else(|| IdentityError::Certificate("no certificate in it".to_owned()))?;
         let (_, parsed) =
             X509Certificate::from_der(leaf).map_err(|error| IdentityError::Certificate(error.to_string()))?;
-        let validity = parsed.validity();
-        let (not_before, not_after) = (
-            at(validity.not_before.timestamp()),
-            at(validity.not_after.timestamp()),
-        );
-
+        let validity = Validity::of(&parsed);
         let key = ring::default_provider()
             .key_provider
             .load_private_key(key)
@@ -134,23 +154,25 @@ impl Identity {
         }
         Ok(Self {
             certified: Arc::new(certified),
-            not_before,
-            not_after,
+            validity,
         })
     }
 
-    /// When the server's own certificate ends.
-    pub fn not_after(&self) -> SystemTime {
-        self.not_after
+    /// The server's own certificate's.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Whether no CA issued it but it itself.
+    pub(crate) fn is_self_signed(&self) -> bool {
+        self.chain().first().is_none_or(|own| {
+            X509Certificate::from_der(own)
+                .is_ok_and(|(_, certificate)| certificate.issuer() == certificate.subject())
+        })
     }
 
     /// The certificates as they are shown, the server's own first.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.certified.cert
     }
-}
-
-/// Seconds since 1970 as a time; what was before is as long over as 1970.
-fn at(seconds: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }

@@ -1,34 +1,47 @@
-//! What every certificate of Transom's own has in common, whoever keeps it.
+//! Issues CAs and serving certificates: ECDSA on P-256. How long they last, and where they are kept, is the caller's.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, DnType, Error,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    PublicKeyData as _,
+};
 
-/// What every CA of Transom's may do: sign certificates, and nothing below it may.
-pub(crate) fn ca_params(name: &str) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.distinguished_name.push(DnType::CommonName, name);
+/// A new CA with the key that it signs with. It may sign certificates, and nothing below it may.
+pub(crate) fn ca(valid: Range<SystemTime>) -> Result<CertifiedIssuer<'static, KeyPair>, Error> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    // Verifiers tell two CAs of the same name apart only by trying both.
+    let id = key.der_bytes().iter().skip(1).take(4);
+    let id = id.fold(0_u32, |id, byte| id << 8 | u32::from(*byte));
+    let mut params = params(&[], &format!("Transom webhook CA {id:08x}"), valid)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    Ok(params)
+    CertifiedIssuer::self_signed(params, key)
 }
 
-/// What every serving certificate of Transom's may do: serve these names.
-pub(crate) fn leaf_params(names: &[String]) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(names)?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "Transom webhook");
+/// A new serving certificate for `names` with its key, signed by `issuer`.
+pub(crate) fn leaf(
+    issuer: &Issuer<'_, impl rcgen::SigningKey>,
+    names: &[String],
+    valid: Range<SystemTime>,
+) -> Result<CertifiedKey<KeyPair>, Error> {
+    let signing_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = params(names, "Transom webhook", valid)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    Ok(params)
+    let cert = params.signed_by(&signing_key, issuer)?;
+    Ok(CertifiedKey { cert, signing_key })
 }
 
-/// A validity that begins a little before `now`, for clocks that are behind.
-pub(crate) fn valid(params: &mut CertificateParams, now: SystemTime, until: SystemTime, backdate: Duration) {
+fn params(names: &[String], common_name: &str, valid: Range<SystemTime>) -> Result<CertificateParams, Error> {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    params.not_before = epoch + since_1970(now).saturating_sub(backdate);
-    params.not_after = epoch + since_1970(until);
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = epoch + since_1970(valid.start);
+    params.not_after = epoch + since_1970(valid.end);
+    Ok(params)
 }

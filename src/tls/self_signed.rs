@@ -1,15 +1,15 @@
-//! A CA and certificates of its own, for a webhook that nobody gave a certificate; the CA's key never leaves the process.
+//! A CA and certificates of its own, for a webhook that was given none; the CA's key never leaves the process.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rcgen::{CertifiedIssuer, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rcgen::{CertifiedIssuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::identity::{CertificateError, Identity};
-use super::issue::{ca_params, leaf_params, valid};
+use super::issue;
 use super::serving::ServingCert;
 use crate::process::metrics::Metrics;
 
@@ -23,18 +23,14 @@ const SKEW: Duration = Duration::from_secs(3_600);
 /// How long after a failure to renew.
 const RETRY: Duration = Duration::from_secs(3_600);
 
-/// A certificate authority: ECDSA P-256, in memory.
+/// A CA with its key, in memory.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new authority, valid for ten years from `now`.
+    /// A new one, valid for ten years from `now`.
     pub(crate) fn new(now: SystemTime) -> Result<Self, CertificateError> {
-        let make = || {
-            let mut params = ca_params("Transom webhook CA")?;
-            valid(&mut params, now, now + CA_LASTS, SKEW);
-            CertifiedIssuer::self_signed(params, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
-        };
-        make().map(Self).map_err(|source| CertificateError::Issue {
+        let made = issue::ca(now - SKEW..now + CA_LASTS);
+        made.map(Self).map_err(|source| CertificateError::Issue {
             names: "a CA".to_owned(),
             source,
         })
@@ -42,19 +38,13 @@ impl Authority {
 
     /// A certificate for `names`, with a new key, valid for a year from `now`.
     pub(crate) fn issue(&self, names: &[String], now: SystemTime) -> Result<Identity, CertificateError> {
-        let make = || {
-            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-            let mut params = leaf_params(names)?;
-            valid(&mut params, now, now + LEAF_LASTS, SKEW);
-            let certificate = params.signed_by(&key, &self.0)?;
-            Ok((certificate, key))
-        };
-        let (certificate, key) = make().map_err(|source| CertificateError::Issue {
+        let valid = now - SKEW..now + LEAF_LASTS;
+        let made = issue::leaf(&self.0, names, valid).map_err(|source| CertificateError::Issue {
             names: names.join(", "),
             source,
         })?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Identity::from_der(vec![certificate.der().clone()], key).map_err(CertificateError::Issued)
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        Identity::from_der(vec![made.cert.der().clone()], key).map_err(CertificateError::Issued)
     }
 
     /// The authority's own certificate, for `clientConfig.caBundle`.

@@ -24,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The certificate of every new handshake. Connections keep the one that they began with.
 pub struct ServingCert {
-    pub(super) current: ArcSwap<Identity>,
+    current: ArcSwap<Identity>,
     replaced: Notify,
 }
 
@@ -50,7 +50,7 @@ impl ServingCert {
 
     /// When the served certificate ends.
     pub fn not_after(&self) -> SystemTime {
-        self.current.load().not_after
+        self.current.load().validity().until
     }
 }
 
@@ -120,8 +120,9 @@ enum Expiry {
 
 impl Expiry {
     fn of(identity: &Identity, now: SystemTime) -> Self {
-        match identity.not_after.duration_since(now) {
-            _ if now < identity.not_before => Self::Early,
+        let validity = identity.validity();
+        match validity.until.duration_since(now) {
+            _ if now < validity.from => Self::Early,
             Err(_) => Self::Over,
             Ok(left) if left < NEAR => Self::Near,
             Ok(_) => Self::Far,

@@ -19,7 +19,7 @@ pub enum CertificateSource {
     },
     /// Read from two files, and again when their content changes.
     Files(CertificateFiles),
-    /// Replaced by whoever made it: the controller that keeps the Secret.
+    /// Replaced by its maker: the task that keeps the Secret.
     Provided(Arc<ServingCert>),
 }
 

@@ -56,7 +56,7 @@
 {{- fail (printf "limits.maxBytesInFlight: %s is less than 7MiB, the largest review that the API server sends" .Values.limits.maxBytesInFlight) -}}
 {{- end -}}
 {{- $memory := dig "limits" "memory" "" (default (dict) .Values.resources) -}}
-{{- /* A quantity in thousandths of a byte is nobody's. */ -}}
+{{- /* A quantity in thousandths of a byte is a mistake. */ -}}
 {{- if and $memory (not (hasSuffix "m" (toString $memory))) -}}
 {{- if lt (include "transom.bytes" $memory | float64) (mulf 8.0 $flight) -}}
 {{- fail (printf "resources.limits.memory: %v does not hold limits.maxBytesInFlight (%s) eight times, so reviews would end the process; raise the one or lower the other" $memory .Values.limits.maxBytesInFlight) -}}

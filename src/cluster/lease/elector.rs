@@ -9,21 +9,21 @@ use tokio::time::Instant;
 
 use super::{ACT, LEASE, RENEW, RETRY};
 
-/// The longest that a Lease of somebody else is waited for, whatever it says of itself.
+/// The longest that a Lease of another replica is waited for, whatever it says of itself.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Who held a Lease that was deleted before we saw who it was; no pod can have this name.
-const SOMEBODY: &str = "(somebody)";
+const UNKNOWN: &str = "(unknown)";
 
 /// What was seen of the Lease.
 #[derive(Clone, PartialEq, Debug)]
-pub struct LeaseView {
+struct LeaseView {
     /// Its spec when it was there last.
-    pub spec: LeaseSpec,
+    spec: LeaseSpec,
     /// When we first saw it like this, by our own clock that never jumps.
-    pub since: Instant,
+    since: Instant,
     /// Whether it is still there. One that was deleted was not given up: its holder may not know yet.
-    pub exists: bool,
+    exists: bool,
 }
 
 impl LeaseView {
@@ -46,12 +46,12 @@ impl LeaseView {
 
 /// What to do about a Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Decision {
+enum Decision {
     /// It is ours: renew it.
     Renew,
-    /// It is nobody's, or its holder has let it lapse: take it.
+    /// It has no holder, or its holder has let it lapse: take it.
     Acquire,
-    /// It is somebody else's; nothing can be done before this moment.
+    /// It is another replica's; nothing can be done before this moment.
     Wait {
         /// When it lapses, unless it is renewed.
         until: Instant,
@@ -60,10 +60,10 @@ pub enum Decision {
 
 /// What the replica `me` does about a Lease; `None` where it never saw one.
 ///
-/// Whoever never saw one takes it at once, so that an installation does not begin with ten seconds of waiting. If a
+/// A replica that never saw one takes it at once, so that an installation does not begin with ten seconds of waiting. If a
 /// holder was there and its Lease was deleted by hand, before `me` ever looked, both lead for a moment: their writes
 /// are then kept apart by the resourceVersions alone.
-pub fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> Decision {
+fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> Decision {
     let Some(lease) = lease else {
         return Decision::Acquire;
     };
@@ -76,7 +76,7 @@ pub fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> Decision {
 
 /// What the loop does next.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Step {
+pub(super) enum Next {
     /// Nothing before this moment.
     Sleep(Instant),
     /// Look at the Lease.
@@ -127,23 +127,23 @@ impl Elector {
     }
 
     /// What to do now; `wall` only goes into the Lease, for people to read.
-    pub(super) fn step(&mut self, now: Instant, wall: Timestamp) -> Step {
+    pub(super) fn next(&mut self, now: Instant, wall: Timestamp) -> Next {
         if let Some(wake) = self.wake.filter(|wake| now < *wake) {
-            return Step::Sleep(wake);
+            return Next::Sleep(wake);
         }
         if !self.known {
-            return Step::Read;
+            return Next::Read;
         }
         match decide(self.view.as_ref(), &self.me, now) {
             Decision::Wait { until } => {
-                // Decided once per look, so that nobody acts on what it saw before it slept.
+                // Decided once per look: what was seen before a sleep is no longer acted on.
                 self.known = false;
                 let wake = until.min(now + RENEW);
                 self.wake = Some(wake);
-                Step::Sleep(wake)
+                Next::Sleep(wake)
             }
-            Decision::Renew => Step::Write(Box::new(self.claim(wall, false))),
-            Decision::Acquire => Step::Write(Box::new(self.claim(wall, true))),
+            Decision::Renew => Next::Write(Box::new(self.claim(wall, false))),
+            Decision::Acquire => Next::Write(Box::new(self.claim(wall, true))),
         }
     }
 
@@ -192,8 +192,8 @@ impl Elector {
             if let Some(view) = self.view.as_mut().filter(|view| view.exists) {
                 view.exists = false;
                 if !acts {
-                    // Whoever held it in the end may still act on that, and we did not see who it was.
-                    view.spec.holder_identity = Some(SOMEBODY.to_owned());
+                    // Its last holder may still act on that, and we did not see which replica it was.
+                    view.spec.holder_identity = Some(UNKNOWN.to_owned());
                     view.since = now;
                 }
             }

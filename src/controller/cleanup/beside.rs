@@ -3,7 +3,7 @@
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectMeta};
 use kube::{Api, Client};
 
 use super::OURS;
@@ -35,22 +35,19 @@ pub(super) async fn others(client: &Client, own: &str) -> Result<Vec<Installatio
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let validating = answered(validating.list(&params)).await.map_err(unknown)?;
     let mutating = mutating.items.into_iter().map(|found| {
-        let client = (found.webhooks.into_iter().flatten()).map(|webhook| webhook.client_config);
-        installation(found.metadata.name, client)
+        let webhooks = found.webhooks.into_iter().flatten();
+        installation(found.metadata, webhooks.map(|webhook| webhook.client_config))
     });
     let validating = validating.items.into_iter().map(|found| {
-        let client = (found.webhooks.into_iter().flatten()).map(|webhook| webhook.client_config);
-        installation(found.metadata.name, client)
+        let webhooks = found.webhooks.into_iter().flatten();
+        installation(found.metadata, webhooks.map(|webhook| webhook.client_config))
     });
     Ok(of(mutating.chain(validating), own))
 }
 
-fn installation(
-    name: Option<String>,
-    mut clients: impl Iterator<Item = WebhookClientConfig>,
-) -> Installation {
+fn installation(found: ObjectMeta, mut clients: impl Iterator<Item = WebhookClientConfig>) -> Installation {
     Installation {
-        configuration: name.unwrap_or_default(),
+        configuration: found.name.unwrap_or_default(),
         namespace: clients.find_map(|client| Some(client.service?.namespace)),
     }
 }

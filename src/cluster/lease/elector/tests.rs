@@ -115,7 +115,7 @@ enum Trouble {
     Unreachable,
     /// Its requests arrive, and their answers do not.
     Deaf,
-    /// Somebody deletes the Lease.
+    /// A person deletes the Lease.
     LeaseDeleted,
 }
 
@@ -133,7 +133,7 @@ fn troubles() -> impl Strategy<Value = Troubles> {
 
 /// What a simulated run came to.
 struct Run {
-    /// The longest time during which nobody led, in milliseconds, after the last trouble.
+    /// The longest time without a leader, in milliseconds, after the last trouble.
     idle_after: u64,
     overlap: Option<u64>,
     changes: usize,
@@ -240,12 +240,12 @@ impl Replica {
         let seconds = 1_700_000_000 + self.skew + i64::try_from(millis / 1_000).unwrap();
         let later = now + Duration::from_millis(latency);
         let gives_up = now + Duration::from_secs(2);
-        match self.elector.step(now, Timestamp::from_second(seconds).unwrap()) {
-            Step::Sleep(wake) => self.sleeps_until = wake,
-            Step::Read if unreachable || deaf => self.answer = Some((gives_up, Answer::Read(Err(())))),
-            Step::Read => self.answer = Some((later, Answer::Read(Ok(server.lease.clone())))),
-            Step::Write(_) if unreachable => self.answer = Some((gives_up, Answer::Write(now, Err(())))),
-            Step::Write(lease) => self.sent = Some((later, now, *lease, deaf)),
+        match self.elector.next(now, Timestamp::from_second(seconds).unwrap()) {
+            Next::Sleep(wake) => self.sleeps_until = wake,
+            Next::Read if unreachable || deaf => self.answer = Some((gives_up, Answer::Read(Err(())))),
+            Next::Read => self.answer = Some((later, Answer::Read(Ok(server.lease.clone())))),
+            Next::Write(_) if unreachable => self.answer = Some((gives_up, Answer::Write(now, Err(())))),
+            Next::Write(lease) => self.sent = Some((later, now, *lease, deaf)),
         }
     }
 }
@@ -262,7 +262,7 @@ proptest! {
         let run = simulate(&troubles, skews, latency);
         prop_assert_eq!(run.overlap, None, "two leaders at this millisecond");
         prop_assert!(run.changes >= 1);
-        prop_assert!(run.idle_after <= 15_000, "nobody led for {} ms", run.idle_after);
+        prop_assert!(run.idle_after <= 15_000, "no leader for {} ms", run.idle_after);
     }
 }
 
@@ -285,19 +285,19 @@ fn a_leader_that_gives_up_is_followed_at_once() {
     let mut one = Elector::new("transom".to_owned(), "one".to_owned());
     let mut two = Elector::new("transom".to_owned(), "two".to_owned());
     one.read(now, Ok(None));
-    let Step::Write(lease) = one.step(now, wall) else {
+    let Next::Write(lease) = one.next(now, wall) else {
         panic!("it is free")
     };
     one.wrote(now, now, server.write(*lease));
     two.read(now, Ok(server.lease.clone()));
-    assert!(matches!(two.step(now, wall), Step::Sleep(_)));
+    assert!(matches!(two.next(now, wall), Next::Sleep(_)));
     assert_eq!(one.until(), Some(now + ACT));
 
     server.write(one.release().unwrap()).unwrap();
     assert_eq!(one.until(), None);
     let next = now + RENEW;
     two.read(next, Ok(server.lease.clone()));
-    let Step::Write(lease) = two.step(next, wall) else {
+    let Next::Write(lease) = two.next(next, wall) else {
         panic!("it was given up")
     };
     two.wrote(next, next, server.write(*lease));

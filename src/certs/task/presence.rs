@@ -1,5 +1,5 @@
-//! Whether the webhook configurations are there, and what stands in them: for the log, the metrics, and whoever compares
-//! policies with what is registered.
+//! Whether the webhook configurations are there, and what stands in them: for the log, the metrics, and the
+//! statuses of policies.
 
 use std::sync::Arc;
 

@@ -1,0 +1,361 @@
+//! The task that keeps certificates, on every replica: watches the Secret and the configurations, serves, and says
+//! whether Transom is ready. What the leader writes beside that is in `leader`.
+
+mod leader;
+mod presence;
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt as _};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::DynamicObject;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use self::leader::Next;
+use self::presence::Presence;
+use super::bundles::Bundles;
+use super::decide::{Situation, takes_over};
+use super::first::REASON;
+use super::publish::{ConfigurationStore, Published};
+use super::store::{SecretStore, Stored};
+use super::{CertificateConfig, CertificateMode, Error};
+use crate::cluster::lease::Leadership;
+use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
+use crate::registration::configurations::Configurations;
+use crate::tls::identity::Identity;
+use crate::tls::serving::ServingCert;
+
+/// The longest time between two looks at what time changes: clocks jump.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// The same for files, which no watch tells of.
+const POLL: Duration = Duration::from_secs(5);
+
+/// Time after a write that failed, and the longest of it.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Keeps certificates, with everything that it takes.
+pub struct CertificateTask {
+    /// How to reach the API server.
+    pub client: Client,
+    /// Who does what.
+    pub mode: CertificateMode,
+    /// What is kept, and where.
+    pub config: CertificateConfig,
+    /// Whether this replica writes.
+    pub leadership: Leadership,
+    /// What is served: the one that [`first`] returned.
+    pub serving: Arc<ServingCert>,
+    /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
+    pub readiness: Readiness,
+    /// Where changes of the certificate are counted, and whether the configurations are there is shown.
+    pub metrics: Metrics,
+    /// Told what stands in the configurations; nothing before both were looked for.
+    pub registered: watch::Sender<Option<Arc<Configurations>>>,
+}
+
+impl CertificateTask {
+    /// Keeps certificates for ever: serves them on every replica, makes and publishes them on the leader. Returns only
+    /// when that cannot go on, and trying again would not help.
+    pub async fn run(self) -> Error {
+        let reload: BoxFuture<'_, ()> = match self.mode.files().cloned() {
+            Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
+            None => Box::pin(std::future::pending()),
+        };
+        tokio::select! {
+            error = Keeping::new(self).run() => error,
+            () = reload => Error::Watch("certificate files".to_owned()),
+        }
+    }
+}
+
+/// Something that is seen, and since when.
+struct Seen<T> {
+    value: T,
+    since: Instant,
+}
+
+impl<T: PartialEq> Seen<T> {
+    fn new(value: T) -> Self {
+        Seen {
+            value,
+            since: Instant::now(),
+        }
+    }
+
+    fn see(&mut self, value: T) {
+        if self.value != value {
+            *self = Seen::new(value);
+        }
+    }
+}
+
+/// An object as it is from now on, or why that cannot be seen.
+type Watch<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
+
+fn follow<K>(api: &Api<K>, name: &str) -> Watch<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watch_object(api.clone(), name).default_backoff().boxed()
+}
+
+/// The state of the loop.
+struct Keeping {
+    task: CertificateTask,
+    secrets: SecretStore,
+    stores: [ConfigurationStore; 2],
+    /// `None` until the watch has told; then whether there is one.
+    secret: Option<Seen<Option<Stored>>>,
+    /// Which of the two configurations a watch has told of, and what.
+    listed: [bool; 2],
+    published: [Option<Published>; 2],
+    presence: Presence,
+    bundles: Seen<Bundles>,
+    served: Option<Identity>,
+    writes: VecDeque<Instant>,
+    retry: Duration,
+    complaint: String,
+}
+
+impl Keeping {
+    fn new(task: CertificateTask) -> Self {
+        let (client, config) = (&task.client, &task.config);
+        let issues = task.mode.files().is_none();
+        let served = task.serving.identity().as_ref().clone();
+        let is_placeholder = issues && served.is_self_signed();
+        Keeping {
+            secrets: SecretStore::new(client.clone(), config),
+            stores: [
+                ConfigurationStore::new::<MutatingWebhookConfiguration>(
+                    client.clone(),
+                    &config.configuration,
+                ),
+                ConfigurationStore::new::<ValidatingWebhookConfiguration>(
+                    client.clone(),
+                    &config.configuration,
+                ),
+            ],
+            // Where the certificate comes from files the Secret does not matter.
+            secret: (!issues).then(|| Seen::new(None)),
+            listed: [false, false],
+            published: [None, None],
+            presence: Presence::new(&task.metrics, task.registered.clone()),
+            bundles: Seen::new(Bundles::default()),
+            served: (!is_placeholder).then_some(served),
+            writes: VecDeque::new(),
+            retry: RETRY.0,
+            complaint: String::new(),
+            task,
+        }
+    }
+
+    async fn run(mut self) -> Error {
+        let mut secrets = match self.task.mode {
+            CertificateMode::SelfManaged => follow(&self.secrets.api, &self.secrets.name),
+            _ => futures::stream::pending().boxed(),
+        };
+        let stores = self.stores.each_ref();
+        let [mut mutating, mut validating] = stores.map(|store| follow(&store.api, &store.name));
+        let mut led = false;
+        let mut wake = Instant::now() + LOOK_AGAIN;
+        loop {
+            tokio::select! {
+                event = secrets.next() => match event {
+                    Some(event) => self.see_secret(event),
+                    None => return Error::Watch(self.secrets.title()),
+                },
+                event = mutating.next() => match event {
+                    Some(event) => self.see_configuration(0, event),
+                    None => return Error::Watch(self.stores[0].title()),
+                },
+                event = validating.next() => match event {
+                    Some(event) => self.see_configuration(1, event),
+                    None => return Error::Watch(self.stores[1].title()),
+                },
+                changed = self.task.leadership.changed() => {
+                    if changed.is_err() {
+                        return Error::Leadership;
+                    }
+                    // Renewals are no news.
+                    if std::mem::replace(&mut led, self.task.leadership.holds()) == led {
+                        continue;
+                    }
+                }
+                () = sleep_until(wake) => {}
+            }
+            match self.go_on().await {
+                Ok(after) => wake = Instant::now() + after.min(LOOK_AGAIN),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn see_secret(&mut self, event: Result<Option<Secret>, watcher::Error>) {
+        match event {
+            Ok(secret) => self.put_secret(secret.map(Stored::read)),
+            Err(error) => self.complain(&format!("cannot watch the {}: {error}", self.secrets.title())),
+        }
+    }
+
+    fn put_secret(&mut self, stored: Option<Stored>) {
+        match &mut self.secret {
+            // A version that changes nothing for us is not a new Secret, but the one to write over.
+            Some(seen) if seen.value == stored => seen.value = stored,
+            secret => *secret = Some(Seen::new(stored)),
+        }
+    }
+
+    fn see_configuration(&mut self, which: usize, event: Result<Option<DynamicObject>, watcher::Error>) {
+        match event {
+            Ok(object) => self.put_configuration(which, object.as_ref().map(Published::read)),
+            // `which` is 0 or 1: there are two stores.
+            Err(error) => self.complain(&format!(
+                "cannot watch the {}: {error}",
+                self.stores[which].title()
+            )),
+        }
+    }
+
+    fn put_configuration(&mut self, which: usize, published: Option<Published>) {
+        // As above.
+        self.presence
+            .see(which, &self.stores[which].title(), published.as_ref());
+        self.listed[which] = true;
+        self.published[which] = published;
+        let configurations = self.published.iter().flatten();
+        self.bundles.see(Bundles {
+            configurations: configurations
+                .map(|published| published.bundles.clone())
+                .collect(),
+        });
+    }
+
+    /// Serves, says whether it is ready, and writes what there is to write; returns when to look again.
+    async fn go_on(&mut self) -> Result<Duration, Error> {
+        if self.secret.is_none() || self.listed.contains(&false) {
+            // Readiness is held since the start.
+            return Ok(LOOK_AGAIN);
+        }
+        loop {
+            let pending = self.serve();
+            self.tell();
+            let next = match self.task.mode.clone() {
+                CertificateMode::SelfManaged => self.issue().await?,
+                CertificateMode::Provided {
+                    ca_bundle: Some(file),
+                    ..
+                } => self.publish_file(&file).await,
+                CertificateMode::Provided { .. } | CertificateMode::CertManager(_) => Next::Rest(POLL),
+            };
+            match next {
+                Next::Again => {}
+                Next::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
+                Next::Failed => {
+                    let after = self.retry;
+                    self.retry = (self.retry * 2).min(RETRY.1);
+                    return Ok(after);
+                }
+            }
+        }
+    }
+
+    /// The Secret, where there is one.
+    fn stored(&self) -> Option<&Stored> {
+        self.secret.as_ref()?.value.as_ref()
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        Situation {
+            now: SystemTime::now(),
+            secret: self.stored().map(|stored| &stored.state),
+            secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
+            bundles: &self.bundles.value,
+            bundles_for: self.bundles.since.elapsed(),
+            served: self.served.as_ref(),
+            names: &self.task.config.names,
+            lifetimes: &self.task.config.lifetimes,
+        }
+    }
+
+    /// Changes over to the certificate in the Secret, where it is time; returns how long to wait where it is not yet.
+    fn serve(&mut self) -> Option<Duration> {
+        if self.task.mode.files().is_some() {
+            self.served = Some(self.task.serving.identity().as_ref().clone());
+            return None;
+        }
+        let situation = self.situation();
+        let offered = situation.secret.and_then(|secret| secret.leaf.as_ref())?;
+        if situation.serves(offered) {
+            return None;
+        }
+        if !takes_over(&situation, offered) {
+            return Some(situation.lifetimes.settle);
+        }
+        let offered = offered.clone();
+        self.task.serving.replace(offered.clone());
+        self.task.metrics.certificate_reloaded(true);
+        tracing::info!(
+            secret = self.secrets.title(),
+            "serves the certificate of the Secret"
+        );
+        self.served = Some(offered);
+        None
+    }
+
+    /// Says whether Transom is ready.
+    fn tell(&self) {
+        let readiness = &self.task.readiness;
+        let situation = self.situation();
+        let Some(served) = situation.served else {
+            let secret = self.secrets.title();
+            let why = format!("there is no certificate yet; the leader puts one into the {secret}");
+            return readiness.hold(REASON, why);
+        };
+        let names = situation.names;
+        let Some(webhook) = situation.bundles.distrusts(served, names, situation.now) else {
+            return readiness.release(REASON);
+        };
+        let cure = match self.task.mode {
+            CertificateMode::SelfManaged
+            | CertificateMode::Provided {
+                ca_bundle: Some(_), ..
+            } => "the leader publishes it",
+            CertificateMode::CertManager(_) => {
+                "cert-manager's CA injector should write it (annotation cert-manager.io/inject-ca-from)"
+            }
+            CertificateMode::Provided { ca_bundle: None, .. } => {
+                "the tool that made the certificate should write it"
+            }
+        };
+        readiness.hold(
+            REASON,
+            format!(
+                "the caBundle of the webhook {} does not make a client trust the certificate that is served for {}; {cure}",
+                webhook.name,
+                names.join(", ")
+            ),
+        );
+    }
+
+    /// Says it once, until something else is said.
+    fn complain(&mut self, text: &str) {
+        if self.complaint != text {
+            tracing::warn!("{text}");
+            text.clone_into(&mut self.complaint);
+        }
+    }
+}

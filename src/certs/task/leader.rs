@@ -1,0 +1,180 @@
+//! What the leader writes: one step of what was decided, into the Secret or into the configurations.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::ca::CaCertificate;
+use super::super::changes::Issuing;
+use super::super::decide::{Action, decide};
+use super::super::publish::Published;
+use super::super::secret::SecretState;
+use super::super::{Error, ca_file};
+use super::{Keeping, LOOK_AGAIN, POLL, RETRY};
+use crate::cluster::errors::{Failure, answered_within};
+
+/// How long one write may take; shorter than a leader acts on its last renewal.
+const REQUEST: Duration = Duration::from_secs(3);
+
+/// The most writes in a minute: another writer may write the same fields, as fast as we do.
+const WRITES: usize = 60;
+
+/// How it goes on.
+pub(super) enum Next {
+    /// Something was written: decide again.
+    Again,
+    /// There is nothing to do for so long.
+    Rest(Duration),
+    /// Something could not be written.
+    Failed,
+}
+
+impl Keeping {
+    /// One step of what is decided, on the leader.
+    pub(super) async fn issue(&mut self) -> Result<Next, Error> {
+        let situation = self.situation();
+        let action = decide(&situation);
+        if let Action::Nothing { look_again } = action {
+            return Ok(self.release().await.unwrap_or(Next::Rest(look_again)));
+        }
+        if !self.task.leadership.holds() {
+            return Ok(Next::Rest(LOOK_AGAIN));
+        }
+        let nothing = SecretState::default();
+        let state = situation.secret.unwrap_or(&nothing);
+        if action == Action::PublishBundle {
+            let bundle = CaCertificate::bundle(&state.trusted);
+            return Ok(self.publish(&bundle).await);
+        }
+        let issuing = Issuing {
+            names: situation.names,
+            lifetimes: situation.lifetimes,
+            now: situation.now,
+        };
+        let (action, changes, unusable) = issuing.changes_or_start_over(action, state)?;
+        let title = self.secrets.title();
+        if let Some(error) = unusable {
+            tracing::warn!(
+                secret = title,
+                "its CA cannot be used, and a new one is made: {error}"
+            );
+        }
+        let (secrets, seen) = (self.secrets.clone(), self.stored().cloned());
+        let writing = secrets.write(seen.as_ref(), &changes);
+        Ok(match self.write(&format!("write the {title}"), writing).await {
+            Ok(stored) => {
+                tracing::info!(secret = title, "{}", action.describe());
+                self.put_secret(Some(stored));
+                Next::Again
+            }
+            Err(next) => next,
+        })
+    }
+
+    /// Publishes the CAs of a file, on the leader.
+    pub(super) async fn publish_file(&mut self, file: &Path) -> Next {
+        let wanted = match ca_file(file).await {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                self.complain(&error.to_string());
+                return Next::Rest(POLL);
+            }
+        };
+        let bundle = CaCertificate::bundle(&wanted);
+        let differs = |published: &Published| published.differs(&bundle);
+        if !self.published.iter().flatten().any(differs) {
+            return self.release().await.unwrap_or(Next::Rest(POLL));
+        }
+        if !self.task.leadership.holds() {
+            return Next::Rest(POLL);
+        }
+        self.publish(&bundle).await
+    }
+
+    /// Writes the bundle wherever it is not.
+    async fn publish(&mut self, bundle: &str) -> Next {
+        for which in [0, 1] {
+            // There are two of each.
+            let Some(seen) = self.published[which].clone().filter(|seen| seen.differs(bundle)) else {
+                continue;
+            };
+            let store = self.stores[which].clone();
+            let title = store.title();
+            let what = format!("publish the CA bundle in the {title}");
+            match self.write(&what, store.publish(&seen, bundle)).await {
+                Ok(written) => {
+                    tracing::info!(configuration = title, "published the CA bundle");
+                    self.put_configuration(which, Some(written));
+                }
+                Err(next) => return next,
+            }
+        }
+        Next::Again
+    }
+
+    /// Lets go what the leader has published, or a former leader that was interrupted; what is to be done instead of
+    /// resting, if anything.
+    async fn release(&mut self) -> Option<Next> {
+        for which in [0, 1] {
+            // There are two of each.
+            let Some(seen) = self.published[which].clone().filter(Published::is_held) else {
+                continue;
+            };
+            if !self.task.leadership.holds() {
+                return None;
+            }
+            let store = self.stores[which].clone();
+            let title = store.title();
+            let what = format!("let go the webhooks of the {title}");
+            match self.write(&what, store.release(&seen)).await {
+                Ok(written) => {
+                    tracing::debug!(configuration = title, "let the webhooks go");
+                    self.put_configuration(which, Some(written));
+                }
+                Err(next) => return Some(next),
+            }
+        }
+        None
+    }
+
+    /// What came of a write, or how it goes on without.
+    async fn write<T>(
+        &mut self,
+        what: &str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Next> {
+        if let Some(after) = self.pace() {
+            return Err(Next::Rest(after));
+        }
+        if !self.task.leadership.holds() {
+            return Err(Next::Rest(LOOK_AGAIN));
+        }
+        match answered_within(REQUEST, request).await {
+            Ok(written) => {
+                self.retry = RETRY.0;
+                self.complaint.clear();
+                return Ok(written);
+            }
+            // The watch is about to tell.
+            Err(Failure::Conflict | Failure::Gone) => {}
+            Err(Failure::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
+        }
+        Err(Next::Failed)
+    }
+
+    /// Counts a write, or says how long to wait with it.
+    fn pace(&mut self) -> Option<Duration> {
+        const MINUTE: Duration = Duration::from_secs(60);
+        while self.writes.front().is_some_and(|write| write.elapsed() >= MINUTE) {
+            self.writes.pop_front();
+        }
+        if let Some(first) = self.writes.front().filter(|_| self.writes.len() >= WRITES) {
+            let wait = MINUTE.saturating_sub(first.elapsed());
+            self.complain("certificates or caBundles change again and again: something else writes them too");
+            return Some(wait.max(RETRY.0));
+        }
+        self.writes.push_back(Instant::now());
+        None
+    }
+}
