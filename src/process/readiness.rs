@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether Transom is ready: it is, unless somebody holds it back. Clones share the reasons.
+/// Whether Transom is ready: it is, unless one of its parts holds it back. Clones share the reasons.
 ///
 /// A part that must be ready first holds at start and releases later: `hold("facts", "not listed yet")`.
 #[derive(Clone, Default, Debug)]
@@ -23,7 +23,7 @@ impl Readiness {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Whether nobody holds.
+    /// Whether no part holds it back.
     pub fn is_ready(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
