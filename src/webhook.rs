@@ -37,7 +37,7 @@ pub use crate::admission::Phase;
 
 pub use self::args::{LimitArgs, ListenArgs};
 pub use self::limits::Limits;
-pub use self::server::{Config, Listening, Server, serve};
+pub use self::server::{Config, Listening, Server};
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
 pub trait Review: Send + Sync + 'static {

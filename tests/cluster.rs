@@ -126,6 +126,8 @@ fn register(cluster: &ControlPlane, name: &str, policy: Option<&str>) -> Result<
     let mut args: Vec<String> = [
         "serve",
         "--standalone",
+        "--log",
+        "info,audit=debug",
         "--listen",
         &format!("127.0.0.1:{port}"),
         "--health-listen",

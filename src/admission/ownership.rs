@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_owned_by_whoever_applied_it() {
+    fn a_field_is_owned_by_the_manager_that_applied_it() {
         let owner = ownership(
             r#"{"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:securityContext": {"f:runAsUser": {}}}}, "f:tolerations": {}}}"#,
         );

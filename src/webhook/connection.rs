@@ -1,26 +1,26 @@
 //! One connection from its first byte to its last: handshake, HTTP/1.1 or HTTP/2, and the clock that ends slow ones.
 
 use std::convert::Infallible;
-use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use http_body_util::BodyExt as _;
 use hyper::Request;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::io::InspectReader;
 use tower::Service as _;
 
 use super::limits::Limits;
@@ -77,22 +77,28 @@ where
         leaving: AtomicBool::new(is_leaving),
         ..Activity::default()
     });
-    let io = TokioIo::new(Watched {
-        io,
-        activity: Arc::clone(&activity),
-    });
+    let seen = Arc::clone(&activity);
+    let io = TokioIo::new(InspectReader::new(io, move |bytes: &[u8]| {
+        if !bytes.is_empty() {
+            seen.head_begun.store(true, Relaxed);
+        }
+    }));
     let clock = Clock::new(Arc::clone(&activity), limits, is_http2);
     let service = service_fn(move |request: Request<Incoming>| {
-        let request = request.map(|body| Tracked {
-            body,
-            _busy: Busy::new(&activity),
+        // A request is in flight until it is answered, and as long as its body is kept.
+        let busy = Busy::new(&activity);
+        let with_body = busy.clone();
+        let request = request.map(|body| {
+            body.map_err(move |error| {
+                let _held = &with_body;
+                error
+            })
         });
         let answer = router.clone().call(request);
-        let activity = Arc::clone(&activity);
         async move {
             let mut response = answer.await?;
             // HTTP/2 has frames for that, and no such header.
-            if !is_http2 && activity.leaving.load(Relaxed) {
+            if !is_http2 && busy.0.leaving.load(Relaxed) {
                 response
                     .headers_mut()
                     .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -197,36 +203,17 @@ impl Busy {
     }
 }
 
+impl Clone for Busy {
+    fn clone(&self) -> Self {
+        self.0.in_flight.fetch_add(1, Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.head_begun.store(false, Relaxed);
         self.0.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
-/// The body of a request, which is in flight until this is dropped.
-struct Tracked {
-    body: Incoming,
-    _busy: Busy,
-}
-
-impl Body for Tracked {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -301,52 +288,5 @@ impl Clock {
         } else {
             Pace::Fine
         }
-    }
-}
-
-/// A stream that notes when bytes arrive.
-struct Watched<IO> {
-    io: IO,
-    activity: Arc<Activity>,
-}
-
-impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.remaining();
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        if buf.remaining() != before {
-            self.activity.head_begun.store(true, Relaxed);
-        }
-        read
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
 }

@@ -99,18 +99,6 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
-/// Binds and serves in one go, until `shutdown` and the draining after it.
-///
-/// # Errors
-/// What [`Server::bind`] and [`Server::serve`] say.
-pub async fn serve(
-    config: Config,
-    reviewer: Arc<dyn Review>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), Error> {
-    Server::bind(config).await?.serve(reviewer, shutdown).await
-}
-
 impl Server {
     /// Binds both addresses and gets the certificate.
     ///

@@ -167,7 +167,7 @@ async fn the_written_ca_is_the_one_that_clients_need() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_somebody_else_keeps_is_served_as_it_is_replaced() {
+async fn a_certificate_that_the_caller_keeps_is_served_as_it_is_replaced() {
     let (old, new) = (pair(), pair());
     let identity =
         |pair: &Pair| Identity::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
