@@ -4,20 +4,14 @@ mod annotations;
 mod judge;
 mod message;
 mod ownership;
+mod record;
 mod request;
 mod response;
+mod ruling;
 
-pub use self::judge::{Context, Record};
-pub use self::request::MalformedReview;
-
-/// Which of the two endpoints was called.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Phase {
-    /// `POST /mutate`, called by the MutatingWebhookConfiguration.
-    Mutate,
-    /// `POST /validate`, called by the ValidatingWebhookConfiguration.
-    Validate,
-}
+pub use self::judge::Context;
+pub use self::record::{Phase, Record, ReviewLabels};
+pub use self::request::{MalformedReview, Request, decode};
 
 /// The answer to a review: the bytes for the API server, and what there is to log and count.
 #[derive(Clone, Debug)]
@@ -33,16 +27,15 @@ pub struct Answer {
 /// Whatever stands in the object, the review is answered with its uid.
 ///
 /// # Errors
-/// The bytes are no AdmissionReview, or carry no request with a uid: there is nobody to answer.
+/// The bytes are no AdmissionReview, or carry no request with a uid: there is no question to answer.
 pub fn review(phase: Phase, body: &[u8], context: &Context<'_>) -> Result<Answer, MalformedReview> {
-    let request = request::decode(body)?;
-    let (verdict, mut record) = judge::judge(phase, &request, context);
-    let body = response::encode(&request.uid, &verdict);
-    record.annotations = verdict.annotations;
-    Ok(Answer { body, record })
+    Ok(judge(phase, &decode(body)?, context))
 }
 
-/// The name of an operation, kind or other word of the API, from a closed set, for metric labels.
-fn closed(word: &str, known: &[&'static str]) -> &'static str {
-    known.iter().find(|k| **k == word).copied().unwrap_or("other")
+/// Answers a request that was decoded.
+pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> Answer {
+    let (ruling, mut record) = judge::judge(phase, request, context);
+    let body = response::encode(&request.uid, &ruling);
+    record.annotations = ruling.annotations;
+    Answer { body, record }
 }

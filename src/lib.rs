@@ -24,7 +24,6 @@
 //!
 //! Imports run one way: `model ← rules ← engine ← {admission, manifest, api, check, render, registration} ← {webhook,
 //! controller, certs} ← cli ← main`. In a cluster, `controller` brings the facts and policies that objects are judged by.
-//! `telemetry` knows none of them; `webhook` and `cli` use it.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
 pub mod admission;
@@ -42,6 +41,5 @@ pub mod registration;
 pub mod render;
 pub mod rules;
 mod serve;
-pub mod telemetry;
 pub mod tls;
 pub mod webhook;

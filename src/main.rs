@@ -4,16 +4,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use transom::cli::{Cli, run};
+use transom::process::last_words;
 
 fn main() -> ExitCode {
     // One provider for the whole process; a second installation only ever finds the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run(Cli::parse()) {
         Ok(status) => status,
-        // Whoever reads our output has seen enough.
+        // The reader of our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("transom: {error:#}");
+            last_words::say(format!("transom: {error:#}\n"));
             ExitCode::from(2)
         }
     }

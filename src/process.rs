@@ -1,9 +1,13 @@
-//! What every long-running process needs: tasks that are watched, readiness, metrics, logs. Nothing of Kubernetes.
+//! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces. Nothing of Kubernetes.
 
+mod json_lines;
+pub mod last_words;
+mod log_queue;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;
 pub mod tasks;
+pub mod traces;
 pub mod values;
 
 use jiff::civil::Date;
@@ -11,4 +15,18 @@ use jiff::civil::Date;
 /// Today in UTC.
 pub fn today() -> Date {
     jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
+}
+
+/// An error with what caused it; the outermost says too little.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    text
 }

@@ -1,7 +1,7 @@
 //! The webhook's server: HTTPS for reviews, plain HTTP for health and metrics; what a review says is not its business.
 //!
 //! ```text
-//! TCP ─ server ─ TLS (tls) ─ HTTP/1.1 or HTTP/2 (connection) ─ router ─ admitted by limits ─ body ─ Review
+//! TCP ─ accept ─ TLS, HTTP/1.1 or HTTP/2 (connection) ─ router ─ taken in by its limits (intake, body) ─ reviews ─ Review
 //! ```
 //!
 //! A request is either admitted at once or refused at once: nothing queues, because a queue would outlive the two
@@ -12,8 +12,11 @@ mod args;
 mod body;
 mod connection;
 mod health;
+mod intake;
 mod limits;
 mod metrics;
+mod refusal;
+mod reviews;
 mod router;
 mod server;
 mod span;
@@ -23,7 +26,6 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use hyper::StatusCode;
 
@@ -34,10 +36,7 @@ use crate::tls::identity::CertificateError;
 pub use crate::admission::Phase;
 
 pub use self::args::{LimitArgs, ListenArgs};
-pub use self::health::HealthRouter;
 pub use self::limits::Limits;
-pub use self::metrics::ReviewLabels;
-pub use self::router::{Router, router};
 pub use self::server::{Config, Listening, Server, serve};
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
@@ -45,11 +44,11 @@ pub trait Review: Send + Sync + 'static {
     /// Judges one AdmissionReview as the API server sent it, by what is known now.
     fn review(&self, phase: Phase, body: &[u8]) -> Reply;
 
-    /// The same, but that it may ask for patience instead: for news of what the review cannot do without.
+    /// The same, where all that the review needs is known; it is looked for before anything is judged.
     ///
     /// # Errors
     /// The news to wait for, a moment at most; then [`review`](Self::review) is asked.
-    fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+    fn review_if_known(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
         Ok(self.review(phase, body))
     }
 }
@@ -64,11 +63,7 @@ pub struct Reply {
     pub status: StatusCode,
     /// An AdmissionReview in JSON; with a status other than 200, JSON or plain text.
     pub body: Vec<u8>,
-    /// How the review is counted; nothing is counted without.
-    pub labels: Option<ReviewLabels>,
-    /// The slugs of the rules that found something, one per finding.
-    pub rules: Vec<&'static str>,
-    /// What its span says of the review, but for the rules.
+    /// What there is to count and trace of the review; nothing is counted without.
     pub record: Option<Record>,
 }
 
@@ -106,16 +101,5 @@ fn reason(source: &std::io::Error, flag: &str) -> String {
             format!("permission denied; ports below 1024 need a privilege, choose another with {flag}")
         }
         _ => source.to_string(),
-    }
-}
-
-/// A reviewer behind an `Arc` is a reviewer.
-impl<R: Review + ?Sized> Review for Arc<R> {
-    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
-        R::review(self, phase, body)
-    }
-
-    fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
-        R::review_or_wait(self, phase, body)
     }
 }

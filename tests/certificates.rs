@@ -60,8 +60,6 @@ impl Review for AllowAll {
         Reply {
             status: StatusCode::OK,
             body: answer.to_string().into_bytes(),
-            labels: None,
-            rules: Vec::new(),
             record: None,
         }
     }

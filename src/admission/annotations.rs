@@ -7,13 +7,13 @@ use crate::model::policy::{Action, Policy};
 use crate::model::text::cut;
 use crate::rules::Finding;
 
+/// The longest value, in bytes: audit events are kept for long and sent far.
+const LONGEST: usize = 4096;
+
 /// Keys and values; the API server puts the webhook's name before each key.
 pub type Annotations = Vec<(&'static str, String)>;
 
-/// The longest annotation, in bytes: audit events are kept for long and sent far.
-const LONGEST: usize = 4096;
-
-/// The open findings that are told anywhere.
+/// The open findings that are told.
 pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
     inspection.open().filter(|finding| finding.action > Action::Off)
 }

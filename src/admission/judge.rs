@@ -1,28 +1,23 @@
-//! The judgement of one request: which objects are looked at, in which phase what is said, and what is recorded.
+//! The judgement of one request: which objects are looked at, by which policy, and what is recorded of it.
 
 use std::borrow::Cow;
 
-use json_patch::Patch;
 use serde_json::value::RawValue;
 
 use super::annotations;
-use super::message;
-use super::ownership::{Ownership, injector};
+use super::ownership::Ownership;
+use super::record::{Phase, Record};
 use super::request::{Request, changes_nothing};
-use super::response::{Verdict, unreadable};
-use super::{Phase, closed};
+use super::response::{Ruling, unreadable};
+use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::{Decision, Inspection, inspect, ratchet};
-use crate::model::edit::{Edit, to_json_patch};
+use crate::engine::{Inspection, inspect, ratchet};
 use crate::model::facts::Facts;
-use crate::model::json::exists;
-use crate::model::os;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
 use crate::model::severity::Class;
-use crate::model::subject::{Editable, Stage, Subject};
+use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
-use crate::rules::Finding;
 
 /// What a review is judged by.
 #[derive(Clone, Copy)]
@@ -33,135 +28,77 @@ pub struct Context<'c> {
     pub policies: &'c PolicySet,
 }
 
-/// What there is to log and count of a review.
-#[derive(Clone, Debug, Default)]
-pub struct Record {
-    /// The review's uid.
-    pub uid: String,
-    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `other`.
-    pub operation: &'static str,
-    /// A kind that Transom knows, or `other`.
-    pub kind: &'static str,
-    /// The subresource; empty for the object itself.
-    pub subresource: String,
-    /// Where the object is.
-    pub namespace: String,
-    /// Its name, or what it is called before it has one.
-    pub name: String,
-    /// Who asked.
-    pub user: String,
-    /// Whether the API server only tries.
-    pub dry_run: bool,
-    /// `allow`, `patch`, `deny`, or `skip` where nothing was looked at.
-    pub decision: &'static str,
-    /// The verdict, where there is one.
-    pub verdict: Option<os::Verdict>,
-    /// The slugs of the open findings, one each.
-    pub rules: Vec<&'static str>,
-    /// The audit annotations that went out.
-    pub annotations: Vec<(&'static str, String)>,
-    /// The policy that counted.
-    pub policy: String,
-}
-
-impl Record {
-    /// The value of an audit annotation, where it went out.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations
-            .iter()
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value.as_str())
-    }
-}
-
-const OPERATIONS: &[&str] = &["CREATE", "UPDATE", "DELETE", "CONNECT"];
-
 /// Judges one request.
-pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Verdict, Record) {
-    let kind = Kind::of(&request.kind.group, &request.kind.kind).filter(|kind| kind.has_pod());
-    let mut record = Record {
-        uid: request.uid.to_string(),
-        operation: closed(&request.operation, OPERATIONS),
-        kind: kind.map_or("other", Kind::as_str),
-        subresource: request.sub_resource.to_string(),
-        namespace: request.namespace.to_string(),
-        name: request.name.to_string(),
-        user: request.user_info.username.to_string(),
-        dry_run: request.dry_run.0,
-        decision: "skip",
-        ..Record::default()
+pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ruling, Record) {
+    let mut record = Record::of(phase, request);
+    let Some(kind) = request.looked_at() else {
+        return (Ruling::default(), record);
     };
-    let looked_at = matches!(&*request.operation, "CREATE" | "UPDATE")
-        && matches!(&*request.sub_resource, "" | "ephemeralcontainers" | "resize");
-    let (Some(kind), true) = (kind, looked_at) else {
-        return (Verdict::default(), record);
-    };
-
-    let namespace = context.facts.namespaces.get(&*request.namespace);
-    let policy = context.policies.effective(&Asker {
-        namespace: &request.namespace,
-        labels: namespace.map(|namespace| &namespace.labels),
-        user: &request.user_info.username,
-        groups: &request.user_info.groups,
-        today: context.facts.today,
-    });
+    let policy = policy_for(request, context);
     record.policy.clone_from(&policy.name);
-    if policy.validation == Action::Off && policy.placement == Switch::Off && policy.repair == Repair::Off {
-        return (Verdict::default(), record);
+    if does_nothing(&policy) {
+        return (Ruling::default(), record);
     }
-
     let Some(object) = request.object else {
         return refuse_unreadable(kind, "the request carries no object", &policy, record);
     };
     if &*request.operation == "UPDATE" && changes_nothing(object, request.old_object) {
-        return (Verdict::default(), record);
+        return (Ruling::default(), record);
     }
     match parse(phase, kind, request, object) {
         Err(error) => refuse_unreadable(kind, &error.to_string(), &policy, record),
         Ok(mut subject) => {
-            let mut inspection = inspect_against_old(&subject, phase, request, context.facts, &policy);
-            if stands_in_the_way_of_others(&subject, &inspection, &policy) {
-                subject.os_is_added = true;
-                inspection = inspect_against_old(&subject, phase, request, context.facts, &policy);
-            }
-            let judged = Judged {
+            let inspection = inspect_as_written(&mut subject, phase, request, context.facts, &policy);
+            let ruling = Case {
                 phase,
                 request,
                 object,
                 subject: &subject,
                 inspection: &inspection,
                 policy: &policy,
-            };
-            let verdict = judged.verdict();
+            }
+            .ruling();
             subject.meta.display_name().clone_into(&mut record.name);
-            record.decision = match &verdict {
-                Verdict { denial: Some(_), .. } => "deny",
-                Verdict { patch, .. } if !patch.is_empty() => "patch",
-                _ => "allow",
-            };
+            record.labels.decision = ruling.decision();
+            record.warned = !ruling.warnings.is_empty();
             record.verdict = Some(inspection.inference.verdict);
             record.rules = annotations::reported(&inspection)
                 .map(|finding| finding.rule.name)
                 .collect();
-            (verdict, record)
+            (ruling, record)
         }
     }
 }
 
+/// The policy that counts for a request.
+fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Cow<'c, Policy> {
+    let namespace = context.facts.namespaces.get(&*request.namespace);
+    context.policies.effective(&Asker {
+        namespace: &request.namespace,
+        labels: namespace.map(|namespace| &namespace.labels),
+        user: &request.user_info.username,
+        groups: &request.user_info.groups,
+        today: context.facts.today,
+    })
+}
+
+/// Whether nothing would come of a judgement by this policy.
+fn does_nothing(policy: &Policy) -> bool {
+    policy.validation == Action::Off && policy.placement == Switch::Off && policy.repair == Repair::Off
+}
+
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
-fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record) -> (Verdict, Record) {
+fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record) -> (Ruling, Record) {
     let message = format!("transom cannot read this {kind}: {why}");
-    let mut verdict = Verdict {
+    let mut ruling = Ruling {
         annotations: vec![("decision", "unreadable".to_owned())],
-        ..Verdict::default()
+        ..Ruling::default()
     };
     if policy.validation == Action::Deny {
-        verdict.denial = Some(unreadable(message));
-        record.decision = "deny";
-    } else {
-        record.decision = "allow";
+        ruling.denial = Some(unreadable(message));
     }
-    (verdict, record)
+    record.labels.decision = ruling.decision();
+    (ruling, record)
 }
 
 fn parse<'a>(
@@ -169,7 +106,7 @@ fn parse<'a>(
     kind: Kind,
     request: &Request<'a>,
     object: &'a RawValue,
-) -> Result<Subject<'a>, crate::model::subject::SubjectError> {
+) -> Result<Subject<'a>, SubjectError> {
     let stage = if phase == Phase::Mutate {
         Stage::Written
     } else {
@@ -187,6 +124,23 @@ fn parse<'a>(
     Ok(subject)
 }
 
+/// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there.
+fn inspect_as_written(
+    subject: &mut Subject<'_>,
+    phase: Phase,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &Policy,
+) -> Inspection {
+    let inspection = inspect_against_old(subject, phase, request, facts, policy);
+    if !stands_in_the_way_of_others(subject, &inspection, policy) {
+        return inspection;
+    }
+    subject.os_is_added = true;
+    inspect_against_old(subject, phase, request, facts, policy)
+}
+
+/// Inspects an object; on UPDATE, what its old self had as well cannot deny.
 fn inspect_against_old(
     subject: &Subject<'_>,
     phase: Phase,
@@ -225,141 +179,6 @@ fn stands_in_the_way_of_others(subject: &Subject<'_>, inspection: &Inspection, p
         && !Ownership::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
 }
 
-struct Judged<'j> {
-    phase: Phase,
-    request: &'j Request<'j>,
-    object: &'j RawValue,
-    subject: &'j Subject<'j>,
-    inspection: &'j Inspection,
-    policy: &'j Policy,
-}
-
-impl Judged<'_> {
-    fn verdict(&self) -> Verdict {
-        match self.phase {
-            Phase::Mutate => self.mutate(),
-            Phase::Validate => self.validate(),
-        }
-    }
-
-    /// Denies only what the API server would refuse next; it would show the user none of the other findings.
-    fn mutate(&self) -> Verdict {
-        let inspection = self.inspection;
-        if self.is_refused_next(|finding| finding.action) {
-            return Verdict {
-                denial: Some(self.denial()),
-                annotations: annotations::of_findings(inspection, self.policy, true),
-                ..Verdict::default()
-            };
-        }
-        let mut annotations = annotations::of_edits(inspection, self.policy);
-        // The API server refuses it before `/validate` could say that we would have.
-        if self.policy.validation != Action::Off && self.is_refused_next(|finding| finding.wanted) {
-            if annotations.is_empty() {
-                annotations = annotations::of_findings(inspection, self.policy, false);
-            } else {
-                annotations.push(("would-deny", annotations::would_deny(inspection)));
-            }
-        }
-        Verdict {
-            denial: None,
-            patch: to_json_patch(&inspection.edits),
-            warnings: message::repaired(inspection, self.subject.kind)
-                .into_iter()
-                .collect(),
-            annotations,
-        }
-    }
-
-    fn validate(&self) -> Verdict {
-        let denied = self.inspection.decision() == Decision::Deny;
-        let silent = self.inspection.findings.is_empty()
-            && matches!(
-                self.inspection.inference.verdict,
-                os::Verdict::Linux | os::Verdict::Unknown
-            );
-        Verdict {
-            denial: denied.then(|| self.denial()),
-            patch: Patch::default(),
-            warnings: if denied {
-                Vec::new()
-            } else {
-                message::warnings(&self.attributed())
-            },
-            annotations: if silent {
-                Vec::new()
-            } else {
-                annotations::of_findings(self.inspection, self.policy, denied)
-            },
-        }
-    }
-
-    /// Whether the API server is about to refuse what a finding with action Deny is about, in a field that is owned.
-    fn is_refused_next(&self, action: fn(&Finding) -> Action) -> bool {
-        let mut denials = self
-            .inspection
-            .open()
-            .filter(|finding| action(finding) == Action::Deny)
-            .peekable();
-        if denials.peek().is_none() {
-            return false;
-        }
-        let takes_back =
-            |edit: &Edit| matches!(edit, Edit::Remove(path) if *path == Path::of(&["spec", "os"]));
-        let says_windows = !self.inspection.edits.iter().any(takes_back)
-            && self
-                .subject
-                .pod()
-                .is_some_and(|pod| pod.os_name() == Some("windows"));
-        let owners = Ownership::of(self.subject.meta.managed_fields);
-        denials.any(|finding| {
-            let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
-            refused && owners.owns(&finding.path)
-        })
-    }
-
-    fn denial(&self) -> super::response::Denial {
-        message::denial(
-            self.subject,
-            &self.attributed(),
-            &*self.request.operation == "UPDATE",
-        )
-    }
-
-    /// The inspection in which every field that another webhook added says so.
-    fn attributed(&self) -> Cow<'_, Inspection> {
-        /// Looking a field up reads the object once more; a person needs no more than this many.
-        const MOST: usize = 50;
-        /// In a larger object, in bytes, looking up takes longer than who added the field is worth.
-        const LARGEST: usize = 256 << 10;
-        // Best practices speak of what is missing; nobody added that.
-        let may_be_added =
-            |finding: &Finding| finding.action >= Action::Warn && finding.class != Class::BestPractice;
-        if self.object.get().len() > LARGEST || !self.inspection.open().any(may_be_added) {
-            return Cow::Borrowed(self.inspection);
-        }
-        let owners = Ownership::of(self.subject.meta.managed_fields);
-        let is_added = |finding: &Finding| {
-            may_be_added(finding) && !owners.owns(&finding.path) && exists(self.object.get(), &finding.path)
-        };
-        let added: Vec<usize> = (self.inspection.findings.iter().enumerate().take(MOST))
-            .filter(|(_, finding)| is_added(finding))
-            .map(|(index, _)| index)
-            .collect();
-        if added.is_empty() {
-            return Cow::Borrowed(self.inspection);
-        }
-        let by = injector(self.subject).map_or(String::new(), |name| format!(", probably by {name}"));
-        let mut inspection = self.inspection.clone();
-        for index in added {
-            if let Some(finding) = inspection.findings.get_mut(index) {
-                finding.message = format!("{} (added in admission{by})", finding.message).into();
-            }
-        }
-        Cow::Owned(inspection)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::civil::date;
@@ -368,7 +187,7 @@ mod tests {
     use super::*;
     use crate::admission::request::decode;
 
-    fn verdict(phase: Phase, object: &Value) -> Verdict {
+    fn ruling(phase: Phase, object: &Value) -> Ruling {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default",
             "operation": "CREATE", "object": object,
@@ -386,12 +205,12 @@ mod tests {
         let fields = json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
             "fieldsV1": {"f:spec": written}}]);
         let metadata = json!({"name": "web", "managedFields": fields});
-        let verdict = verdict(
+        let ruling = ruling(
             Phase::Mutate,
             &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
         );
-        assert!(verdict.denial.is_none(), "{:?}", verdict.denial);
-        verdict.patch.iter().map(|operation| json!(operation)).collect()
+        assert!(ruling.denial.is_none(), "{:?}", ruling.denial);
+        ruling.patch.iter().map(|operation| json!(operation)).collect()
     }
 
     /// A pod as placement left it, with the sidecar that a later webhook put in.
@@ -447,18 +266,18 @@ mod tests {
                 "containers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
             },
         });
-        let debugger = verdict(Phase::Validate, &pod);
+        let debugger = ruling(Phase::Validate, &pod);
         assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
         assert_eq!(debugger.warnings.len(), 3, "{:?}", debugger.warnings);
         // The label alone is no way round: without a node, the pod is one like any other.
         pod["spec"].as_object_mut().unwrap().remove("nodeName");
-        assert!(verdict(Phase::Validate, &pod).denial.is_some());
+        assert!(ruling(Phase::Validate, &pod).denial.is_some());
         pod["spec"]["nodeName"] = json!("win-1");
         pod["spec"]["hostname"] = json!("debugger");
         pod["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
         pod["spec"]["hostNetwork"] = json!(false);
         assert!(
-            verdict(Phase::Validate, &pod).denial.is_some(),
+            ruling(Phase::Validate, &pod).denial.is_some(),
             "the API server refuses it anyway"
         );
     }

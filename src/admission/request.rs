@@ -7,49 +7,71 @@ use serde_json::value::RawValue;
 
 use crate::model::field::{Flag, List, Str};
 use crate::model::strict;
+use crate::model::text::cut;
+use crate::model::workload::Kind;
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
     #[serde(borrow)]
-    pub uid: Str<'a>,
+    pub(super) uid: Str<'a>,
     #[serde(default)]
-    pub kind: GroupVersionKind<'a>,
+    pub(super) kind: GroupVersionKind<'a>,
     #[serde(default)]
-    pub sub_resource: Str<'a>,
+    pub(super) sub_resource: Str<'a>,
     #[serde(default)]
-    pub name: Str<'a>,
+    pub(super) name: Str<'a>,
     #[serde(default)]
-    pub namespace: Str<'a>,
+    pub(super) namespace: Str<'a>,
     #[serde(default)]
-    pub operation: Str<'a>,
+    pub(super) operation: Str<'a>,
     #[serde(default)]
-    pub user_info: UserInfo<'a>,
+    pub(super) user_info: UserInfo<'a>,
     #[serde(default)]
-    pub object: Option<&'a RawValue>,
+    pub(super) object: Option<&'a RawValue>,
     #[serde(default)]
-    pub old_object: Option<&'a RawValue>,
+    pub(super) old_object: Option<&'a RawValue>,
     #[serde(default)]
-    pub dry_run: Flag,
+    pub(super) dry_run: Flag,
+}
+
+impl Request<'_> {
+    /// The namespace by which the request is judged; none where the object has none, or is not looked at.
+    pub fn namespace_to_know(&self) -> Option<&str> {
+        self.looked_at()?;
+        Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// The kind of the object, where it is one with pods.
+    pub(super) fn known_kind(&self) -> Option<Kind> {
+        Kind::of(&self.kind.group, &self.kind.kind).filter(|kind| kind.has_pod())
+    }
+
+    /// The kind of the object, where this operation on it is one that is looked at.
+    pub(super) fn looked_at(&self) -> Option<Kind> {
+        let is_looked_at = matches!(&*self.operation, "CREATE" | "UPDATE")
+            && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize");
+        self.known_kind().filter(|_| is_looked_at)
+    }
 }
 
 /// `metav1.GroupVersionKind`.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
-pub struct GroupVersionKind<'a> {
+pub(super) struct GroupVersionKind<'a> {
     #[serde(borrow)]
-    pub group: Str<'a>,
-    pub kind: Str<'a>,
+    pub(super) group: Str<'a>,
+    pub(super) kind: Str<'a>,
 }
 
 /// `authentication.k8s.io/v1.UserInfo`.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
-pub struct UserInfo<'a> {
+pub(super) struct UserInfo<'a> {
     #[serde(borrow)]
-    pub username: Str<'a>,
-    pub groups: List<Str<'a>>,
+    pub(super) username: Str<'a>,
+    pub(super) groups: List<Str<'a>>,
 }
 
 /// A body that is no AdmissionReview.
@@ -68,6 +90,9 @@ struct Review<'a> {
 }
 
 /// Reads the request of an AdmissionReview.
+///
+/// # Errors
+/// The bytes are no AdmissionReview, or carry no request with a uid.
 pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     if body.is_empty() {
         return Err(MalformedReview("the body is empty".into()));
@@ -81,16 +106,10 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
         MalformedReview(format!("{} at line {line} column {column}", strict::reason(&error)).into())
     })?;
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
-        let what: String = format!("{} {}", review.api_version, review.kind)
-            .chars()
-            .take(80)
-            .collect();
+        let what = format!("{} {}", review.api_version, review.kind);
+        let what = cut(what.trim(), 80);
         return Err(MalformedReview(
-            format!(
-                "expected admission.k8s.io/v1 AdmissionReview, got \"{}\"",
-                what.trim()
-            )
-            .into(),
+            format!("expected admission.k8s.io/v1 AdmissionReview, got \"{what}\"").into(),
         ));
     }
     let request = review

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// What is answered.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct Ruling {
     /// The refusal; none: allowed.
     pub denial: Option<Denial>,
     /// What is changed; empty: nothing.
@@ -16,6 +16,17 @@ pub struct Verdict {
     pub warnings: Vec<String>,
     /// Audit annotations; the API server puts the webhook's name before each key.
     pub annotations: Vec<(&'static str, String)>,
+}
+
+impl Ruling {
+    /// `deny`, `patch` or `allow`.
+    pub fn decision(&self) -> &'static str {
+        match self {
+            Ruling { denial: Some(_), .. } => "deny",
+            Ruling { patch, .. } if !patch.is_empty() => "patch",
+            Ruling { .. } => "allow",
+        }
+    }
 }
 
 /// A refusal.
@@ -88,16 +99,16 @@ fn as_map<S: serde::Serializer>(pairs: &&[(&'static str, String)], serializer: S
 }
 
 /// The AdmissionReview that carries the answer.
-pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
-    let patch = (!verdict.patch.is_empty() && verdict.denial.is_none())
-        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&verdict.patch).unwrap_or_default()));
+pub fn encode(uid: &str, ruling: &Ruling) -> Vec<u8> {
+    let patch = (!ruling.patch.is_empty() && ruling.denial.is_none())
+        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&ruling.patch).unwrap_or_default()));
     let review = Review {
         api_version: "admission.k8s.io/v1",
         kind: "AdmissionReview",
         response: Response {
             uid,
-            allowed: verdict.denial.is_none(),
-            status: verdict.denial.as_ref().map(|denial| Status {
+            allowed: ruling.denial.is_none(),
+            status: ruling.denial.as_ref().map(|denial| Status {
                 outcome: "Failure",
                 code: denial.code,
                 reason: denial.reason,
@@ -108,8 +119,8 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Vec<u8> {
             }),
             patch_type: patch.is_some().then_some("JSONPatch"),
             patch,
-            warnings: &verdict.warnings,
-            audit_annotations: &verdict.annotations,
+            warnings: &ruling.warnings,
+            audit_annotations: &ruling.annotations,
         },
     };
     let mut body = Vec::with_capacity(1024);

@@ -15,10 +15,10 @@ use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::today;
+use crate::process::traces::{self, TracingArgs};
 use crate::serve::cluster::{self, InClusterArgs};
 use crate::serve::reviewer::Reviewer;
 use crate::serve::standalone::{self, Files};
-use crate::telemetry::{self, TracingArgs};
 use crate::tls::args::TlsArgs;
 use crate::webhook::{Config, LimitArgs, ListenArgs, Server};
 
@@ -77,13 +77,14 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         logs,
         tracing,
     } = args;
-    logs.start()?;
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
+    // Dropped last: what the end of the process says is written too.
+    let _logs = logs.start(&metrics)?;
     let tracing = tracing.settings()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the server")?;
-    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
     let readiness = Readiness::default();
     let base = cluster.facts(today());
     let mut config = Config {
@@ -94,31 +95,20 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         readiness,
         tracer: None,
     };
-    let format = logs.format();
     let ended = runtime.block_on(async {
         let shutdown = shutdown()?;
         let mut exporter = None;
         if let Some(settings) = tracing {
             let started = config
                 .metrics
-                .register(|registry| telemetry::start(settings, registry))?;
+                .register(|registry| traces::start(settings, registry))?;
             config.tracer = Some(started.0);
             exporter = Some(started.1);
         }
         let ended = if standalone {
-            let files = Files { policy, facts, base };
-            let (show, latest) = watch::channel(Arc::new(files.load()?));
-            let metrics = config.metrics.clone();
-            let server = Server::bind(config).await?;
-            let reviewer = Arc::new(Reviewer::of_files(latest, format));
-            tokio::select! {
-                ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
-                () = standalone::follow(files, show, metrics) => {
-                    bail!("the task that follows the policy and facts files ended")
-                }
-            }
+            serve_standalone(Files { policy, facts, base }, config, shutdown).await
         } else {
-            cluster::run(in_cluster, base, config, format, shutdown).await
+            cluster::run(in_cluster, base, config, shutdown).await
         };
         if let Some(exporter) = exporter {
             exporter.finish(LAST_SPANS).await;
@@ -129,7 +119,25 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// What comes to pass when somebody asks the process to end.
+/// Serves by files, until `shutdown` and the draining after it.
+async fn serve_standalone(
+    files: Files,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let (show, latest) = watch::channel(Arc::new(files.load()?));
+    let metrics = config.metrics.clone();
+    let server = Server::bind(config).await?;
+    let reviewer = Arc::new(Reviewer::of_files(latest));
+    tokio::select! {
+        ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
+        () = standalone::follow(files, show, metrics) => {
+            bail!("the task that follows the policy and facts files ended")
+        }
+    }
+}
+
+/// Comes to pass when the process is asked to end, by SIGTERM or SIGINT.
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

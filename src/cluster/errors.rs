@@ -1,28 +1,18 @@
 //! Waiting for the API server, and what went wrong in words for people.
 
-use std::error::Error as _;
 use std::time::Duration;
+
+use crate::process::with_causes;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What went wrong with a request: the API server's own message where it sent one, else the innermost cause.
+/// What went wrong with a request: the API server's own message where it sent one, else the error with its causes.
 pub fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
-        other => {
-            let mut text = other.to_string();
-            let mut cause = other.source();
-            while let Some(next) = cause {
-                let said = next.to_string();
-                if !text.contains(&said) {
-                    text = format!("{text}: {said}");
-                }
-                cause = next.source();
-            }
-            text
-        }
+        other => with_causes(other),
     }
 }
 

@@ -4,7 +4,14 @@ use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use prometheus_client::metrics::counter::Counter;
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
+
+use super::json_lines::JsonLines;
+use super::last_words;
+use super::log_queue::LogQueue;
+use super::metrics::Metrics;
 
 /// How the process speaks of what it does.
 #[derive(Args, Debug)]
@@ -13,44 +20,58 @@ pub struct LogArgs {
     /// How logs look: text for people, json for machines. They go to standard error
     #[arg(long, env = "TRANSOM_LOG_FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
-    /// Which logs: a level, or levels by target. Target audit has one line per review
+    /// Which logs: a level, or levels by target. Target audit has the reviews, those that were plainly allowed at debug
     #[arg(long, env = "TRANSOM_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 }
 
 /// How logs look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum LogFormat {
+enum LogFormat {
     /// Text for people.
     Text,
     /// JSON for machines.
     Json,
 }
 
-impl LogArgs {
-    /// How logs look.
-    pub fn format(&self) -> LogFormat {
-        self.log_format
-    }
+/// The log of a process; what waits to be written is written when this is dropped, for at most about a second.
+#[derive(Debug)]
+#[must_use = "what waits is lost when it is gone"]
+pub struct Logs(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
 
-    /// Starts logging for the whole process.
+impl LogArgs {
+    /// Starts logging for the whole process. No part of it waits for the reader of the log from then on, and `metrics`
+    /// tell what that reader missed.
     ///
     /// # Errors
     /// A filter that makes no sense.
-    pub fn start(&self) -> anyhow::Result<()> {
+    pub fn start(&self, metrics: &Metrics) -> anyhow::Result<Logs> {
         let filter = EnvFilter::try_new(&self.log).with_context(|| {
             format!(
-                "cannot read the log filter \"{}\" (--log); write it as in info or info,audit=warn",
+                "cannot read the log filter \"{}\" (--log); write it as in info or info,audit=debug",
                 self.log
             )
         })?;
+        let dropped = Counter::default();
+        metrics.register(|registry| {
+            registry.register(
+                "log_lines_dropped",
+                "Lines of the log that its reader did not take in time",
+                dropped.clone(),
+            );
+        });
+        last_words::start().context("cannot start a thread for logs")?;
+        let (queue, guard) = LogQueue::start(std::io::stderr(), dropped);
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr);
+            .with_writer(queue);
         let started = match self.log_format {
             LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-            LogFormat::Json => builder.json().flatten_event(true).try_init(),
+            LogFormat::Json => builder.json().event_format(JsonLines::new()).try_init(),
         };
-        started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+        match started {
+            Ok(()) => Ok(Logs(guard)),
+            Err(error) => Err(anyhow::anyhow!("cannot start logging: {error}")),
+        }
     }
 }

@@ -20,7 +20,6 @@ use crate::cluster::snapshot::{Latest, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
 use crate::controller::{node_policies, pod_policies, remember_pools};
 use crate::model::facts::Facts;
-use crate::process::logs::LogFormat;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::process::today;
@@ -63,7 +62,6 @@ pub async fn run(
     args: InClusterArgs,
     base: Facts,
     mut config: Config,
-    format: LogFormat,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     // What can be refused without a cluster is refused before the API server is asked anything.
@@ -108,7 +106,7 @@ pub async fn run(
     tasks.spawn_saying("certificates", keeper.run());
 
     let server = Server::on(listening, config).await?;
-    let reviewer = Arc::new(Reviewer::watching(latest, format));
+    let reviewer = Arc::new(Reviewer::watching(latest));
     let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
     // The controllers end before the lease is given up; what is on its way then is held by its resourceVersion.
     tasks.shutdown().await;

@@ -4,19 +4,16 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 
-use crate::admission::{self, Context, Phase};
+use crate::admission::{self, Context, MalformedReview, Phase, Request, decode};
 use crate::cluster::snapshot::{Latest, Snapshot};
 use crate::engine::effective::PolicySet;
-use crate::model::facts::Facts;
 use crate::model::policy::Policy;
-use crate::process::logs::LogFormat;
 use crate::serve::audit;
-use crate::webhook::{News, Reply, Review, ReviewLabels};
+use crate::webhook::{News, Reply, Review};
 
 /// Judges reviews by the snapshot of the moment, and leaves one log line for each.
 pub struct Reviewer {
     latest: Latest,
-    format: LogFormat,
     /// Where snapshots come from the watches of a cluster: for a namespace that no watch has shown. Which policy is for
     /// it, and what it allows its pods, cannot be told.
     cautious: Option<PolicySet>,
@@ -24,19 +21,17 @@ pub struct Reviewer {
 
 impl Reviewer {
     /// A reviewer whose snapshots come from files: a namespace that they do not have is one without labels.
-    pub fn of_files(latest: Latest, format: LogFormat) -> Self {
+    pub fn of_files(latest: Latest) -> Self {
         Reviewer {
             latest,
-            format,
             cautious: None,
         }
     }
 
     /// A reviewer whose snapshots come from watches: a namespace that they do not have is a moment old.
-    pub fn watching(latest: Latest, format: LogFormat) -> Self {
+    pub fn watching(latest: Latest) -> Self {
         Reviewer {
             latest,
-            format,
             cautious: Some(PolicySet::new(Vec::new(), Policy::cluster_default())),
         }
     }
@@ -44,87 +39,70 @@ impl Reviewer {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.latest.borrow())
     }
+
+    /// Ends when a namespace is known, or nothing new comes any more.
+    fn news_of(&self, namespace: String) -> News {
+        let mut latest = self.latest.clone();
+        Box::pin(async move {
+            let shown = latest.wait_for(|now| now.facts.namespaces.contains_key(&namespace));
+            let _ = shown.await;
+        })
+    }
 }
 
 impl Review for Reviewer {
     fn review(&self, phase: Phase, body: &[u8]) -> Reply {
-        let state = self.snapshot();
-        let judged = judge(phase, body, &state.facts, &state.policies);
-        let judged = match (&self.cautious, unknown_namespace(&judged, &state)) {
-            (Some(cautious), Some(_)) => judge(phase, body, &state.facts, cautious),
-            _ => judged,
+        let request = match decode(body) {
+            Ok(request) => request,
+            Err(error) => return malformed(phase, body, &error),
         };
-        self.reply(phase, body, judged)
+        let snapshot = self.snapshot();
+        let policies = match &self.cautious {
+            Some(cautious) if unknown_namespace(&request, &snapshot).is_some() => cautious,
+            _ => &snapshot.policies,
+        };
+        judge(phase, &request, &snapshot, policies)
     }
 
     /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
     /// not there yet.
-    fn review_or_wait(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
-        let state = self.snapshot();
-        let judged = judge(phase, body, &state.facts, &state.policies);
-        if let (Some(_), Some(namespace)) = (&self.cautious, unknown_namespace(&judged, &state)) {
-            let namespace = namespace.to_owned();
-            let mut latest = self.latest.clone();
-            return Err(Box::pin(async move {
-                let shown = latest.wait_for(|now| now.facts.namespaces.contains_key(&namespace));
-                let _ = shown.await;
-            }));
+    fn review_if_known(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+        let request = match decode(body) {
+            Ok(request) => request,
+            Err(error) => return Ok(malformed(phase, body, &error)),
+        };
+        let snapshot = self.snapshot();
+        if self.cautious.is_some()
+            && let Some(namespace) = unknown_namespace(&request, &snapshot)
+        {
+            return Err(self.news_of(namespace.to_owned()));
         }
-        Ok(self.reply(phase, body, judged))
+        Ok(judge(phase, &request, &snapshot, &snapshot.policies))
     }
 }
 
-type Judged = Result<admission::Answer, admission::MalformedReview>;
-
-fn judge(phase: Phase, body: &[u8], facts: &Facts, policies: &PolicySet) -> Judged {
-    admission::review(phase, body, &Context { facts, policies })
+/// The namespace by which a request is judged, where it is none of those that are known.
+fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Option<&'r str> {
+    let is_unknown = |namespace: &&str| !snapshot.facts.namespaces.contains_key(*namespace);
+    request.namespace_to_know().filter(is_unknown)
 }
 
-/// The namespace of a review that was looked at, where it is none of those that are known.
-fn unknown_namespace<'j>(judged: &'j Judged, state: &Snapshot) -> Option<&'j str> {
-    let record = &judged.as_ref().ok()?.record;
-    let was_looked_at = !record.policy.is_empty();
-    let is_known = record.namespace.is_empty() || state.facts.namespaces.contains_key(&record.namespace);
-    (was_looked_at && !is_known).then_some(&record.namespace)
-}
-
-impl Reviewer {
-    fn reply(&self, phase: Phase, body: &[u8], judged: Judged) -> Reply {
-        match judged {
-            Ok(answer) => {
-                let mut record = answer.record;
-                audit::log(self.format, name(phase), &record);
-                Reply {
-                    status: StatusCode::OK,
-                    body: answer.body,
-                    labels: Some(ReviewLabels {
-                        phase: name(phase),
-                        operation: record.operation,
-                        kind: record.kind,
-                        decision: record.decision,
-                        dry_run: record.dry_run,
-                    }),
-                    rules: std::mem::take(&mut record.rules),
-                    record: Some(record),
-                }
-            }
-            Err(error) => {
-                tracing::warn!(phase = name(phase), bytes = body.len(), "{error}");
-                Reply {
-                    status: StatusCode::BAD_REQUEST,
-                    body: format!("{error}\n").into_bytes(),
-                    labels: None,
-                    rules: Vec::new(),
-                    record: None,
-                }
-            }
-        }
+fn judge(phase: Phase, request: &Request<'_>, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
+    let facts = &snapshot.facts;
+    let answer = admission::judge(phase, request, &Context { facts, policies });
+    audit::log(&answer.record);
+    Reply {
+        status: StatusCode::OK,
+        body: answer.body,
+        record: Some(answer.record),
     }
 }
 
-fn name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Mutate => "mutate",
-        Phase::Validate => "validate",
+fn malformed(phase: Phase, body: &[u8], error: &MalformedReview) -> Reply {
+    tracing::warn!(phase = phase.as_str(), bytes = body.len(), "{error}");
+    Reply {
+        status: StatusCode::BAD_REQUEST,
+        body: format!("{error}\n").into_bytes(),
+        record: None,
     }
 }

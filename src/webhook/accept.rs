@@ -3,30 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{self, Answer, Stage};
+use super::connection::{self, Stage};
 use super::limits::Limits;
 
 /// What every connection of a listener gets.
-pub(super) struct Listener<A> {
+pub(super) struct Listener {
     pub(super) tls: Option<TlsAcceptor>,
-    pub(super) answer: A,
+    pub(super) router: Router,
     pub(super) limits: Arc<Limits>,
     pub(super) connections: Arc<Semaphore>,
     pub(super) open: Gauge,
 }
 
 /// Accepts connections, each into a task of its own, until the server drains.
-pub(super) async fn accept<A: Answer>(
-    tcp: TcpListener,
-    listener: Listener<A>,
-    stages: watch::Receiver<Stage>,
-) {
+pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::Receiver<Stage>) {
     let mut stage = stages.clone();
     let mut pause = Pause::default();
     loop {
@@ -40,24 +37,17 @@ pub(super) async fn accept<A: Answer>(
             _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
             next = next => next,
         };
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         let Ok(permit) = permit else { return };
         match accepted {
             Ok((stream, _)) => {
                 pause = Pause::default();
-                let Listener {
-                    tls,
-                    answer,
-                    limits,
-                    open,
-                    ..
-                } = &listener;
-                let open = Open::new(open.clone());
+                let open = Open::new(listener.open.clone());
                 let run = connection::run(
                     stream,
-                    tls.clone(),
-                    answer.clone(),
-                    Arc::clone(limits),
+                    listener.tls.clone(),
+                    listener.router.clone(),
+                    Arc::clone(&listener.limits),
                     stages.clone(),
                 );
                 tokio::spawn(async move {

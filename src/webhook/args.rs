@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::limits::MAX_BODY;
+use super::limits::{Limits, MAX_BODY};
 use crate::process::values::{bytes, count, duration, positive};
 
 /// Where the server listens.
@@ -83,6 +83,28 @@ pub struct LimitArgs {
         value_parser = duration
     )]
     pub drain_timeout: Duration,
+}
+
+impl From<LimitArgs> for Limits {
+    fn from(args: LimitArgs) -> Self {
+        let LimitArgs {
+            max_concurrent,
+            max_bytes_in_flight,
+            header_timeout,
+            body_timeout,
+            drain_delay,
+            drain_timeout,
+        } = args;
+        Self {
+            max_concurrent,
+            max_bytes_in_flight,
+            header_timeout,
+            body_timeout,
+            drain_delay,
+            drain_timeout,
+            ..Self::default()
+        }
+    }
 }
 
 /// A size in which the largest acceptable body fits; smaller ones would refuse that body for ever.

@@ -8,18 +8,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http_body_util::Full;
+use axum::Router;
+use hyper::Request;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
+use tower::Service as _;
 
 use super::limits::Limits;
 
@@ -36,16 +38,11 @@ pub(super) enum Stage {
     Over,
 }
 
-/// Answers requests; what the two routers have in common. A request is in flight as long as its body is kept.
-pub(super) trait Answer: Clone + Send + Sync + 'static {
-    fn answer(&self, request: Request<Tracked>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
-}
-
 /// Serves one connection until it closes, stalls, or the server is over.
-pub(super) async fn run<A: Answer>(
+pub(super) async fn run(
     tcp: TcpStream,
     tls: Option<TlsAcceptor>,
-    answer: A,
+    router: Router,
     limits: Arc<Limits>,
     mut stage: watch::Receiver<Stage>,
 ) {
@@ -54,7 +51,7 @@ pub(super) async fn run<A: Answer>(
         return;
     }
     let Some(tls) = tls else {
-        return speak(tcp, false, answer, &limits, stage).await;
+        return speak(tcp, false, router, &limits, stage).await;
     };
     let accepted = tokio::select! {
         accepted = timeout(limits.handshake_timeout, tls.accept(tcp)) => accepted,
@@ -63,7 +60,7 @@ pub(super) async fn run<A: Answer>(
     match accepted {
         Ok(Ok(stream)) => {
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            speak(stream, is_http2, answer, &limits, stage).await;
+            speak(stream, is_http2, router, &limits, stage).await;
         }
         // Port scans and TCP probes end here too, so this is no warning; a client that distrusts the CA says so.
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
@@ -71,13 +68,8 @@ pub(super) async fn run<A: Answer>(
     }
 }
 
-async fn speak<A: Answer, IO>(
-    io: IO,
-    is_http2: bool,
-    answer: A,
-    limits: &Limits,
-    stage: watch::Receiver<Stage>,
-) where
+async fn speak<IO>(io: IO, is_http2: bool, router: Router, limits: &Limits, stage: watch::Receiver<Stage>)
+where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let is_leaving = *stage.borrow() != Stage::Serving;
@@ -89,16 +81,16 @@ async fn speak<A: Answer, IO>(
         io,
         activity: Arc::clone(&activity),
     });
-    let busy = Arc::clone(&activity);
+    let clock = Clock::new(Arc::clone(&activity), limits, is_http2);
     let service = service_fn(move |request: Request<Incoming>| {
         let request = request.map(|body| Tracked {
             body,
-            _busy: Busy::new(&busy),
+            _busy: Busy::new(&activity),
         });
-        let answer = answer.clone();
-        let activity = Arc::clone(&busy);
+        let answer = router.clone().call(request);
+        let activity = Arc::clone(&activity);
         async move {
-            let mut response = answer.answer(request).await;
+            let mut response = answer.await?;
             // HTTP/2 has frames for that, and no such header.
             if !is_http2 && activity.leaving.load(Relaxed) {
                 response
@@ -108,34 +100,40 @@ async fn speak<A: Answer, IO>(
             Ok::<_, Infallible>(response)
         }
     });
-    let clock = Clock::new(activity, limits, is_http2);
+    let builder = protocol(is_http2);
+    drive(builder.serve_connection(io, service), clock, stage).await;
+}
+
+/// HTTP/2 or HTTP/1.1, within its bounds.
+fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_concurrent_streams(256)
+        .max_header_list_size(16 << 10)
+        .initial_stream_window_size(512 << 10)
+        .initial_connection_window_size(1 << 20);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // hyper's own timeout also ends idle connections, and sets a timer for every request: see `Clock`.
+        .header_read_timeout(None)
+        .max_headers(64)
+        .max_buf_size(64 << 10);
     if is_http2 {
-        let connection = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(20))
-            .max_concurrent_streams(256)
-            .max_header_list_size(16 << 10)
-            .initial_stream_window_size(512 << 10)
-            .initial_connection_window_size(1 << 20)
-            .serve_connection(io, service);
-        drive(connection, http2::Connection::graceful_shutdown, clock, stage).await;
+        builder.http2_only()
     } else {
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            // hyper's own timeout also ends idle connections, and sets a timer for every request: see `Clock`.
-            .header_read_timeout(None)
-            .max_headers(64)
-            .max_buf_size(64 << 10)
-            .serve_connection(io, service);
-        drive(connection, http1::Connection::graceful_shutdown, clock, stage).await;
+        builder.http1_only()
     }
 }
 
-/// Polls a connection to its end; `shut` asks it to finish what it has begun and close.
-async fn drive<C>(connection: C, shut: fn(Pin<&mut C>), mut clock: Clock, mut stage: watch::Receiver<Stage>)
+/// Polls a connection to its end.
+async fn drive<C>(connection: C, mut clock: Clock, mut stage: watch::Receiver<Stage>)
 where
-    C: Future<Output = hyper::Result<()>>,
+    C: GracefulConnection<Error: std::fmt::Display>,
 {
     let mut connection = pin!(connection);
     let mut known = Stage::Serving;
@@ -156,7 +154,7 @@ where
                 }
                 Ok(Stage::Draining) => {
                     known = Stage::Draining;
-                    shut(connection.as_mut());
+                    connection.as_mut().graceful_shutdown();
                 }
                 // A server that is gone is over too.
                 _ => return,
@@ -165,7 +163,7 @@ where
                 (Pace::Stalled, _) => return,
                 (Pace::Idle, None) => {
                     shut_at = Some(Instant::now());
-                    shut(connection.as_mut());
+                    connection.as_mut().graceful_shutdown();
                 }
                 // Asked to close, idle, and still open: it does not read what it was sent.
                 (Pace::Idle, Some(at)) if at.elapsed() > clock.header_timeout => return,
@@ -207,7 +205,7 @@ impl Drop for Busy {
 }
 
 /// The body of a request, which is in flight until this is dropped.
-pub(super) struct Tracked {
+struct Tracked {
     body: Incoming,
     _busy: Busy,
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::args::LimitArgs;
-
 /// The largest body that is accepted. A review can carry an object and its old self, 3 MiB each, and an envelope.
 pub(super) const MAX_BODY: usize = 7 << 20;
 
@@ -50,28 +48,6 @@ impl Default for Limits {
     }
 }
 
-impl From<LimitArgs> for Limits {
-    fn from(args: LimitArgs) -> Self {
-        let LimitArgs {
-            max_concurrent,
-            max_bytes_in_flight,
-            header_timeout,
-            body_timeout,
-            drain_delay,
-            drain_timeout,
-        } = args;
-        Self {
-            max_concurrent,
-            max_bytes_in_flight,
-            header_timeout,
-            body_timeout,
-            drain_delay,
-            drain_timeout,
-            ..Self::default()
-        }
-    }
-}
-
 /// Which bound was reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shed {
@@ -96,7 +72,7 @@ pub(super) struct Permit {
 }
 
 impl Gate {
-    /// A gate that counts in `reviews` and `bytes`; nobody else may write these.
+    /// A gate that counts in `reviews` and `bytes`; no other code may write these.
     pub(super) fn new(limits: &Limits, reviews: Gauge, bytes: Gauge) -> Self {
         Self {
             reviews,

@@ -10,6 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reply;
 use super::limits::Shed;
+use crate::admission::ReviewLabels;
 use crate::process::metrics::Metrics;
 
 /// From 10 µs, a small pod, to 1 s, where the API server is about to give up.
@@ -17,21 +18,6 @@ const BUCKETS: [f64; 16] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
     0.25, 0.5, 1.0,
 ];
-
-/// How a review is counted. Every field is one of a closed set of words.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-pub struct ReviewLabels {
-    /// `mutate` or `validate`.
-    pub phase: &'static str,
-    /// `CREATE`, `UPDATE`, …
-    pub operation: &'static str,
-    /// `Pod`, `Deployment`, …; `other` for what is not known.
-    pub kind: &'static str,
-    /// `allow`, `deny`, `patch`, …
-    pub decision: &'static str,
-    /// Whether the request was a dry run.
-    pub dry_run: bool,
-}
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Rule {
@@ -104,10 +90,9 @@ impl ReviewMetrics {
 
     pub(super) fn reviewed(&self, reply: &Reply, took: Duration) {
         self.duration.observe(took.as_secs_f64());
-        if let Some(labels) = &reply.labels {
-            self.reviews.get_or_create(labels).inc();
-        }
-        for &rule in &reply.rules {
+        let Some(record) = &reply.record else { return };
+        self.reviews.get_or_create(&record.labels).inc();
+        for &rule in &record.rules {
             self.findings.get_or_create(&Rule { rule }).inc();
         }
     }
@@ -129,6 +114,7 @@ mod tests {
     use hyper::StatusCode;
 
     use super::*;
+    use crate::admission::Record;
 
     #[test]
     fn every_name_is_in_the_text_after_one_review() {
@@ -144,9 +130,11 @@ mod tests {
         let reply = Reply {
             status: StatusCode::OK,
             body: Vec::new(),
-            labels: Some(labels),
-            rules: vec!["a-rule"],
-            record: None,
+            record: Some(Record {
+                labels,
+                rules: vec!["a-rule"],
+                ..Record::default()
+            }),
         };
         reviews.reviewed(&reply, Duration::from_micros(20));
         metrics.policy_reloaded(true);

@@ -4,9 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::{Request, Response};
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -16,15 +13,14 @@ use tokio_rustls::TlsAcceptor;
 
 use super::accept::{Listener, accept};
 use super::args::ListenArgs;
-use super::connection::{Answer, Stage, Tracked};
-use super::health::HealthRouter;
+use super::connection::Stage;
 use super::limits::Limits;
-use super::router::{Router, router};
-use super::{Error, Review};
+use super::router::router;
+use super::{Error, Review, health};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
-use crate::telemetry::Tracer;
+use crate::process::traces::Tracer;
 use crate::tls::files::CertificateFiles;
 use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};
@@ -90,7 +86,7 @@ pub struct Server {
 enum Keeper {
     SelfSigned(Box<self_signed::Authority>, Vec<String>),
     Files(CertificateFiles),
-    Nobody,
+    Caller,
 }
 
 impl std::fmt::Debug for Keeper {
@@ -98,7 +94,7 @@ impl std::fmt::Debug for Keeper {
         f.write_str(match self {
             Self::SelfSigned(..) => "SelfSigned",
             Self::Files(_) => "Files",
-            Self::Nobody => "Nobody",
+            Self::Caller => "Caller",
         })
     }
 }
@@ -107,9 +103,9 @@ impl std::fmt::Debug for Keeper {
 ///
 /// # Errors
 /// What [`Server::bind`] and [`Server::serve`] say.
-pub async fn serve<R: Review + ?Sized>(
+pub async fn serve(
     config: Config,
-    reviewer: Arc<R>,
+    reviewer: Arc<dyn Review>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     Server::bind(config).await?.serve(reviewer, shutdown).await
@@ -156,7 +152,7 @@ impl Server {
                 )
             }
             CertificateSource::Files(files) => (ServingCert::new(files.load().await?), Keeper::Files(files)),
-            CertificateSource::Provided(serving) => (serving, Keeper::Nobody),
+            CertificateSource::Provided(serving) => (serving, Keeper::Caller),
         };
         let tls = serving::server_config(Arc::clone(&serving))?;
         metrics.certificate_expires(serving.not_after());
@@ -189,7 +185,7 @@ impl Server {
     pub fn ca_pem(&self) -> Option<String> {
         match &self.keeper {
             Keeper::SelfSigned(authority, _) => Some(authority.pem()),
-            Keeper::Files(_) | Keeper::Nobody => None,
+            Keeper::Files(_) | Keeper::Caller => None,
         }
     }
 
@@ -198,9 +194,9 @@ impl Server {
     ///
     /// # Errors
     /// When one of its tasks ends before it should.
-    pub async fn serve<R: Review + ?Sized>(
+    pub async fn serve(
         self,
-        reviewer: Arc<R>,
+        reviewer: Arc<dyn Review>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let Limits {
@@ -252,16 +248,16 @@ impl Server {
     }
 
     /// Starts every task, the webhook's listener last: all else is there when the first review comes.
-    fn start<R: Review + ?Sized>(
+    fn start(
         self,
-        reviewer: Arc<R>,
+        reviewer: Arc<dyn Review>,
         connections: &Arc<Semaphore>,
         stages: watch::Receiver<Stage>,
         health_stages: watch::Receiver<Stage>,
     ) -> Tasks {
         let Self {
             webhook,
-            health,
+            health: plain,
             address: _,
             health_address: _,
             tls,
@@ -276,12 +272,12 @@ impl Server {
         let mut tasks = Tasks::default();
         let listener = Listener {
             tls: None,
-            answer: HealthRouter::new(readiness.clone(), metrics.clone()),
+            router: health::router(readiness.clone(), metrics.clone()),
             limits: Arc::clone(&limits),
             connections: Arc::new(Semaphore::new(HEALTH_CONNECTIONS)),
             open: Gauge::default(),
         };
-        tasks.spawn("health listener", accept(health, listener, health_stages));
+        tasks.spawn("health listener", accept(plain, listener, health_stages));
         tasks.spawn(
             "certificate expiry",
             serving::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
@@ -294,26 +290,31 @@ impl Server {
                 );
             }
             Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
-            Keeper::Nobody => {}
+            Keeper::Caller => {}
         }
-        let open = Gauge::default();
-        metrics.register(|registry| {
-            registry.register(
-                "connections_open",
-                "Open connections of the webhook",
-                open.clone(),
-            );
-        });
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            open,
-            answer: router(reviewer, limits.as_ref().clone(), &metrics, tracer),
+            open: open_connections(&metrics),
+            router: router(reviewer, &limits, &metrics, tracer),
             limits,
             connections: Arc::clone(connections),
         };
         tasks.spawn("webhook listener", accept(webhook, listener, stages));
         tasks
     }
+}
+
+/// The gauge of the webhook's connections.
+fn open_connections(metrics: &Metrics) -> Gauge {
+    let open = Gauge::default();
+    metrics.register(|registry| {
+        registry.register(
+            "connections_open",
+            "Open connections of the webhook",
+            open.clone(),
+        );
+    });
+    open
 }
 
 /// Ends what listens to the stage.
@@ -340,16 +341,4 @@ fn permits(connections: u32) -> usize {
     usize::try_from(connections)
         .unwrap_or(Semaphore::MAX_PERMITS)
         .min(Semaphore::MAX_PERMITS)
-}
-
-impl<R: Review + ?Sized> Answer for Router<R> {
-    async fn answer(&self, request: Request<Tracked>) -> Response<Full<Bytes>> {
-        Router::answer(self, request).await
-    }
-}
-
-impl Answer for HealthRouter {
-    async fn answer(&self, request: Request<Tracked>) -> Response<Full<Bytes>> {
-        HealthRouter::answer(self, &request)
-    }
 }

@@ -5,16 +5,24 @@ use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use hyper::{Method, StatusCode, Version};
 
-use crate::admission::Record;
+use opentelemetry::trace::{Span as _, Status};
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+use opentelemetry_sdk::trace::Span;
+
+use crate::admission::{Record, ReviewLabels};
 use crate::model::os::Verdict;
-use crate::telemetry::{Recording, Tracer, Value};
+use crate::model::text::cut;
+use crate::process::traces::Tracer;
+
+/// The longest text of an attribute, in bytes: what waits in the queue is bounded, whatever a review says.
+const LONGEST: usize = 1024;
 
 /// What a span says of a request that was dropped: every other one is answered.
 const UNHEARD: &str = "the client went away before the answer";
 
-/// The span of a request to one of the two endpoints, where it is sampled. It ends when it is dropped.
+/// The span of a request to one of the two endpoints, where it is sampled. It ends with its answer, or when it is dropped.
 #[derive(Debug)]
-pub(super) struct ReviewSpan(Option<Box<Recording>>);
+pub(super) struct ReviewSpan(Option<Box<Span>>);
 
 impl ReviewSpan {
     /// Begins a span by OpenTelemetry's conventions for HTTP servers. Without a tracer this is one test.
@@ -24,33 +32,43 @@ impl ReviewSpan {
 
     /// The body is there.
     pub fn read(&mut self, bytes: usize) {
-        if let Some(recording) = &mut self.0 {
-            recording.set("http.request.body.size", i64::try_from(bytes).unwrap_or(i64::MAX));
+        if let Some(span) = &mut self.0 {
+            set(
+                span,
+                "http.request.body.size",
+                i64::try_from(bytes).unwrap_or(i64::MAX),
+            );
         }
     }
 
     /// The review was judged: what the audit line says of it, but for who asked.
-    pub fn judged(&mut self, record: &Record, rules: &[&'static str]) {
-        let Some(recording) = &mut self.0 else { return };
+    pub fn judged(&mut self, record: &Record) {
+        let Some(span) = &mut self.0 else { return };
         let Record {
+            labels,
             uid,
-            operation,
-            kind,
             subresource,
             namespace,
             name,
             user: _,
-            dry_run,
-            decision,
             verdict,
-            rules: _,
+            rules,
             annotations: _,
+            warned: _,
             policy,
         } = record;
-        recording.set("transom.review.uid", Value::text(uid));
-        recording.set("transom.operation", *operation);
-        recording.set("transom.object.kind", *kind);
-        for (key, text) in [
+        // The phase is known from the beginning.
+        let ReviewLabels {
+            phase: _,
+            operation,
+            kind,
+            decision,
+            dry_run,
+        } = labels;
+        set(span, "transom.review.uid", text(uid));
+        set(span, "transom.operation", *operation);
+        set(span, "transom.object.kind", *kind);
+        for (key, value) in [
             ("transom.object.subresource", subresource.as_str()),
             ("transom.object.namespace", namespace),
             ("transom.object.name", name),
@@ -60,40 +78,57 @@ impl ReviewSpan {
                 record.annotation("would-deny").unwrap_or_default(),
             ),
         ] {
-            if !text.is_empty() {
-                recording.set(key, Value::text(text));
+            if !value.is_empty() {
+                set(span, key, text(value));
             }
         }
-        recording.set("transom.dry_run", *dry_run);
-        recording.set("transom.decision", *decision);
-        recording.set("transom.patched", *decision == "patch");
+        set(span, "transom.dry_run", *dry_run);
+        set(span, "transom.decision", *decision);
+        set(span, "transom.patched", *decision == "patch");
         if let Some(verdict) = verdict {
-            recording.set("transom.verdict", Verdict::as_str(*verdict));
+            set(span, "transom.verdict", Verdict::as_str(*verdict));
         }
-        let mut distinct: Vec<&'static str> = Vec::new();
+        let mut distinct: Vec<StringValue> = Vec::new();
         for rule in rules {
-            if !distinct.contains(rule) {
-                distinct.push(rule);
+            if !distinct.iter().any(|known| known.as_str() == *rule) {
+                distinct.push((*rule).into());
             }
         }
-        recording.set("transom.rules", distinct);
+        set(span, "transom.rules", Value::Array(Array::String(distinct)));
     }
 
     /// The request is answered; `error` says why there was no review, where there was none.
     ///
-    /// The conventions leave 4xx to whoever knows more: API servers send nothing but reviews, so that a request that is
-    /// none is an error here, while a denial is not.
+    /// The conventions leave 4xx to the server that knows more: API servers send nothing but reviews, so that a request
+    /// that is none is an error here, while a denial is not.
     pub fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
-        let Some(recording) = &mut self.0 else { return };
-        recording.set("http.response.status_code", i64::from(status.as_u16()));
-        if error.is_some() {
-            recording.set("error.type", Value::text(status.as_str()));
+        let Some(mut span) = self.0.take() else { return };
+        set(&mut span, "http.response.status_code", i64::from(status.as_u16()));
+        if let Some(error) = error {
+            set(&mut span, "error.type", text(status.as_str()));
+            span.set_status(Status::error(error));
         }
-        recording.failed(error);
     }
 }
 
-fn begin(tracer: &Tracer, head: &Parts) -> Option<Recording> {
+impl Drop for ReviewSpan {
+    fn drop(&mut self) {
+        if let Some(span) = &mut self.0 {
+            span.set_status(Status::error(UNHEARD));
+        }
+    }
+}
+
+fn set(span: &mut Span, key: &'static str, value: impl Into<Value>) {
+    span.set_attribute(KeyValue::new(key, value));
+}
+
+/// A text from outside, cut where it is too long.
+fn text(text: &str) -> Value {
+    cut(text, LONGEST).into_owned().into()
+}
+
+fn begin(tracer: &Tracer, head: &Parts) -> Option<Span> {
     let (name, phase, path) = match head.uri.path() {
         "/mutate" => ("POST /mutate", "mutate", "/mutate"),
         "/validate" => ("POST /validate", "validate", "/validate"),
@@ -102,32 +137,31 @@ fn begin(tracer: &Tracer, head: &Parts) -> Option<Recording> {
     if head.method != Method::POST {
         return None;
     }
-    let mut recording = tracer.begin(name, &head.headers)?;
-    recording.failed(Some(UNHEARD));
-    recording.set("http.request.method", "POST");
-    recording.set("http.route", path);
-    recording.set("url.path", path);
-    recording.set("url.scheme", "https");
+    let mut span = tracer.begin(name, &head.headers)?;
+    set(&mut span, "http.request.method", "POST");
+    set(&mut span, "http.route", path);
+    set(&mut span, "url.path", path);
+    set(&mut span, "url.scheme", "https");
     let version = if head.version == Version::HTTP_2 {
         "2"
     } else {
         "1.1"
     };
-    recording.set("network.protocol.version", version);
+    set(&mut span, "network.protocol.version", version);
     if let Some(host) = host(head) {
-        recording.set("server.address", Value::text(host.host()));
+        set(&mut span, "server.address", text(host.host()));
         if let Some(port) = host.port_u16() {
-            recording.set("server.port", i64::from(port));
+            set(&mut span, "server.port", i64::from(port));
         }
     }
     if let Some(agent) = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()) {
-        recording.set("user_agent.original", Value::text(agent));
+        set(&mut span, "user_agent.original", text(agent));
     }
-    recording.set("transom.phase", phase);
-    Some(recording)
+    set(&mut span, "transom.phase", phase);
+    Some(span)
 }
 
-/// Whom the client believes to talk to.
+/// The server that the client believes to talk to.
 fn host(head: &Parts) -> Option<Authority> {
     let named = || head.headers.get(HOST)?.to_str().ok()?.parse().ok();
     head.uri.authority().cloned().or_else(named)

@@ -7,7 +7,6 @@ mod sockets;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,6 +26,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
+use crate::admission::ReviewLabels;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::tls::files::CertificateFiles;
@@ -41,23 +41,20 @@ impl Review for Measure {
     fn review(&self, phase: Phase, body: &[u8]) -> Reply {
         assert!(!body.starts_with(b"panic"), "asked to panic");
         let labels = ReviewLabels {
-            phase: if phase == Phase::Mutate {
-                "mutate"
-            } else {
-                "validate"
-            },
+            phase: phase.as_str(),
             operation: "CREATE",
             kind: "Pod",
             decision: "allow",
             dry_run: false,
         };
-        let body = format!("{{\"length\":{}}}", body.len()).into_bytes();
         Reply {
             status: StatusCode::OK,
-            body,
-            labels: Some(labels),
-            rules: vec!["a-rule"],
-            record: None,
+            body: format!("{{\"length\":{}}}", body.len()).into_bytes(),
+            record: Some(Record {
+                labels,
+                rules: vec!["a-rule"],
+                ..Record::default()
+            }),
         }
     }
 }

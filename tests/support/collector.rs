@@ -161,7 +161,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, mood: Mood, rec
             match tls {
                 None => serve(stream, mood, &received).await,
                 Some(tls) => {
-                    // Whoever does not trust it goes away.
+                    // A client that does not trust it goes away.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, mood, &received).await;
                     }
@@ -233,9 +233,12 @@ fn read(body: &[u8]) -> Vec<Span> {
                 end: span.end_time_unix_nano,
                 attributes: attributes(&span.attributes),
                 resource: resource.clone(),
-                error: span.status.map(|status| {
-                    assert_eq!(status.code(), StatusCode::Error);
-                    status.message
+                error: span.status.and_then(|status| match status.code() {
+                    StatusCode::Unset => None,
+                    code => {
+                        assert_eq!(code, StatusCode::Error);
+                        Some(status.message)
+                    }
                 }),
             }));
         }

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A running `transom serve --standalone`; killed when dropped.
 pub struct Server {
-    child: Child,
+    pub child: Child,
     pub port: u16,
     pub health: u16,
     ca: PathBuf,
@@ -31,14 +31,20 @@ fn free_port() -> u16 {
 impl Server {
     /// Starts the program and waits until it is ready.
     pub fn start(folder: &Path, args: &[&str]) -> Server {
+        Server::start_with(folder, &[&["--log", "warn"], args].concat(), Stdio::inherit())
+    }
+
+    /// The same, with a standard error of its own.
+    pub fn start_with(folder: &Path, args: &[&str], log: Stdio) -> Server {
         let (port, health, ca) = (free_port(), free_port(), folder.join("ca.pem"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
         command
-            .args(["serve", "--standalone", "--log", "warn"])
+            .args(["serve", "--standalone"])
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(["--health-listen", &format!("127.0.0.1:{health}")])
             .args(args)
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            .stderr(log);
         if !args.contains(&"--tls-cert") {
             command.arg("--write-ca").arg(&ca);
         }

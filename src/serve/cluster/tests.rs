@@ -43,7 +43,6 @@ async fn refusal(flags: &[&str]) -> String {
         flags.in_cluster,
         Facts::new(Facts::KUBERNETES, today()),
         config,
-        LogFormat::Text,
         pending(),
     );
     format!("{:#}", run.await.unwrap_err())

@@ -2,28 +2,27 @@
 
 use std::time::Duration;
 
-use hyper::body::Bytes;
+use opentelemetry::Context;
+use opentelemetry::trace::SpanId;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
-use super::Tracer;
-use super::otlp::{Resource, encode};
+use super::collector::Collector;
+use super::parent;
 use super::settings::{Settings, TracingError};
-use super::span::Span;
-use super::transport::{Failure, Transport};
 
 /// Spans that wait at most, and in one request at most: OpenTelemetry's own bounds.
-const QUEUE: usize = 2048;
+pub(super) const QUEUE: usize = 2048;
 const BATCH: usize = 512;
 /// How long a span waits for company.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long a batch waits before each further try. A collector that is away for longer loses it: the queue is what is kept.
-const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 /// How often the log speaks of failures at most.
 const COMPLAIN: Duration = Duration::from_secs(60);
 
@@ -51,7 +50,11 @@ impl Counters {
             "Spans that the collector has taken",
             exported.clone(),
         );
-        registry.register("spans_dropped", "Spans that nobody will see", dropped.clone());
+        registry.register(
+            "spans_dropped",
+            "Spans that the collector will not get",
+            dropped.clone(),
+        );
         Self {
             exported,
             queue: dropped.get_or_create_owned(&Reason { reason: "queue" }),
@@ -64,6 +67,46 @@ impl Counters {
     }
 }
 
+/// Where a span goes when it ends.
+#[derive(Debug)]
+pub(super) struct Queue {
+    spans: mpsc::Sender<SpanData>,
+    /// Spans that found no room.
+    dropped: Counter,
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, mut span: SpanData) {
+        if span.parent_span_id == SpanId::INVALID {
+            span.span_context = parent::root(&span.span_context);
+        }
+        if self.spans.try_send(span).is_err() {
+            self.dropped.inc();
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    /// [`Exporter::finish`] does that, and waits without a thread.
+    fn shutdown_with_timeout(&self, _limit: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    /// A queue and what is in it.
+    pub fn watched() -> (Self, mpsc::Receiver<SpanData>) {
+        let (spans, watched) = mpsc::channel(8);
+        let dropped = Counter::default();
+        (Self { spans, dropped }, watched)
+    }
+}
+
 /// The task that exports.
 #[derive(Debug)]
 pub struct Exporter {
@@ -71,23 +114,17 @@ pub struct Exporter {
     close: watch::Sender<bool>,
 }
 
-/// Begins to export in the background; its metrics go to `registry`. To be called in a runtime.
-///
-/// # Errors
-/// When the collector's CA cannot be read.
-pub fn start(settings: Settings, registry: &mut Registry) -> Result<(Tracer, Exporter), TracingError> {
-    let transport = Transport::new(&settings)?;
+/// Begins to export what comes to the queue. To be called in a runtime.
+pub(super) fn start(settings: Settings, registry: &mut Registry) -> Result<(Queue, Exporter), TracingError> {
+    let collector = Collector::new(&settings)?;
     let counters = Counters::new(registry);
-    let (sender, queue) = mpsc::channel(QUEUE);
+    let (spans, queue) = mpsc::channel(QUEUE);
     let (close, closing) = watch::channel(false);
-    let tracer = Tracer::new(sender, settings.ratio, counters.queue.clone());
-    tracing::info!(url = %settings.url, ratio = ?settings.ratio, "reviews are traced");
+    let dropped = counters.queue.clone();
+    tracing::info!(url = %settings.url, ratio = settings.ratio, "reviews are traced");
     let task = Task {
-        resource: Resource {
-            attributes: settings.attributes.clone(),
-        },
         settings,
-        transport,
+        collector,
         queue,
         closing,
         counters,
@@ -97,7 +134,7 @@ pub fn start(settings: Settings, registry: &mut Registry) -> Result<(Tracer, Exp
     };
     // Reviews need no traces: if it ended, which it never should, spans would be dropped and counted, and no more.
     let task = tokio::spawn(task.run());
-    Ok((tracer, Exporter { task, close }))
+    Ok((Queue { spans, dropped }, Exporter { task, close }))
 }
 
 impl Exporter {
@@ -116,10 +153,9 @@ impl Exporter {
 }
 
 struct Task {
-    resource: Resource,
     settings: Settings,
-    transport: Transport,
-    queue: mpsc::Receiver<Span>,
+    collector: Collector,
+    queue: mpsc::Receiver<SpanData>,
     closing: watch::Receiver<bool>,
     counters: Counters,
     /// When the log last spoke of spans that were dropped.
@@ -132,7 +168,7 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::new();
         loop {
             tokio::select! {
                 more = fill(&mut self.queue, &mut batch) => if !more {
@@ -148,14 +184,23 @@ impl Task {
                     }
                 }
             }
-            self.export(&batch).await;
-            batch.clear();
+            self.export(std::mem::take(&mut batch)).await;
         }
     }
 
-    async fn export(&mut self, batch: &[Span]) {
+    async fn export(&mut self, batch: Vec<SpanData>) {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        match self.send(Bytes::from(encode(&self.resource, batch))).await {
+        let at_the_end = async {
+            closed(&mut self.closing).await;
+            self.collector.failed().await
+        };
+        let taken = tokio::select! {
+            biased;
+            taken = self.collector.take(batch) => taken,
+            // There is no time to wait for another try.
+            why = at_the_end => Err(why),
+        };
+        match taken {
             Ok(()) => {
                 self.counters.exported.inc_by(count);
                 if std::mem::take(&mut self.is_failing) {
@@ -166,33 +211,17 @@ impl Task {
                     self.complain("it takes them more slowly than they come");
                 }
             }
-            Err(Failure { why, .. }) => {
+            Err(why) => {
                 self.counters.export.inc_by(count);
                 self.is_failing |= self.complain(&why);
                 // The CA may be another one now. Its file is small, and a broken one leaves the old way open.
                 if self.settings.ca.is_some()
-                    && let Ok(transport) = Transport::new(&self.settings)
+                    && let Ok(collector) = Collector::new(&self.settings)
                 {
-                    self.transport = transport;
+                    self.collector = collector;
                 }
             }
         }
-    }
-
-    /// Tries again where that may help, but not at the end.
-    async fn send(&mut self, body: Bytes) -> Result<(), Failure> {
-        for pause in AGAIN {
-            match self.transport.send(body.clone()).await {
-                Err(failure) if failure.again => {
-                    tokio::select! {
-                        () = sleep(pause) => {}
-                        () = closed(&mut self.closing) => return Err(failure),
-                    }
-                }
-                done => return done,
-            }
-        }
-        self.transport.send(body).await
     }
 
     /// Says that spans were dropped, once a minute; whether it did.
@@ -211,7 +240,7 @@ impl Task {
 }
 
 /// Fills a batch until it is full or has waited; whether there is anything in it.
-async fn fill(queue: &mut mpsc::Receiver<Span>, batch: &mut Vec<Span>) -> bool {
+async fn fill(queue: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -> bool {
     if queue.recv_many(batch, BATCH).await == 0 {
         return false;
     }
@@ -231,55 +260,4 @@ async fn fill(queue: &mut mpsc::Receiver<Span>, batch: &mut Vec<Span>) -> bool {
 async fn closed(closing: &mut watch::Receiver<bool>) {
     // An exporter that was dropped is as good as one that closes.
     let _ = closing.wait_for(|closing| *closing).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use hyper::header::HeaderMap;
-    use prometheus_client::encoding::text;
-    use tokio::net::TcpListener;
-
-    use super::super::context::Ratio;
-    use super::*;
-
-    fn settings(port: u16) -> Settings {
-        Settings {
-            url: format!("http://127.0.0.1:{port}/v1/traces").parse().unwrap(),
-            ca: None,
-            headers: HeaderMap::new(),
-            ratio: Ratio::new(1.0).unwrap(),
-            attributes: Vec::new(),
-        }
-    }
-
-    fn exposed(registry: &Registry) -> String {
-        let mut text = String::new();
-        text::encode(&mut text, registry).unwrap();
-        text
-    }
-
-    #[tokio::test]
-    async fn what_does_not_fit_into_the_queue_is_counted_and_nobody_waits() {
-        // The kernel accepts connections for it, and nobody answers.
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut registry = Registry::default();
-        let settings = settings(silent.local_addr().unwrap().port());
-        let (tracer, exporter) = start(settings, &mut registry).unwrap();
-        let more = 100;
-        for _ in 0..QUEUE + more {
-            drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        }
-        let dropped =
-            |reason: &str, count: usize| format!("spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
-        let text = exposed(&registry);
-        assert!(text.contains(&dropped("queue", more)), "{text}");
-        assert!(text.contains(&dropped("export", 0)), "{text}");
-
-        let start = Instant::now();
-        exporter.finish(Duration::from_millis(50)).await;
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-        // Whoever still has a tracer does no harm with it.
-        drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        assert!(exposed(&registry).contains(&dropped("queue", more + 1)));
-    }
 }

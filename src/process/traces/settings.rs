@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use hyper::Uri;
 use hyper::header::HeaderMap;
-
-use super::context::Ratio;
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::Resource;
 
 /// How to trace.
 #[derive(Clone, Debug)]
@@ -16,10 +16,10 @@ pub struct Settings {
     pub ca: Option<PathBuf>,
     /// What is sent along.
     pub headers: HeaderMap,
-    /// The share of reviews without a parent that are traced.
-    pub ratio: Ratio,
+    /// The share of reviews without a parent that are traced, from 0 to 1.
+    pub ratio: f64,
     /// What is said of all spans.
-    pub attributes: Vec<(String, String)>,
+    pub resource: Resource,
 }
 
 /// Why tracing cannot begin.
@@ -70,4 +70,7 @@ pub enum TracingError {
     /// TLS itself cannot be set up.
     #[error("cannot set up TLS for the trace collector: {0}")]
     Tls(#[from] rustls::Error),
+    /// The exporter cannot be set up.
+    #[error("cannot set up the export of spans: {0}")]
+    Exporter(#[from] ExporterBuildError),
 }

@@ -1,5 +1,7 @@
 //! Lists as OpenTelemetry's environment variables have them: `key=value,key=value`, values percent-encoded.
 
+use percent_encoding::percent_decode_str;
+
 /// The pairs of a list; the number of the first entry that is none, from 1, where there is one.
 ///
 /// The entry itself is not told: these lists hold secrets.
@@ -18,25 +20,13 @@ pub(super) fn pairs(list: &str) -> Result<Vec<(String, String)>, usize> {
         .collect()
 }
 
+/// A text without its percent-encoding; none where that is broken, which the decoder alone would let pass.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    loop {
-        match rest {
-            [] => return String::from_utf8(bytes).ok(),
-            [b'%', high, low, after @ ..] => {
-                let digit = |digit: u8| char::from(digit).to_digit(16);
-                let byte = digit(*high)? << 4 | digit(*low)?;
-                bytes.push(u8::try_from(byte).ok()?);
-                rest = after;
-            }
-            [b'%', ..] => return None,
-            [byte, after @ ..] => {
-                bytes.push(*byte);
-                rest = after;
-            }
-        }
-    }
+    let is_code =
+        |after: &[u8]| matches!(after, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
+    let mut codes = text.as_bytes().split(|byte| *byte == b'%').skip(1);
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    codes.all(is_code).then(|| decoded.into_owned())
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use std::str::FromStr;
 use clap::Args;
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
 
-use super::context::Ratio;
 use super::list::pairs;
 use super::settings::{Settings, TracingError};
 
@@ -133,7 +134,7 @@ impl TracingArgs {
             ca: otlp_ca.filter(|path| !path.as_os_str().is_empty()),
             headers: headers(otlp_headers)?,
             ratio: ratio(set(trace_ratio))?,
-            attributes: attributes(set(service_name), set(resource_attributes))?,
+            resource: resource(set(service_name), set(resource_attributes))?,
         }))
     }
 }
@@ -214,11 +215,9 @@ fn headers(list: Option<Secret>) -> Result<HeaderMap, TracingError> {
     Ok(headers)
 }
 
-fn ratio(text: Option<String>) -> Result<Ratio, TracingError> {
-    let Some(text) = text else {
-        return Ok(Ratio::default());
-    };
-    let read = text.parse().ok().and_then(Ratio::new);
+fn ratio(text: Option<String>) -> Result<f64, TracingError> {
+    let Some(text) = text else { return Ok(0.0) };
+    let read = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     read.ok_or(TracingError::Value {
         value: text,
         flag: "--trace-ratio, OTEL_TRACES_SAMPLER_ARG",
@@ -226,27 +225,21 @@ fn ratio(text: Option<String>) -> Result<Ratio, TracingError> {
     })
 }
 
-/// The attributes of the resource: the name of the service first, each key once.
-fn attributes(name: Option<String>, list: Option<String>) -> Result<Vec<(String, String)>, TracingError> {
-    const NAME: &str = "service.name";
-    let mut more = pairs(&list.unwrap_or_default()).map_err(|entry| TracingError::List {
+/// What is said of all spans. The list counts before what the program says of itself, and a name of its own before the list.
+fn resource(name: Option<String>, list: Option<String>) -> Result<Resource, TracingError> {
+    let listed = pairs(&list.unwrap_or_default()).map_err(|entry| TracingError::List {
         entry,
         flag: "OTEL_RESOURCE_ATTRIBUTES (--resource-attributes)",
     })?;
-    let listed = more.iter().position(|(key, _)| key == NAME);
-    let listed = listed.map(|at| more.remove(at).1);
-    let name = name.or(listed).unwrap_or_else(|| "transom".to_owned());
-    let version = ("service.version", env!("CARGO_PKG_VERSION").to_owned());
-    let mut all = vec![(NAME.to_owned(), name), (version.0.to_owned(), version.1)];
-    for (key, value) in more {
-        match all.iter_mut().find(|(known, _)| *known == key) {
-            // Whoever says it knows better than the program; of two, the last one counts.
-            Some((known, old)) if known != NAME => *old = value,
-            Some(_) => {}
-            None => all.push((key, value)),
-        }
+    let resource = Resource::builder_empty()
+        .with_service_name("transom")
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attributes(listed.into_iter().map(|(key, value)| KeyValue::new(key, value)));
+    Ok(match name {
+        Some(name) => resource.with_service_name(name),
+        None => resource,
     }
-    Ok(all)
+    .build())
 }
 
 #[cfg(test)]
@@ -364,7 +357,10 @@ mod tests {
 
     #[test]
     fn the_name_of_the_service_is_the_nearest_one() {
-        let name = |flags: &[&str]| on(flags).attributes[0].clone().1;
+        let name = |flags: &[&str]| {
+            let name = on(flags).resource.get(&"service.name".into());
+            name.unwrap().to_string()
+        };
         assert_eq!(name(&[]), "transom");
         let listed = [
             "--resource-attributes",
@@ -372,9 +368,10 @@ mod tests {
         ];
         assert_eq!(name(&listed), "b");
         assert_eq!(name(&[&listed[..], &["--service-name", "c"]].concat()), "c");
-        let all: Vec<String> = (on(&listed).attributes.into_iter())
-            .map(|(key, value)| key + "=" + &value)
+        let mut all: Vec<String> = (on(&listed).resource.iter())
+            .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        assert_eq!(all, ["service.name=b", "service.version=9", "a=2"]);
+        all.sort();
+        assert_eq!(all, ["a=2", "service.name=b", "service.version=9"]);
     }
 }

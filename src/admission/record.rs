@@ -1,0 +1,109 @@
+//! What there is to log, count and trace of a review. The audit line, the labels of metrics and the span read it here.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+use super::request::Request;
+use crate::model::os;
+use crate::model::workload::Kind;
+
+/// Which of the two endpoints was called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// `POST /mutate`, called by the MutatingWebhookConfiguration.
+    Mutate,
+    /// `POST /validate`, called by the ValidatingWebhookConfiguration.
+    Validate,
+}
+
+impl Phase {
+    /// `mutate` or `validate`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Mutate => "mutate",
+            Phase::Validate => "validate",
+        }
+    }
+}
+
+/// How a review is counted. Every field is one of a closed set of words.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, EncodeLabelSet)]
+pub struct ReviewLabels {
+    /// `mutate` or `validate`.
+    pub phase: &'static str,
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `other`.
+    pub operation: &'static str,
+    /// A kind that Transom knows, or `other`.
+    pub kind: &'static str,
+    /// `allow`, `patch`, `deny`, or `skip` where nothing was looked at.
+    pub decision: &'static str,
+    /// Whether the API server only tries.
+    pub dry_run: bool,
+}
+
+/// Every fact of a review.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// What it is counted by.
+    pub labels: ReviewLabels,
+    /// The review's uid.
+    pub uid: String,
+    /// The subresource; empty for the object itself.
+    pub subresource: String,
+    /// Where the object is.
+    pub namespace: String,
+    /// Its name, or what it is called before it has one.
+    pub name: String,
+    /// Who asked.
+    pub user: String,
+    /// What operating system the object is for, where that was asked.
+    pub verdict: Option<os::Verdict>,
+    /// The slugs of the open findings, one each.
+    pub rules: Vec<&'static str>,
+    /// The audit annotations that went out.
+    pub annotations: Vec<(&'static str, String)>,
+    /// Whether the answer warns the user.
+    pub warned: bool,
+    /// The policy that counted; empty where none was asked for.
+    pub policy: String,
+}
+
+impl Record {
+    /// What is known of a review before it is judged.
+    pub(super) fn of(phase: Phase, request: &Request<'_>) -> Self {
+        const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
+        let operation = OPERATIONS.into_iter().find(|known| **known == *request.operation);
+        Record {
+            labels: ReviewLabels {
+                phase: phase.as_str(),
+                operation: operation.unwrap_or("other"),
+                kind: request.known_kind().map_or("other", Kind::as_str),
+                decision: "skip",
+                dry_run: request.dry_run.0,
+            },
+            uid: request.uid.to_string(),
+            subresource: request.sub_resource.to_string(),
+            namespace: request.namespace.to_string(),
+            name: request.name.to_string(),
+            user: request.user_info.username.to_string(),
+            ..Record::default()
+        }
+    }
+
+    /// The value of an audit annotation, where it went out.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the review is more than one that was plainly allowed: a denial, a patch, a warning, something that would
+    /// have come of it or was kept from it, or an object that could not be read.
+    pub fn has_something_to_tell(&self) -> bool {
+        const PLAIN: [&str; 5] = ["decision", "verdict", "evidence", "rules", "policy"];
+        matches!(self.labels.decision, "deny" | "patch")
+            || self.annotation("decision") == Some("unreadable")
+            || self.warned
+            || self.annotations.iter().any(|(key, _)| !PLAIN.contains(key))
+    }
+}

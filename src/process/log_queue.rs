@@ -1,0 +1,110 @@
+//! The queue of log lines before standard error: bounded in bytes, written by a thread of its own, so that no part of
+//! Transom waits for the reader of its log.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use prometheus_client::metrics::counter::Counter;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// What may wait, in bytes.
+const ROOM: usize = 4 << 20;
+/// What a line takes of the room at least: its place in the queue, which is counted in lines.
+const LEAST: usize = 512;
+
+/// Takes lines and never waits: a line that finds no room is counted and dropped.
+#[derive(Clone, Debug)]
+pub(super) struct LogQueue {
+    queue: NonBlocking,
+    room: Arc<Room>,
+}
+
+#[derive(Default, Debug)]
+struct Room {
+    taken: AtomicUsize,
+    /// Lines that were dropped since the log last said so.
+    unsaid: AtomicU64,
+    dropped: Counter,
+}
+
+impl LogQueue {
+    /// A queue before `to`, which counts in `dropped` what it drops. What waits is written, or a second has gone by, when
+    /// the guard is dropped.
+    pub(super) fn start(to: impl Write + Send + 'static, dropped: Counter) -> (Self, WorkerGuard) {
+        let room = Arc::new(Room {
+            dropped,
+            ..Room::default()
+        });
+        let sink = Sink {
+            to,
+            room: Arc::clone(&room),
+        };
+        // With room for the word that it is over.
+        let (queue, guard) = NonBlockingBuilder::default()
+            .lossy(true)
+            .buffered_lines_limit(ROOM / LEAST + 1)
+            .thread_name("log")
+            .finish(sink);
+        (LogQueue { queue, room }, guard)
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogQueue {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// A line comes in one piece.
+impl Write for LogQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let size = size(line);
+        if self.room.taken.fetch_add(size, Relaxed) + size <= ROOM {
+            return self.queue.write(line);
+        }
+        self.room.taken.fetch_sub(size, Relaxed);
+        self.room.unsaid.fetch_add(1, Relaxed);
+        self.room.dropped.inc();
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn size(line: &[u8]) -> usize {
+    line.len().max(LEAST)
+}
+
+/// Writes lines, and gives their room back.
+struct Sink<W> {
+    to: W,
+    room: Arc<Room>,
+}
+
+impl<W: Write> Write for Sink<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.to.write(line)
+    }
+
+    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
+        // Whether it was written or not, it waits no longer.
+        let written = self.to.write_all(line);
+        self.room.taken.fetch_sub(size(line), Relaxed);
+        written
+    }
+
+    /// Comes when nothing waits any more.
+    fn flush(&mut self) -> io::Result<()> {
+        let lines = self.room.unsaid.swap(0, Relaxed);
+        if lines > 0 {
+            tracing::warn!("{lines} log lines were dropped: standard error did not take them in time");
+        }
+        self.to.flush()
+    }
+}

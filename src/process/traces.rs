@@ -1,0 +1,197 @@
+//! Traces: OpenTelemetry's spans, whose child they are, and their export in the background; what a review is stands elsewhere.
+//!
+//! ```text
+//! headers ─ parent ─ the SDK: ids, sampling ─ span ─ bounded queue ─ exporter ─ collector, by OTLP/HTTP
+//! ```
+//!
+//! A review never waits for its span: a span that finds no room in the queue is counted and dropped. The SDK's own batch
+//! processor is not used, because it has a thread of its own, on which no client of tokio runs, and counts no drops.
+
+mod args;
+mod collector;
+mod exporter;
+mod list;
+mod parent;
+mod settings;
+
+use hyper::header::HeaderMap;
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, TraceContextExt as _, TracerProvider as _};
+use opentelemetry::{Context, InstrumentationScope};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span, SpanLimits};
+use prometheus_client::registry::Registry;
+
+pub use self::args::TracingArgs;
+pub use self::exporter::Exporter;
+pub use self::settings::{Settings, TracingError};
+
+use self::exporter::Queue;
+
+/// Makes spans and hands them on; clones share one queue.
+#[derive(Clone, Debug)]
+pub struct Tracer(SdkTracer);
+
+/// Begins to export in the background; its metrics go to `registry`. To be called in a runtime.
+///
+/// # Errors
+/// When the collector's CA cannot be read.
+pub fn start(settings: Settings, registry: &mut Registry) -> Result<(Tracer, Exporter), TracingError> {
+    let ratio = settings.ratio;
+    let (queue, exporter) = exporter::start(settings, registry)?;
+    Ok((Tracer::new(queue, ratio), exporter))
+}
+
+impl Tracer {
+    fn new(queue: Queue, ratio: f64) -> Self {
+        // Resource and limits stand here too, because the SDK would read them from variables that Transom does not have.
+        // The resource of an export is the exporter's.
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
+            .with_span_limits(SpanLimits::default())
+            .with_resource(Resource::builder_empty().build())
+            .with_span_processor(queue)
+            .build();
+        let scope =
+            InstrumentationScope::builder(env!("CARGO_PKG_NAME")).with_version(env!("CARGO_PKG_VERSION"));
+        Self(provider.tracer_with_scope(scope.build()))
+    }
+
+    /// Begins a span for a request with these headers, where it is sampled: as its parent is, by the ratio without one.
+    /// The span ends, and goes to the queue, when it is dropped.
+    pub fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Span> {
+        let mut context = Context::new();
+        if let Some(parent) = parent::of(headers) {
+            context = context.with_remote_span_context(parent);
+        }
+        let span = SpanBuilder::from_name(name).with_kind(SpanKind::Server);
+        let span = span.start_with_context(&self.0, &context);
+        span.is_recording().then_some(span)
+    }
+}
+
+/// A tracer that samples what has no parent by `ratio`, and what it recorded.
+#[cfg(test)]
+pub(crate) fn watched(ratio: f64) -> (Tracer, impl FnMut() -> Option<opentelemetry_sdk::trace::SpanData>) {
+    let (queue, mut spans) = Queue::watched();
+    (Tracer::new(queue, ratio), move || spans.try_recv().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::{Duration, Instant};
+
+    use opentelemetry::trace::{SpanId, TraceFlags};
+    use prometheus_client::encoding::text;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const SPAN: &str = "00f067aa0ba902b7";
+
+    fn headers(flags: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let parent = format!("00-{TRACE}-{SPAN}-{flags}");
+        headers.insert("traceparent", parent.parse().unwrap());
+        headers.append("tracestate", "a=1".parse().unwrap());
+        headers.append("tracestate", "b=2".parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_sampled_parent_is_sampled_whatever_the_ratio() {
+        let (tracer, mut recorded) = watched(0.0);
+        drop(tracer.begin("a review", &headers("01")).unwrap());
+        let span = recorded().unwrap();
+        let context = &span.span_context;
+        assert_eq!(context.trace_id().to_string(), TRACE);
+        assert_eq!(span.parent_span_id.to_string(), SPAN);
+        assert_eq!(context.trace_flags(), TraceFlags::SAMPLED);
+        assert_eq!(context.trace_state().header(), "a=1,b=2");
+        assert_ne!(context.span_id(), span.parent_span_id);
+    }
+
+    #[test]
+    fn a_parent_that_is_not_sampled_is_never_sampled() {
+        let (tracer, _) = watched(1.0);
+        for flags in ["00", "02", "fe"] {
+            assert!(tracer.begin("a review", &headers(flags)).is_none(), "{flags}");
+        }
+    }
+
+    #[test]
+    fn without_a_parent_the_ratio_decides() {
+        let none = HeaderMap::new();
+        assert!(watched(0.0).0.begin("a review", &none).is_none());
+        let (tracer, mut recorded) = watched(1.0);
+        drop(tracer.begin("a review", &none).unwrap());
+        let root = recorded().unwrap();
+        assert_eq!(root.parent_span_id, SpanId::INVALID);
+        // Sampled, and the trace id is random.
+        assert_eq!(root.span_context.trace_flags(), TraceFlags::new(0b11));
+        assert!(root.span_context.is_valid());
+        let (tracer, _) = watched(0.5);
+        let half = (0..2_000)
+            .filter(|_| tracer.begin("a review", &none).is_some())
+            .count();
+        assert!((800..1_200).contains(&half), "{half} of 2000");
+    }
+
+    fn settings(address: SocketAddr) -> Settings {
+        Settings {
+            url: format!("http://{address}/v1/traces").parse().unwrap(),
+            ca: None,
+            headers: HeaderMap::new(),
+            ratio: 1.0,
+            resource: Resource::builder_empty().build(),
+        }
+    }
+
+    #[track_caller]
+    fn assert_dropped(registry: &Registry, reason: &str, count: usize) {
+        let mut text = String::new();
+        text::encode(&mut text, registry).unwrap();
+        let line = format!("spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(text.contains(&line), "{text}");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_into_the_queue_is_counted_and_no_review_waits() {
+        // The kernel accepts connections for it, and no answer ever comes.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut registry = Registry::default();
+        let (tracer, exporter) = start(settings(silent.local_addr().unwrap()), &mut registry).unwrap();
+        let more = 100;
+        for _ in 0..exporter::QUEUE + more {
+            drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
+        }
+        assert_dropped(&registry, "queue", more);
+        assert_dropped(&registry, "export", 0);
+
+        let start = Instant::now();
+        exporter.finish(Duration::from_millis(50)).await;
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        // A tracer that outlives the exporter does no harm.
+        drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
+        assert_dropped(&registry, "queue", more + 1);
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_no_further_try() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let gone = listener.local_addr().unwrap();
+        drop(listener);
+        let mut registry = Registry::default();
+        let (tracer, exporter) = start(settings(gone), &mut registry).unwrap();
+        let all = exporter::QUEUE;
+        for _ in 0..all {
+            drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
+        }
+        let start = Instant::now();
+        exporter.finish(Duration::from_secs(20)).await;
+        // Each of the four batches would wait for a second and more.
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        assert_dropped(&registry, "export", all);
+    }
+}

@@ -1,0 +1,176 @@
+//! The way to one collector: OpenTelemetry's exporter of OTLP, over HTTP/1.1 and TLS with ring.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::{Request, Response};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::settings::{Settings, TracingError};
+use crate::process::with_causes;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(3);
+/// How long an export may take in all, as OpenTelemetry has it.
+const WHOLE: Duration = Duration::from_secs(10);
+/// Of an answer so much is read, so that its connection can be used again.
+const ANSWER: usize = 64 << 10;
+
+/// The way to one collector. Without `Debug`, because the exporter would show headers that it read from variables.
+pub(super) struct Collector {
+    exporter: SpanExporter,
+    /// Why the last try failed, where it did: the exporter itself tells of a status at most.
+    why: watch::Sender<Option<String>>,
+}
+
+impl Collector {
+    /// The way to the collector of these settings. Reads the file of its CA.
+    pub fn new(settings: &Settings) -> Result<Self, TracingError> {
+        let (why, _) = watch::channel(None);
+        // Further tries after one and two seconds. A collector that is away for longer loses the batch: the queue is
+        // what is kept.
+        let tries = RetryPolicy::recommended()
+            .with_max_retries(2)
+            .with_initial_delay(Duration::from_secs(1))
+            .with_max_delay(Duration::from_secs(2));
+        let mut exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Client::new(settings, why.clone())?)
+            .with_endpoint(settings.url.to_string())
+            .with_protocol(Protocol::HttpBinary)
+            .with_timeout(WHOLE)
+            .with_retry_policy(tries)
+            .build()?;
+        exporter.set_resource(&settings.resource);
+        Ok(Self { exporter, why })
+    }
+
+    /// Sends spans, several times where that may help; otherwise says why they were not taken.
+    pub async fn take(&self, spans: Vec<SpanData>) -> Result<(), String> {
+        let taken = self.exporter.export(spans).await;
+        let why = self.why.send_replace(None);
+        taken.map_err(|error| why.unwrap_or_else(|| error.to_string()))
+    }
+
+    /// Waits until a try has failed and another one is only waited for, and says why.
+    pub async fn failed(&self) -> String {
+        let mut why = self.why.subscribe();
+        // The sender is here, so that this waits until there is one.
+        let why = why.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_default()
+    }
+}
+
+/// What the exporter sends its requests by.
+#[derive(Debug)]
+struct Client {
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    headers: HeaderMap,
+    why: watch::Sender<Option<String>>,
+}
+
+impl Client {
+    fn new(settings: &Settings, why: watch::Sender<Option<String>>) -> Result<Self, TracingError> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(CONNECT));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(settings)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(1)
+            .build(connector);
+        let mut headers = settings.headers.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        Ok(Self { http, headers, why })
+    }
+
+    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, String> {
+        // None of the exporter's: it reads some from variables that Transom does not have.
+        request.headers_mut().clone_from(&self.headers);
+        let exchange = async {
+            let answer = self.http.request(request.map(Full::new)).await;
+            let (head, body) = answer.map_err(|error| with_causes(&error))?.into_parts();
+            // What is too long is no answer of OTLP, and its connection is closed.
+            let body = Limited::new(body, ANSWER).collect().await;
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            Ok(Response::from_parts(head, body))
+        };
+        timeout(WHOLE, exchange)
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {WHOLE:?}")))
+    }
+}
+
+impl HttpClient for Client {
+    fn send_bytes<'c, 'f>(
+        &'c self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'f, Result<Response<Bytes>, HttpError>>
+    where
+        'c: 'f,
+        Self: 'f,
+    {
+        Box::pin(async {
+            self.why.send_replace(None);
+            let answer = self.send(request).await;
+            self.why.send_replace(match &answer {
+                Ok(answer) if answer.status().is_success() => None,
+                Ok(answer) => Some(format!("the answer was {}", answer.status())),
+                Err(why) => Some(why.clone()),
+            });
+            answer.map_err(HttpError::from)
+        })
+    }
+}
+
+fn tls(settings: &Settings) -> Result<ClientConfig, TracingError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?;
+    let is_https = settings.url.scheme_str() == Some("https");
+    let builder = match &settings.ca {
+        _ if !is_https => builder.with_root_certificates(RootCertStore::empty()),
+        Some(path) => builder.with_root_certificates(roots(path)?),
+        None => builder.with_native_roots().map_err(TracingError::NoCa)?,
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TracingError> {
+    let bad = |why| TracingError::Ca {
+        path: path.to_owned(),
+        why,
+    };
+    let pem = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| bad(error.to_string()))?;
+        roots.add(certificate).map_err(|error| bad(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(bad("no certificate in it".to_owned()));
+    }
+    Ok(roots)
+}
