@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub excluded: Arc<[String]>,
 }
 
-/// What counts for the pods of a namespace, whoever makes them.
+/// What counts for the pods of a namespace, with no user in particular.
 #[derive(Clone, Debug)]
 pub struct NamespacePolicy {
     /// The effective policy.
