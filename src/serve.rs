@@ -1,8 +1,90 @@
 //! A running server: what is assembled, what judges reviews, and the line that each review leaves in the log.
 
-pub(crate) mod audit;
-pub(crate) mod certificates;
-pub(crate) mod cluster;
-pub(crate) mod gauges;
-pub(crate) mod reviewer;
+mod audit;
+mod certificates;
+mod gauges;
+pub(crate) mod in_cluster;
+mod reviewer;
 pub(crate) mod standalone;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::in_cluster::InClusterArgs;
+use self::standalone::Files;
+use crate::model::facts::Facts;
+use crate::process::traces;
+use crate::webhook::Config;
+
+/// How long the last spans may take to reach their collector, after the last review.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+
+/// How long threads may take to end that wait for the system, such as for a name server.
+const LAST_THREADS: Duration = Duration::from_secs(1);
+
+/// What a server is made of.
+pub struct Settings {
+    /// Where policies and facts come from.
+    pub source: Source,
+    /// Where spans go; none are made without.
+    pub tracing: Option<traces::Settings>,
+    /// The webhook; its tracer is made here.
+    pub webhook: Config,
+}
+
+/// Where policies and facts come from.
+pub enum Source {
+    /// From files, without a cluster.
+    Files(Files),
+    /// From the watches of a cluster, and from what the arguments say of it.
+    Cluster(Box<InClusterArgs>, Facts),
+}
+
+/// Serves until the process is asked to end, and through the draining after that.
+///
+/// # Errors
+/// What kept the server from starting, or ended it before its time; in words for a person.
+pub fn run(settings: Settings) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the server")?;
+    let ended = runtime.block_on(serve(settings));
+    runtime.shutdown_timeout(LAST_THREADS);
+    ended
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let Settings {
+        source,
+        tracing,
+        mut webhook,
+    } = settings;
+    let shutdown = shutdown()?;
+    let mut exporter = None;
+    if let Some(settings) = tracing {
+        let start = |registry: &mut _| traces::start(settings, registry);
+        let (tracer, started) = webhook.metrics.register(start)?;
+        webhook.tracer = Some(tracer);
+        exporter = Some(started);
+    }
+    let ended = match source {
+        Source::Files(files) => standalone::run(files, webhook, shutdown).await,
+        Source::Cluster(args, base) => in_cluster::run(*args, base, webhook, shutdown).await,
+    };
+    if let Some(exporter) = exporter {
+        exporter.finish(LAST_SPANS).await;
+    }
+    ended
+}
+
+/// Comes to pass when the process is asked to end, by SIGTERM or SIGINT.
+fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    Ok(async move {
+        tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
+    })
+}

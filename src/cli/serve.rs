@@ -2,25 +2,20 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use super::cluster::ClusterArgs;
 use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::today;
-use crate::process::traces::{self, TracingArgs};
-use crate::serve::cluster::{self, InClusterArgs};
-use crate::serve::reviewer::Reviewer;
-use crate::serve::standalone::{self, Files};
+use crate::process::traces::TracingArgs;
+use crate::serve::in_cluster::InClusterArgs;
+use crate::serve::standalone::Files;
+use crate::serve::{self, Settings, Source};
 use crate::tls::args::TlsArgs;
-use crate::webhook::{Config, LimitArgs, ListenArgs, Server};
+use crate::webhook::{Config, LimitArgs, ListenArgs};
 
 /// Serve the admission webhook
 ///
@@ -58,12 +53,6 @@ pub struct ServeArgs {
     tracing: TracingArgs,
 }
 
-/// How long the last spans may take to reach their collector, after the last review.
-const LAST_SPANS: Duration = Duration::from_secs(3);
-
-/// How long threads may take to end that wait for the system, such as for a name server.
-const LAST_THREADS: Duration = Duration::from_secs(1);
-
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let ServeArgs {
         standalone,
@@ -80,68 +69,22 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
     // Dropped last: what the end of the process says is written too.
     let _logs = logs.start(&metrics)?;
-    let tracing = tracing.settings()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the server")?;
-    let readiness = Readiness::default();
     let base = cluster.facts(today());
-    let mut config = Config {
-        listen,
-        limits: limits.into(),
-        certificate: tls.into(),
-        metrics,
-        readiness,
-        tracer: None,
-    };
-    let ended = runtime.block_on(async {
-        let shutdown = shutdown()?;
-        let mut exporter = None;
-        if let Some(settings) = tracing {
-            let started = config
-                .metrics
-                .register(|registry| traces::start(settings, registry))?;
-            config.tracer = Some(started.0);
-            exporter = Some(started.1);
-        }
-        let ended = if standalone {
-            serve_standalone(Files { policy, facts, base }, config, shutdown).await
+    serve::run(Settings {
+        source: if standalone {
+            Source::Files(Files { policy, facts, base })
         } else {
-            cluster::run(in_cluster, base, config, shutdown).await
-        };
-        if let Some(exporter) = exporter {
-            exporter.finish(LAST_SPANS).await;
-        }
-        ended
-    });
-    runtime.shutdown_timeout(LAST_THREADS);
-    ended.map(|()| ExitCode::SUCCESS)
-}
-
-/// Serves by files, until `shutdown` and the draining after it.
-async fn serve_standalone(
-    files: Files,
-    config: Config,
-    shutdown: impl Future<Output = ()>,
-) -> anyhow::Result<()> {
-    let (show, latest) = watch::channel(Arc::new(files.load()?));
-    let metrics = config.metrics.clone();
-    let server = Server::bind(config).await?;
-    let reviewer = Arc::new(Reviewer::of_files(latest));
-    tokio::select! {
-        ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
-        () = standalone::follow(files, show, metrics) => {
-            bail!("the task that follows the policy and facts files ended")
-        }
-    }
-}
-
-/// Comes to pass when the process is asked to end, by SIGTERM or SIGINT.
-fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    Ok(async move {
-        tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
-    })
+            Source::Cluster(Box::new(in_cluster), base)
+        },
+        tracing: tracing.settings()?,
+        webhook: Config {
+            listen,
+            limits: limits.into(),
+            certificate: tls.into(),
+            metrics,
+            readiness: Readiness::default(),
+            tracer: None,
+        },
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

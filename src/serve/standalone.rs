@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::sync::watch;
 
+use super::reviewer::Reviewer;
 use crate::check::Manifests;
 use crate::check::files::{policies, read};
 use crate::cluster::snapshot::Snapshot;
@@ -15,6 +16,7 @@ use crate::model::policy::Policy;
 use crate::model::subject::Stage;
 use crate::process::metrics::Metrics;
 use crate::process::today;
+use crate::webhook::{Config, Server};
 
 /// How often files are looked at for new content.
 const POLL: Duration = Duration::from_secs(2);
@@ -28,7 +30,7 @@ pub struct Files {
 }
 
 impl Files {
-    pub fn load(&self) -> anyhow::Result<Snapshot> {
+    fn load(&self) -> anyhow::Result<Snapshot> {
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
         let mut facts = self.base.clone();
         facts.today = today();
@@ -81,8 +83,22 @@ impl Files {
     }
 }
 
+/// Serves by files, until `shutdown` and the draining after it.
+pub async fn run(files: Files, config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let (show, latest) = watch::channel(Arc::new(files.load()?));
+    let metrics = config.metrics.clone();
+    let server = Server::bind(config).await?;
+    let reviewer = Arc::new(Reviewer::of_files(latest));
+    tokio::select! {
+        ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
+        () = follow(files, show, metrics) => {
+            bail!("the task that follows the policy and facts files ended")
+        }
+    }
+}
+
 /// Shows a new snapshot when a file or the day changes; files that cannot be used leave the old one.
-pub async fn follow(files: Files, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
+async fn follow(files: Files, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
     let files = Arc::new(files);
     let mut content = files.content();
     let mut day = today();

@@ -93,7 +93,7 @@ pub async fn run(
         .config(&args.names, &namespace, &config.certificate);
     let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
     config.certificate = CertificateSource::Provided(Arc::clone(&serving));
-    let keeper = certs::CertificateTask {
+    let certificates = certs::CertificateTask {
         client: client.clone(),
         mode,
         config: kept,
@@ -103,7 +103,7 @@ pub async fn run(
         metrics: config.metrics.clone(),
         registered: tell_registered,
     };
-    tasks.spawn_saying("certificates", keeper.run());
+    tasks.spawn_saying("certificates", certificates.run());
 
     let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer::watching(latest));
