@@ -4,6 +4,7 @@ pub mod files;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -203,8 +204,7 @@ impl Manifests {
                 Ok(Role::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
                         let name = namespace.metadata.name.to_string();
-                        facts
-                            .namespaces
+                        Arc::make_mut(&mut facts.namespaces)
                             .insert(name, NamespaceFacts::of(&namespace.metadata));
                     }
                 }

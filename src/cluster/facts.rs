@@ -1,16 +1,18 @@
 //! From the view to the facts that reviews are judged by; pure.
 
+use std::collections::HashMap;
+
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::pools::Memory;
-use super::view::ClusterView;
+use super::view::{ClusterView, NamespaceView};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::node::{Host, NodeSigns as _};
 use crate::model::pod::Toleration;
 
-/// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, RuntimeClasses
-/// and namespaces. `base` brings the day, the feature gates, and what else no watch tells.
+/// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, and RuntimeClasses.
+/// `base` brings the namespaces of the view, the day, the feature gates, and what else no watch tells.
 pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
@@ -35,16 +37,18 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     facts.runtime_classes = (view.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
-    facts.namespaces = (view.namespaces.iter())
-        .map(|(name, namespace)| {
-            let facts = NamespaceFacts {
-                labels: namespace.labels.clone(),
-                tolerations_whitelist: namespace.tolerations_whitelist.clone(),
-            };
-            (name.clone(), facts)
-        })
-        .collect();
     facts
+}
+
+/// The namespaces of a view. There are thousands, which seldom change: apart, so that they can be shared.
+pub fn namespaces(view: &ClusterView) -> HashMap<String, NamespaceFacts> {
+    let facts = |namespace: &NamespaceView| NamespaceFacts {
+        labels: namespace.labels.clone(),
+        tolerations_whitelist: namespace.tolerations_whitelist.clone(),
+    };
+    (view.namespaces.iter())
+        .map(|(name, namespace)| (name.clone(), facts(namespace)))
+        .collect()
 }
 
 fn runtime_class(class: &RuntimeClass) -> RuntimeClassFacts {

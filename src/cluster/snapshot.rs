@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::facts;
 use super::policies::{Outcome, PodPolicies};
 use super::pools::Memory;
-use super::view::ClusterView;
+use super::view::{ClusterView, same};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Policy, Switch};
@@ -98,7 +98,9 @@ impl Snapshot {
 /// Makes snapshots; remembers the last good version of each policy between them.
 #[derive(Debug)]
 pub struct Snapshots {
+    /// What the next snapshot begins with: what no watch tells, and the namespaces of the last view.
     base: Facts,
+    last: Arc<ClusterView>,
     excluded: Arc<[String]>,
     policies: PodPolicies,
 }
@@ -108,6 +110,7 @@ impl Snapshots {
     pub fn new(base: Facts, excluded: impl IntoIterator<Item = String>) -> Self {
         Snapshots {
             base,
+            last: Arc::default(),
             excluded: excluded.into_iter().collect(),
             policies: PodPolicies::default(),
         }
@@ -134,6 +137,10 @@ impl Snapshots {
         today: Date,
     ) -> Snapshot {
         self.base.today = today;
+        if !same(&self.last.namespaces, &view.namespaces) {
+            self.base.namespaces = Arc::new(facts::namespaces(view));
+        }
+        self.last = Arc::clone(view);
         self.policies.update(&view.pod_policies);
         let pools = Memory::of(&view.seen);
         Snapshot {
@@ -219,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_shares_the_policies_of_the_one_before_as_long_as_they_are_the_same() {
+    fn a_snapshot_shares_with_the_one_before_what_is_the_same() {
         let today = date(2026, 1, 1);
         let mut snapshots = Snapshots::new(Facts::new(36, today), []);
         let view = Arc::new(ClusterView::default());
@@ -228,6 +235,7 @@ mod tests {
             snapshots.take(&view, None, date(2026, 1, 2)),
         );
         assert!(Arc::ptr_eq(&one.policies, &other.policies));
+        assert!(Arc::ptr_eq(&one.facts.namespaces, &other.facts.namespaces));
         assert_eq!(other.facts.today, date(2026, 1, 2));
     }
 }

@@ -54,10 +54,6 @@ pub struct ClusterView {
 impl ClusterView {
     /// Whether nothing has changed: the same entries, not only equal ones, because entries are only replaced by others.
     pub fn is_same(&self, other: &ClusterView) -> bool {
-        fn same<T>(one: &BTreeMap<String, Arc<T>>, other: &BTreeMap<String, Arc<T>>) -> bool {
-            let pairs = || one.iter().zip(other);
-            one.len() == other.len() && pairs().all(|((a, x), (b, y))| a == b && Arc::ptr_eq(x, y))
-        }
         self.kubernetes == other.kubernetes
             && same(&self.nodes, &other.nodes)
             && same(&self.runtime_classes, &other.runtime_classes)
@@ -66,6 +62,12 @@ impl ClusterView {
             && same(&self.pod_policies, &other.pod_policies)
             && same(&self.seen, &other.seen)
     }
+}
+
+/// Whether two parts of views have the same entries.
+pub fn same<T>(one: &BTreeMap<String, Arc<T>>, other: &BTreeMap<String, Arc<T>>) -> bool {
+    let mut pairs = one.iter().zip(other);
+    one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && Arc::ptr_eq(x, y))
 }
 
 /// Whether a version is older than another one. Since Kubernetes 1.35 versions are comparable as numbers by contract;

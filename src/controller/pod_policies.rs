@@ -57,6 +57,8 @@ pub async fn run(client: Client, mut latest: Latest, leadership: Leadership, rec
             }
         }
         let more = leadership.holds() && teller.write(&client, &leadership, &snapshot).await;
+        // Not kept in memory until there is news.
+        drop(snapshot);
         tokio::time::sleep(PAUSE).await;
         if more {
             continue;

@@ -1,5 +1,6 @@
 //! Keeps what is remembered of pools: the leader writes it down when it has changed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -25,9 +26,10 @@ pub async fn run(client: Client, namespace: String, mut latest: Latest, leadersh
             changed = latest.changed() => if changed.is_err() { return },
             _ = hourly.tick() => {}
         }
+        let snapshot = Arc::clone(&latest.borrow_and_update());
         let Snapshot {
             view, pools, facts, ..
-        } = &*latest.borrow_and_update().clone();
+        } = &*snapshot;
         let known = view.seen.get(SEEN_CONFIG_MAP);
         let memory = pools.after(&view.nodes, facts.today);
         let text = memory.to_json();
@@ -59,6 +61,7 @@ pub async fn run(client: Client, namespace: String, mut latest: Latest, leadersh
                 words(&error)
             ),
         }
+        drop(snapshot);
         tokio::time::sleep(PAUSE).await;
     }
 }

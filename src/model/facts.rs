@@ -1,6 +1,7 @@
 //! Facts: what is known of the cluster and the day, as plain data. Nothing here looks anything up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
@@ -164,8 +165,8 @@ pub struct Facts {
     pub feature_gates: BTreeSet<String>,
     /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
-    /// Namespaces by name.
-    pub namespaces: HashMap<String, NamespaceFacts>,
+    /// Namespaces by name; shared by the facts of one moment and the next.
+    pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
     /// Images that the registry was asked about, by reference as written.
     pub images: HashMap<String, ImageFacts>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
@@ -191,7 +192,7 @@ impl Facts {
             today,
             feature_gates: BTreeSet::new(),
             runtime_classes: BTreeMap::new(),
-            namespaces: HashMap::new(),
+            namespaces: Arc::default(),
             images: HashMap::new(),
             workloads: Vec::new(),
             block_claims: BTreeSet::new(),

@@ -137,7 +137,7 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
                     .runtime_classes
                     .extend(class.map(|class| (name.to_owned(), class)));
             }
-            facts.namespaces.insert(
+            std::sync::Arc::make_mut(&mut facts.namespaces).insert(
                 "default".to_owned(),
                 NamespaceFacts {
                     tolerations_whitelist,

@@ -38,7 +38,7 @@ fn facts(whitelist: Option<&str>) -> Facts {
         tolerations_whitelist: whitelist.map(str::to_owned),
         ..NamespaceFacts::default()
     };
-    facts.namespaces.insert("web".into(), namespace);
+    std::sync::Arc::make_mut(&mut facts.namespaces).insert("web".into(), namespace);
     let class = RuntimeClassFacts {
         handler: "runhcs-wcow-process".into(),
         tolerations: serde_json::from_str(r#"[{"key": "sku", "operator": "Exists"}]"#).unwrap(),
