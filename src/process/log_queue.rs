@@ -1,9 +1,11 @@
 //! The queue of log lines before standard error: bounded in bytes, written by a thread of its own, so that no part of
 //! Transom waits for the reader of its log.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
@@ -13,6 +15,11 @@ use tracing_subscriber::fmt::MakeWriter;
 const ROOM: usize = 4 << 20;
 /// What a line takes of the room at least: its place in the queue, which is counted in lines.
 const LEAST: usize = 512;
+
+/// What is written in one piece, in bytes.
+const PIECE: usize = 64 << 10;
+/// How long lines gather after everything was written: to wake the thread for each of them costs more than to make it.
+const GATHER: Duration = Duration::from_millis(2);
 
 /// Takes lines and never waits: a line that finds no room is counted and dropped.
 #[derive(Clone, Debug)]
@@ -38,7 +45,7 @@ impl LogQueue {
             ..Room::default()
         });
         let sink = Sink {
-            to,
+            to: BufWriter::with_capacity(PIECE, to),
             room: Arc::clone(&room),
         };
         // With room for the word that it is over.
@@ -82,8 +89,8 @@ fn size(line: &[u8]) -> usize {
 }
 
 /// Writes lines, and gives their room back.
-struct Sink<W> {
-    to: W,
+struct Sink<W: Write> {
+    to: BufWriter<W>,
     room: Arc<Room>,
 }
 
@@ -105,6 +112,8 @@ impl<W: Write> Write for Sink<W> {
         if lines > 0 {
             tracing::warn!("{lines} log lines were dropped: standard error did not take them in time");
         }
-        self.to.flush()
+        let written = self.to.flush();
+        sleep(GATHER);
+        written
     }
 }
