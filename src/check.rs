@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, infer, inspect};
@@ -15,6 +16,7 @@ use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::field::Str;
 use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
+use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
@@ -56,6 +58,8 @@ pub struct Checked<'d> {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// The owner whose controller is assumed to have made it, as in `Deployment web`: a file names no requester.
+    pub owner: Option<String>,
     /// What was found.
     pub inspection: Inspection,
 }
@@ -136,7 +140,8 @@ struct Header<'a> {
 enum Role<'a> {
     Subject(Kind, Cow<'a, str>),
     Namespace,
-    Other,
+    /// Of a kind that rules do not know, with the name of that kind.
+    Other(String),
 }
 
 impl Manifests {
@@ -240,6 +245,20 @@ impl Manifests {
         }
     }
 
+    /// The objects that carry pods and are of kinds that rules do not know: how many, by kind. What their controllers
+    /// make of them is judged in admission.
+    pub fn skipped(&self) -> BTreeMap<String, usize> {
+        let mut skipped = BTreeMap::new();
+        for (_, document) in &self.documents {
+            if let Ok(Role::Other(kind)) = role(document)
+                && carries_pod(document.json())
+            {
+                *skipped.entry(kind).or_default() += 1;
+            }
+        }
+        skipped
+    }
+
     /// Inspects every object that rules look at, in the order of the input. `each` gets the objects one by one.
     pub fn check<'d>(
         &'d self,
@@ -278,7 +297,7 @@ fn check_one<'d>(
     let start = document.start().line;
     let (kind, api_version) = match role(document).map_err(|message| unreadable(start, message))? {
         Role::Subject(kind, api_version) => (kind, api_version.into_owned()),
-        Role::Namespace | Role::Other => return Ok(None),
+        Role::Namespace | Role::Other(_) => return Ok(None),
     };
     let subject = subject_of(document, kind, stage).map_err(|error| {
         let line = document.locate(&steps_of(&error)).line;
@@ -293,16 +312,21 @@ fn check_one<'d>(
         kind,
         namespace: subject.meta.namespace.to_string(),
         name: subject.meta.display_name().to_owned(),
+        owner: (subject.meta.controller())
+            .filter(|_| subject.made_by == MadeBy::Controller)
+            .map(|owner| format!("{} {}", owner.kind, owner.name)),
         inspection: inspect(&subject, facts, &policy),
     }))
 }
 
-/// Reads an object; one that says no namespace is in `default`, as it will be when it is applied.
+/// Reads an object; one that says no namespace is in `default`, as it will be when it is applied, and one that names an
+/// owner was made by that owner's controller.
 fn subject_of(document: &Document, kind: Kind, stage: Stage) -> Result<Subject<'_>, SubjectError> {
     let mut subject = Subject::parse(kind, document.json(), stage)?;
     if subject.namespace.is_empty() {
         subject.namespace = "default".into();
     }
+    subject.made_by = MadeBy::assumed(subject.owner_kind());
     Ok(subject)
 }
 
@@ -351,6 +375,105 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
     Ok(match Kind::of_api_version(&api_version, kind) {
         Some(kind) => Role::Subject(kind, api_version),
         None if kind == "Namespace" && api_version == "v1" => Role::Namespace,
-        None => Role::Other,
+        // Knative has a Service too.
+        None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
+            let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
+            Role::Other(format!("{kind}.{group}"))
+        }
+        None => Role::Other(kind.to_owned()),
     })
+}
+
+/// Whether an object of any kind has containers with images somewhere in it.
+fn carries_pod(json: &str) -> bool {
+    fn has_containers(value: &Value) -> bool {
+        let has_image = |list: &Value| {
+            let mut items = list.as_array().into_iter().flatten();
+            items.any(|item| item.get("image").is_some())
+        };
+        match value {
+            Value::Array(items) => items.iter().any(has_containers),
+            Value::Object(fields) => {
+                fields.get("containers").is_some_and(has_image) || fields.values().any(has_containers)
+            }
+            _ => false,
+        }
+    }
+    json.contains("\"containers\"") && serde_json::from_str(json).is_ok_and(|value| has_containers(&value))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+    use crate::engine::Decision;
+    use crate::model::policy::Policy;
+
+    const POD: &str =
+        r"{nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: [{name: a, image: a}]}";
+
+    fn parsed(yaml: &str) -> Manifests {
+        Manifests::parse(vec![Input {
+            source: "-".to_owned(),
+            bytes: yaml.replace("POD", POD).into_bytes(),
+        }])
+    }
+
+    #[test]
+    fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_judged() {
+        let owned = |kind: &str, version: &str, owner: &str| {
+            format!(
+                "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web, ownerReferences: \
+                 [{{apiVersion: {version}, kind: {owner}, name: o, controller: true}}]}}\nspec: {{template: {{spec: POD}}}}\n"
+            )
+        };
+        for (object, owner) in [
+            (owned("ReplicaSet", "apps/v1", "Deployment"), Some("Deployment o")),
+            (owned("ReplicaSet", "argoproj.io/v1alpha1", "Rollout"), None),
+            (owned("Deployment", "apps/v1", "Deployment"), None),
+        ] {
+            let (facts, policies) = (
+                Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+                PolicySet::new(Vec::new(), Policy::standalone()),
+            );
+            let manifests = parsed(&object);
+            let mut seen = Vec::new();
+            let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+                seen.push((checked.owner.clone(), checked.inspection.decision()));
+            });
+            let decision = if owner.is_some() {
+                Decision::Allow
+            } else {
+                Decision::Deny
+            };
+            assert_eq!(
+                (errors, seen),
+                (vec![], vec![(owner.map(str::to_owned), decision)]),
+                "{object}"
+            );
+        }
+    }
+
+    #[test]
+    fn kinds_with_pods_that_rules_do_not_know_are_counted() {
+        let skipped = parsed(
+            "{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {template: {spec: POD}}}\n---\n\
+             {apiVersion: serving.knative.dev/v1, kind: Service, spec: {template: {spec: POD}}}\n---\n\
+             {apiVersion: serving.knative.dev/v1, kind: Service, spec: {template: {spec: POD}}}\n---\n\
+             {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{template: {spec: {template: {spec: POD}}}}]}}\n---\n\
+             {apiVersion: v1, kind: ConfigMap, data: {containers: none}}\n---\n\
+             {apiVersion: metrics.k8s.io/v1beta1, kind: PodMetrics, containers: [{name: a, usage: {cpu: 1}}]}\n---\n\
+             {apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: POD}}}\n",
+        )
+        .skipped();
+        let skipped: Vec<_> = skipped
+            .iter()
+            .map(|(kind, count)| (kind.as_str(), *count))
+            .collect();
+        assert_eq!(
+            skipped,
+            [("JobSet", 1), ("Rollout", 1), ("Service.serving.knative.dev", 2)]
+        );
+    }
 }

@@ -13,6 +13,7 @@ use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, inspect, ratchet};
 use crate::model::facts::Facts;
+use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
 use crate::model::severity::Class;
@@ -48,6 +49,8 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Rul
     match parse(phase, kind, request, object) {
         Err(error) => refuse_unreadable(kind, &error.to_string(), &policy, record),
         Ok(mut subject) => {
+            let user = &request.user_info.username;
+            subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
             let inspection = inspect_as_written(&mut subject, phase, request, context.facts, &policy);
             let ruling = Case {
                 phase,
@@ -188,14 +191,26 @@ mod tests {
     use crate::admission::request::decode;
 
     fn ruling(phase: Phase, object: &Value) -> Ruling {
+        ruling_of(phase, "alice", object, Policy::standalone())
+    }
+
+    /// The same, for a user and a policy.
+    fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Ruling {
+        let kind = json!({"group": "", "version": "v1", "kind": object["kind"]});
+        let kind = if object["kind"] == "Pod" {
+            kind
+        } else {
+            let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+            json!({"group": group, "version": version, "kind": object["kind"]})
+        };
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default",
+            "uid": "u", "kind": kind, "namespace": "default", "userInfo": {"username": user},
             "operation": "CREATE", "object": object,
         }})
         .to_string();
         let context = Context {
             facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
-            policies: &PolicySet::new(Vec::new(), Policy::standalone()),
+            policies: &PolicySet::new(Vec::new(), policy),
         };
         judge(phase, &decode(review.as_bytes()).unwrap(), &context).0
     }
@@ -280,5 +295,144 @@ mod tests {
             ruling(Phase::Validate, &pod).denial.is_some(),
             "the API server refuses it anyway"
         );
+    }
+
+    /// An object with hostPID and a privileged container for Windows, which says that this owner controls it.
+    fn owned(kind: &str, owner: &str) -> Value {
+        let pod = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+            "containers": [{"name": "a", "image": "a", "securityContext": {"privileged": true}}]});
+        let (version, spec) = match kind {
+            "Pod" => ("v1", pod),
+            "Job" => ("batch/v1", json!({"template": {"spec": pod}})),
+            _ => ("apps/v1", json!({"template": {"spec": pod}})),
+        };
+        let (group, owner) = owner.rsplit_once('/').unwrap();
+        json!({"apiVersion": version, "kind": kind, "spec": spec, "metadata": {"name": "web", "ownerReferences":
+            [{"apiVersion": group, "kind": owner, "name": "o", "uid": "u", "controller": true}]}})
+    }
+
+    fn owner_annotation(ruling: &Ruling) -> Option<&str> {
+        let owner = ruling.annotations.iter().find(|(key, _)| *key == "owner");
+        owner.map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
+        for (kind, owner) in [
+            ("Pod", "apps/v1/ReplicaSet"),
+            ("Pod", "apps/v1/StatefulSet"),
+            ("Pod", "apps/v1/DaemonSet"),
+            ("Pod", "batch/v1/Job"),
+            ("Pod", "v1/ReplicationController"),
+            ("ReplicaSet", "apps/v1/Deployment"),
+            ("Job", "batch/v1/CronJob"),
+        ] {
+            for user in ["alice", "", "system:serviceaccount:web:replicaset-controller"] {
+                let forged = ruling_of(Phase::Validate, user, &owned(kind, owner), Policy::standalone());
+                let denial = forged
+                    .denial
+                    .as_ref()
+                    .unwrap_or_else(|| panic!("{kind} of {owner} by {user}"));
+                assert!(
+                    denial
+                        .message
+                        .contains("spec.controllers of the WindowsPodPolicy"),
+                    "{}",
+                    denial.message
+                );
+                assert_eq!(
+                    owner_annotation(&forged),
+                    Some("not-trusted"),
+                    "{kind} of {owner}"
+                );
+            }
+            let made = ruling_of(
+                Phase::Validate,
+                "system:kube-controller-manager",
+                &owned(kind, owner),
+                Policy::standalone(),
+            );
+            assert!(
+                made.denial.is_none() && made.warnings.is_empty(),
+                "{kind} of {owner}: {made:?}"
+            );
+            assert_eq!(owner_annotation(&made), None);
+        }
+    }
+
+    #[test]
+    fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
+        for (kind, owner) in [
+            ("ReplicaSet", "argoproj.io/v1alpha1/Rollout"),
+            ("Job", "jobset.x-k8s.io/v1alpha2/JobSet"),
+            ("Pod", "tekton.dev/v1/TaskRun"),
+            ("Pod", "apps.kruise.io/v1beta1/StatefulSet"),
+            ("Pod", "apps/v1/Deployment"),
+        ] {
+            let controllers = vec!["system:serviceaccount:argo:argo".to_owned()];
+            for user in [
+                "system:kube-controller-manager",
+                "system:serviceaccount:argo:argo",
+            ] {
+                let policy = Policy {
+                    controllers: controllers.clone(),
+                    ..Policy::standalone()
+                };
+                let judged = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
+                assert!(judged.denial.is_some(), "{kind} of {owner} by {user}");
+                assert_eq!(owner_annotation(&judged), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_names_the_users_that_its_platform_has_for_controllers() {
+        let user = "platform:replicasets";
+        let pod = owned("Pod", "apps/v1/ReplicaSet");
+        assert!(
+            ruling_of(Phase::Validate, user, &pod, Policy::standalone())
+                .denial
+                .is_some()
+        );
+        let policy = Policy {
+            controllers: vec![user.to_owned()],
+            ..Policy::standalone()
+        };
+        assert!(ruling_of(Phase::Validate, user, &pod, policy).denial.is_none());
+    }
+
+    #[test]
+    fn a_policy_that_only_looks_tells_of_an_owner_that_will_not_be_trusted() {
+        let pod = owned("Pod", "apps/v1/ReplicaSet");
+        let looking = ruling_of(
+            Phase::Validate,
+            "platform:replicasets",
+            &pod,
+            Policy::cluster_default(),
+        );
+        assert!(looking.denial.is_none());
+        assert_eq!(owner_annotation(&looking), Some("not-trusted"));
+    }
+
+    #[test]
+    fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
+        let mut pod = owned("Pod", "apps/v1/DaemonSet");
+        pod["spec"] =
+            json!({"containers": [{"name": "a", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+        let policy = || Policy {
+            actions: ["missing-os-selector", "run-as-administrator"]
+                .map(|name| (crate::rules::find(name).unwrap().id, Action::Deny))
+                .into(),
+            placement: Switch::Off,
+            ..Policy::standalone()
+        };
+        let forged = ruling_of(Phase::Validate, "alice", &pod, policy())
+            .denial
+            .unwrap();
+        for rule in ["missing-os-selector", "run-as-administrator"] {
+            assert!(forged.message.contains(rule), "{}", forged.message);
+        }
+        let user = "system:serviceaccount:kube-system:daemon-set-controller";
+        assert!(ruling_of(Phase::Validate, user, &pod, policy()).denial.is_none());
     }
 }
