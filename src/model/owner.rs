@@ -46,11 +46,10 @@ fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
     let Some(account) = user.strip_prefix(ACCOUNTS) else {
         return false;
     };
-    let is_it = |name: &&str| {
-        let before = account.strip_suffix(*name);
+    accounts(owner).iter().any(|name| {
+        let before = account.strip_suffix(name);
         before.is_some_and(|before| before.is_empty() || before.ends_with('-'))
-    };
-    accounts(owner).iter().any(|name| is_it(name))
+    })
 }
 
 /// The accounts of a kind's controller; none where it makes nothing that is let pass.

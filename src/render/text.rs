@@ -244,7 +244,45 @@ fn window(line: &str, column: usize) -> (String, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::window;
+    use jiff::civil::date;
+
+    use super::{TextReport, window};
+    use crate::check::{Input, Manifests};
+    use crate::engine::effective::PolicySet;
+    use crate::model::facts::Facts;
+    use crate::model::policy::Policy;
+    use crate::model::subject::Stage;
+
+    #[test]
+    fn the_report_says_what_is_left_to_an_owner_and_what_was_skipped() {
+        let spec = "{template: {spec: {nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: \
+                    [{name: a, image: a}]}}}";
+        let text = format!(
+            "{{apiVersion: apps/v1, kind: ReplicaSet, metadata: {{name: web-1, ownerReferences: [{{apiVersion: apps/v1, \
+             kind: Deployment, name: web, controller: true}}]}}, spec: {spec}}}\n---\n\
+             {{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {spec}}}\n"
+        );
+        let manifests = Manifests::parse(vec![Input {
+            source: "-".to_owned(),
+            bytes: text.into_bytes(),
+        }]);
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let policies = PolicySet::new(Vec::new(), Policy::standalone());
+        let mut out = Vec::new();
+        let mut report = TextReport::new(&mut out, false);
+        let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+            report.add(&checked).unwrap();
+        });
+        report.finish(&errors, &manifests.skipped()).unwrap();
+        let printed = anstream::adapter::strip_bytes(&out).into_vec();
+        let printed = String::from_utf8(printed).unwrap();
+        for line in [
+            "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; mend Deployment web\n",
+            "; 0 would be denied\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
+        ] {
+            assert!(printed.contains(line), "{printed}");
+        }
+    }
 
     #[test]
     fn a_long_line_is_shown_around_the_field() {
