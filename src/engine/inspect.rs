@@ -124,7 +124,8 @@ fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<
 /// What a finding does to this object where `validation` is Deny.
 ///
 /// A denial must reach a person: of an object that the controller of its owner made, only what cannot run anyway is
-/// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod runs whatever we say.
+/// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod
+/// runs whatever we say.
 fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
     let action = policy.rule_action(finding.rule.id, finding.severity);
     if !subject.kind.has_pod() || subject.is_mirror() {
