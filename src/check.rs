@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, infer, inspect};
@@ -15,6 +16,7 @@ use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::field::Str;
 use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
+use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
@@ -56,6 +58,8 @@ pub struct Checked<'d> {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// The owner whose controller is assumed to have made it, as in `Deployment web`: a file names no requester.
+    pub owner: Option<String>,
     /// What was found.
     pub inspection: Inspection,
 }
@@ -136,7 +140,8 @@ struct Header<'a> {
 enum Role<'a> {
     Subject(Kind, Cow<'a, str>),
     Namespace,
-    Other,
+    /// Of a kind that rules do not know, with the name of that kind.
+    Other(String),
 }
 
 impl Manifests {
@@ -240,6 +245,20 @@ impl Manifests {
         }
     }
 
+    /// The objects that carry pods and are of kinds that rules do not know: how many, by kind. What their controllers
+    /// make of them is judged in admission.
+    pub fn skipped(&self) -> BTreeMap<String, usize> {
+        let mut skipped = BTreeMap::new();
+        for (_, document) in &self.documents {
+            if let Ok(Role::Other(kind)) = role(document)
+                && carries_pod(document.json())
+            {
+                *skipped.entry(kind).or_default() += 1;
+            }
+        }
+        skipped
+    }
+
     /// Inspects every object that rules look at, in the order of the input. `each` gets the objects one by one.
     pub fn check<'d>(
         &'d self,
@@ -278,7 +297,7 @@ fn check_one<'d>(
     let start = document.start().line;
     let (kind, api_version) = match role(document).map_err(|message| unreadable(start, message))? {
         Role::Subject(kind, api_version) => (kind, api_version.into_owned()),
-        Role::Namespace | Role::Other => return Ok(None),
+        Role::Namespace | Role::Other(_) => return Ok(None),
     };
     let subject = subject_of(document, kind, stage).map_err(|error| {
         let line = document.locate(&steps_of(&error)).line;
@@ -293,16 +312,21 @@ fn check_one<'d>(
         kind,
         namespace: subject.meta.namespace.to_string(),
         name: subject.meta.display_name().to_owned(),
+        owner: (subject.meta.controller())
+            .filter(|_| subject.made_by == MadeBy::Controller)
+            .map(|owner| format!("{} {}", owner.kind, owner.name)),
         inspection: inspect(&subject, facts, &policy),
     }))
 }
 
-/// Reads an object; one that says no namespace is in `default`, as it will be when it is applied.
+/// Reads an object; one that says no namespace is in `default`, as it will be when it is applied, and one that names an
+/// owner was made by that owner's controller.
 fn subject_of(document: &Document, kind: Kind, stage: Stage) -> Result<Subject<'_>, SubjectError> {
     let mut subject = Subject::parse(kind, document.json(), stage)?;
     if subject.namespace.is_empty() {
         subject.namespace = "default".into();
     }
+    subject.made_by = MadeBy::assumed(subject.owner_kind());
     Ok(subject)
 }
 
@@ -351,6 +375,32 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
     Ok(match Kind::of_api_version(&api_version, kind) {
         Some(kind) => Role::Subject(kind, api_version),
         None if kind == "Namespace" && api_version == "v1" => Role::Namespace,
-        None => Role::Other,
+        // Knative has a Service too.
+        None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
+            let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
+            Role::Other(format!("{kind}.{group}"))
+        }
+        None => Role::Other(kind.to_owned()),
     })
 }
+
+/// Whether an object of any kind has containers with images somewhere in it.
+fn carries_pod(json: &str) -> bool {
+    fn has_containers(value: &Value) -> bool {
+        let has_image = |list: &Value| {
+            let mut items = list.as_array().into_iter().flatten();
+            items.any(|item| item.get("image").is_some())
+        };
+        match value {
+            Value::Array(items) => items.iter().any(has_containers),
+            Value::Object(fields) => {
+                fields.get("containers").is_some_and(has_image) || fields.values().any(has_containers)
+            }
+            _ => false,
+        }
+    }
+    json.contains("\"containers\"") && serde_json::from_str(json).is_ok_and(|value| has_containers(&value))
+}
+
+#[cfg(test)]
+mod tests;

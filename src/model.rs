@@ -11,6 +11,7 @@ pub(crate) mod named;
 pub mod node;
 pub mod object;
 pub mod os;
+pub mod owner;
 pub mod path;
 pub mod pod;
 pub mod policy;

@@ -991,6 +991,108 @@ fn pods_that_a_controller_made_survive_the_day_on_which_transom_is_installed() {
     assert_eq!(failed.succeeded().out, "", "no controller was ever denied");
 }
 
+/// Says that this owner controls an object.
+fn owned(mut object: Value, api_version: &str, kind: &str) -> Value {
+    let owner =
+        json!({"apiVersion": api_version, "kind": kind, "name": "o", "uid": "0b5e", "controller": true});
+    set(&mut object, "/metadata/ownerReferences", json!([owner]));
+    object
+}
+
+/// A user who may do nothing but create pods in a namespace.
+const MALLORY: [&str; 2] = ["--as", "mallory"];
+
+#[test]
+fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
+    let Some(cluster) = cluster() else { return };
+    make_namespace(cluster, "forged", &[("webhook", "deny")]);
+    let kubectl = |args: &[&str]| cluster.kubectl(&[&["-n", "forged"], args].concat());
+    kubectl(&["create", "role", "pods", "--verb=create", "--resource=pods"]).succeeded();
+    kubectl(&["create", "rolebinding", "pods", "--role=pods", "--user=mallory"]).succeeded();
+    let may = |pod: &Value| create(cluster, "forged", std::slice::from_ref(pod), &MALLORY);
+    let granted = || may(&pod("good")).ok || may(&pod("good")).err.contains("AlreadyExists");
+    assert!(wait(Duration::from_secs(30), granted), "{:?}", may(&pod("good")));
+    let bad = |name: &str| {
+        let mut pod = pod(name);
+        set(&mut pod, "/spec/hostPID", json!(true));
+        set(
+            &mut pod,
+            "/spec/containers/0/securityContext",
+            json!({"privileged": true}),
+        );
+        pod
+    };
+    let plain = may(&bad("plain")).err;
+    assert!(
+        plain.contains("host-pid") && plain.contains("privileged"),
+        "{plain}"
+    );
+    for (name, api_version, kind) in [
+        ("replicaset", "apps/v1", "ReplicaSet"),
+        ("statefulset", "apps/v1", "StatefulSet"),
+        ("daemonset", "apps/v1", "DaemonSet"),
+        ("job", "batch/v1", "Job"),
+        ("replicationcontroller", "v1", "ReplicationController"),
+    ] {
+        let forged = may(&owned(bad(name), api_version, kind)).err;
+        assert!(
+            forged.contains("denied the request") && forged.contains("host-pid"),
+            "{kind}: {forged}"
+        );
+        assert!(forged.contains("spec.controllers"), "{kind}: {forged}");
+    }
+    let annotations = audited(cluster, "forged", "replicaset");
+    let owner = annotations.get("validate-deny.transom.dev/owner");
+    assert_eq!(owner.map(String::as_str), Some("not-trusted"), "{annotations:?}");
+    let custom = may(&owned(bad("custom"), "tekton.dev/v1", "TaskRun")).err;
+    assert!(
+        custom.contains("denied the request") && !custom.contains("spec.controllers"),
+        "{custom}"
+    );
+}
+
+#[test]
+fn what_a_controller_made_is_let_pass_for_its_own_kind_and_judged_where_no_webhook_sees_its_owner() {
+    let Some(cluster) = cluster() else { return };
+    make_namespace(cluster, "owners", &[("webhook", "deny")]);
+    let mut spec = pod("web")["spec"].clone();
+    set(&mut spec, "/hostPID", json!(true));
+    set(
+        &mut spec,
+        "/containers/0/securityContext",
+        json!({"privileged": true}),
+    );
+    let mut bare = pod("web");
+    set(&mut bare, "/spec", spec.clone());
+    let mut set_of_pods = deployment("web", &spec);
+    set(&mut set_of_pods, "/kind", json!("ReplicaSet"));
+    let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
+    let (replicasets, deployments) = (account("replicaset-controller"), account("deployment-controller"));
+    let rollouts = "system:serviceaccount:argo-rollouts:argo-rollouts";
+    let of_replicaset = owned(bare, "apps/v1", "ReplicaSet");
+    let of_deployment = owned(set_of_pods.clone(), "apps/v1", "Deployment");
+    let of_rollout = owned(set_of_pods, "argoproj.io/v1alpha1", "Rollout");
+    for (object, user, passes) in [
+        (&of_replicaset, replicasets.as_str(), true),
+        (&of_replicaset, "system:kube-controller-manager", true),
+        (&of_replicaset, deployments.as_str(), false),
+        (&of_replicaset, rollouts, false),
+        (&of_deployment, deployments.as_str(), true),
+        (&of_deployment, replicasets.as_str(), false),
+        (&of_rollout, rollouts, false),
+        (&of_rollout, deployments.as_str(), false),
+    ] {
+        // What it may do is not what is asked here.
+        let requester = ["--as", user, "--as-group=system:masters", "--dry-run=server"];
+        let printed = create(cluster, "owners", std::slice::from_ref(object), &requester);
+        assert_eq!(printed.ok, passes, "{object} by {user}: {printed:?}");
+        let denied = ["host-pid", "privileged"]
+            .iter()
+            .all(|rule| printed.err.contains(rule));
+        assert_eq!(denied, !passes, "{object} by {user}: {printed:?}");
+    }
+}
+
 #[test]
 fn kubectl_debug_works_on_a_windows_pod() {
     let Some(cluster) = cluster() else { return };

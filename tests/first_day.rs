@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use control_plane::{ControlPlane, Printed, programs_of_a_whole_control_plane, wait};
+use control_plane::{ControlPlane, OWN_ACCOUNTS, Printed, programs_of_a_whole_control_plane, wait};
 use install::Replica;
 use kubelet::Kubelets;
 use serde_json::{Value, json};
@@ -92,7 +92,9 @@ fn break_of_day(cluster: ControlPlane) -> Day {
     for (name, build) in NODES {
         kubelet::join(&cluster, name, build);
     }
-    cluster.start_controllers_of(CONTROLLERS).unwrap();
+    cluster
+        .start_controllers_with(CONTROLLERS, &[OWN_ACCOUNTS])
+        .unwrap();
     cluster.start_scheduler().unwrap();
     let kubelets = Kubelets::start(&cluster);
     let made = LIVED_IN.iter().filter(|name| **name != "kube-system");
@@ -426,6 +428,32 @@ fn what_ran_before_comes_back_after_deletion_scaling_rollback_and_drain() {
     let failed = failed.succeeded().objects();
     // Old kinds of Events are about what happened before, too: nothing may have failed then either.
     assert_eq!(failed, Vec::<Value>::new(), "no controller was ever denied");
+    every_controller_was_known(day);
+}
+
+/// Each controller asked as an account of its own, and none was taken for an author.
+fn every_controller_was_known(day: &Day) {
+    let events = day.cluster.audit_events();
+    let made: BTreeSet<&str> = (events.iter())
+        .filter(|event| event["verb"] == "create")
+        .filter_map(|event| text(event, "/user/username").strip_prefix("system:serviceaccount:kube-system:"))
+        .collect();
+    for account in [
+        "replicaset-controller",
+        "statefulset-controller",
+        "daemon-set-controller",
+        "job-controller",
+        "cronjob-controller",
+        "replication-controller",
+        "deployment-controller",
+    ] {
+        assert!(made.contains(account), "{account} is not among {made:?}");
+    }
+    let log = std::fs::read_to_string(day.cluster.path("transom.log")).unwrap();
+    let taken: Vec<&str> = (log.lines())
+        .filter(|line| line.contains("not-trusted") && line.contains("-controller"))
+        .collect();
+    assert_eq!(taken, Vec::<&str>::new());
 }
 
 /// Adds to the replicas of everything that has some, and waits until as many run.

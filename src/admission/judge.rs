@@ -13,6 +13,7 @@ use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, inspect, ratchet};
 use crate::model::facts::Facts;
+use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
 use crate::model::severity::Class;
@@ -48,6 +49,8 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Rul
     match parse(phase, kind, request, object) {
         Err(error) => refuse_unreadable(kind, &error.to_string(), &policy, record),
         Ok(mut subject) => {
+            let user = &request.user_info.username;
+            subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
             let inspection = inspect_as_written(&mut subject, phase, request, context.facts, &policy);
             let ruling = Case {
                 phase,
@@ -180,105 +183,4 @@ fn stands_in_the_way_of_others(subject: &Subject<'_>, inspection: &Inspection, p
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::civil::date;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::admission::request::decode;
-
-    fn ruling(phase: Phase, object: &Value) -> Ruling {
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default",
-            "operation": "CREATE", "object": object,
-        }})
-        .to_string();
-        let context = Context {
-            facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
-            policies: &PolicySet::new(Vec::new(), Policy::standalone()),
-        };
-        judge(phase, &decode(review.as_bytes()).unwrap(), &context).0
-    }
-
-    /// What `/mutate` does with a pod whose author wrote these fields; the others came in admission.
-    fn patch(written: &Value, pod: &Value) -> Vec<Value> {
-        let fields = json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:spec": written}}]);
-        let metadata = json!({"name": "web", "managedFields": fields});
-        let ruling = ruling(
-            Phase::Mutate,
-            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
-        );
-        assert!(ruling.denial.is_none(), "{:?}", ruling.denial);
-        ruling.patch.iter().map(|operation| json!(operation)).collect()
-    }
-
-    /// A pod as placement left it, with the sidecar that a later webhook put in.
-    fn with_sidecar(security: &Value) -> Value {
-        json!({
-            "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
-            "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}],
-            "containers": [{"name": "web", "image": "web"}, {"name": "proxy", "image": "proxy", "securityContext": security}],
-        })
-    }
-
-    #[test]
-    fn an_os_name_that_no_author_wrote_is_taken_back_where_the_api_server_would_refuse_the_pod_for_it() {
-        let written = json!({"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}});
-        let linux = with_sidecar(&json!({"runAsUser": 1337}));
-        assert_eq!(
-            patch(&written, &linux),
-            [json!({"op": "remove", "path": "/spec/os"})]
-        );
-        // Called once more it has nothing to do.
-        let mut taken_back = linux;
-        taken_back.as_object_mut().unwrap().remove("os");
-        assert_eq!(patch(&written, &taken_back), Vec::<Value>::new());
-    }
-
-    #[test]
-    fn an_os_name_stays_where_its_author_wrote_it_or_nothing_stands_in_its_way() {
-        let none = Vec::<Value>::new();
-        let written = json!({"f:os": {"f:name": {}}, "f:containers": {"k:{\"name\":\"web\"}": {}}});
-        assert_eq!(patch(&written, &with_sidecar(&json!({"runAsUser": 1337}))), none);
-        let without = json!({"f:containers": {"k:{\"name\":\"web\"}": {}}});
-        assert_eq!(
-            patch(&without, &with_sidecar(&json!({"runAsNonRoot": true}))),
-            none
-        );
-        // The name is all that says Windows: it only goes because the selector comes.
-        let mut unselective = with_sidecar(&json!({"runAsUser": 1337}));
-        unselective.as_object_mut().unwrap().remove("nodeSelector");
-        let edits = patch(&without, &unselective);
-        assert!(
-            edits.iter().any(|edit| edit["path"] == "/spec/nodeSelector"),
-            "{edits:?}"
-        );
-    }
-
-    #[test]
-    fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is_refused() {
-        let mut pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "node-debugger", "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}},
-            "spec": {
-                "nodeName": "win-1", "hostPID": true, "hostIPC": true, "hostNetwork": true,
-                "containers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
-            },
-        });
-        let debugger = ruling(Phase::Validate, &pod);
-        assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
-        assert_eq!(debugger.warnings.len(), 3, "{:?}", debugger.warnings);
-        // The label alone is no way round: without a node, the pod is one like any other.
-        pod["spec"].as_object_mut().unwrap().remove("nodeName");
-        assert!(ruling(Phase::Validate, &pod).denial.is_some());
-        pod["spec"]["nodeName"] = json!("win-1");
-        pod["spec"]["hostname"] = json!("debugger");
-        pod["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
-        pod["spec"]["hostNetwork"] = json!(false);
-        assert!(
-            ruling(Phase::Validate, &pod).denial.is_some(),
-            "the API server refuses it anyway"
-        );
-    }
-}
+mod tests;

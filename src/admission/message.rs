@@ -83,6 +83,17 @@ pub fn denial(subject: &Subject<'_>, inspection: &Inspection, is_update: bool) -
     }
 }
 
+/// Adds why the object is judged as its author's, and what to do where a controller made it.
+pub fn owner_is_not_trusted(denial: &mut Denial, subject: &Subject<'_>) {
+    if let Some(owner) = subject.owner_kind() {
+        let _ = write!(
+            denial.message,
+            "\nthat it belongs to a {owner} counts for nothing: the requester is not known as the controller of {owner}s; \
+             if it is that, add its user name to spec.controllers of the WindowsPodPolicy"
+        );
+    }
+}
+
 fn cause(finding: &Finding) -> Cause {
     let forbidden = matches!(finding.class, Class::Api | Class::Ignored | Class::Admit);
     Cause {

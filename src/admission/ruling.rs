@@ -15,6 +15,7 @@ use crate::engine::{Decision, Inspection};
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::json::exists;
 use crate::model::os;
+use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
 use crate::model::severity::Class;
@@ -34,10 +35,20 @@ pub struct Case<'j> {
 impl Case<'_> {
     /// What is answered.
     pub fn ruling(&self) -> Ruling {
-        match self.phase {
+        let mut ruling = match self.phase {
             Phase::Mutate => self.mutate(),
             Phase::Validate => self.validate(),
+        };
+        if !ruling.annotations.is_empty() && self.owner_is_not_trusted() {
+            ruling.annotations.push(("owner", "not-trusted".to_owned()));
         }
+        ruling
+    }
+
+    /// Whether more would have passed if the requester were known as the controller of the object's owner.
+    fn owner_is_not_trusted(&self) -> bool {
+        let is_refused = |finding: &Finding| finding.wanted > Action::Audit;
+        self.subject.made_by == MadeBy::Unproven && self.inspection.of_the_owner().any(is_refused)
     }
 
     /// Denies only what the API server would refuse next; it would show the user none of the other findings.
@@ -117,11 +128,12 @@ impl Case<'_> {
     }
 
     fn denial(&self) -> Denial {
-        message::denial(
-            self.subject,
-            &self.attributed(),
-            &*self.request.operation == "UPDATE",
-        )
+        let is_update = &*self.request.operation == "UPDATE";
+        let mut denial = message::denial(self.subject, &self.attributed(), is_update);
+        if self.owner_is_not_trusted() {
+            message::owner_is_not_trusted(&mut denial, self.subject);
+        }
+        denial
     }
 
     /// The inspection in which every field that another webhook added says so.

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 
 use super::pod_policy::{ExemptionSpec, Pool, PoolTaint, WindowsPodPolicySpec};
 use super::problem::{Place, Problem, place, spell};
-use super::schema::OrOff;
+use super::schema::{OrOff, USERS_IN_FULL};
 use super::selector;
 use crate::engine::effective::{DatedExemption, StoredPolicy};
 use crate::model::build::{Build, RELEASES, Release};
@@ -88,6 +88,7 @@ impl Compiler<'_> {
             pools: pools.map(|(i, pool)| self.host(i, pool)).collect(),
             trusted_build_label: spec.build.trusted,
             runtime_classes: self.runtime_classes(spec.runtime_classes),
+            controllers: self.controllers(spec.controllers),
             exemptions: Vec::new(),
         };
         let exemptions = exemptions.filter_map(|(i, written)| self.exemption(i, written));
@@ -157,6 +158,20 @@ impl Compiler<'_> {
             }
         }
         classes
+    }
+
+    /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown user.
+    fn controllers(&mut self, users: Vec<String>) -> Vec<String> {
+        for (i, user) in users.iter().enumerate() {
+            let problem = match user.trim() {
+                "" => "no user is named",
+                name if name.contains('*') => USERS_IN_FULL,
+                _ => continue,
+            };
+            let path = place(&["spec", "controllers", &i.to_string()]);
+            self.problems.push(Problem::at(path, problem));
+        }
+        users
     }
 
     fn host(&mut self, index: usize, pool: Pool) -> Host {
@@ -239,6 +254,34 @@ fn known_releases(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_controller_is_a_user_who_is_named_in_full() {
+        let compiled = |controllers: &[&str]| {
+            let spec = WindowsPodPolicySpec {
+                controllers: controllers.iter().map(ToString::to_string).collect(),
+                ..WindowsPodPolicySpec::default()
+            };
+            let compiled = compile("p".to_owned(), spec, Unknown::Refused);
+            compiled
+                .map(|stored| stored.policy.controllers)
+                .map_err(|problems| {
+                    let messages = problems.into_iter().map(|problem| problem.message);
+                    messages.collect::<Vec<_>>()
+                })
+        };
+        assert_eq!(
+            compiled(&["platform:workloads"]),
+            Ok(vec!["platform:workloads".to_owned()])
+        );
+        assert_eq!(
+            compiled(&["a", " ", "system:*"]),
+            Err(vec![
+                "spec.controllers[1]: no user is named".to_owned(),
+                "spec.controllers[2]: a user is named in full here, without *".to_owned(),
+            ])
+        );
+    }
 
     #[test]
     fn a_release_by_another_name_is_recognised() {

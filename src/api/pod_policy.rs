@@ -91,6 +91,11 @@ pub struct WindowsPodPolicySpec {
     /// isolates by process and brings no overhead.
     #[schemars(schema_with = "schema::runtime_classes")]
     pub runtime_classes: BTreeMap<String, String>,
+    /// Users that are the controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and
+    /// ReplicationControllers, where a platform calls them otherwise than Kubernetes does. What they make of such an owner
+    /// is denied only for what cannot run anyway, so name no user here that people or pipelines use.
+    #[schemars(schema_with = "schema::users")]
+    pub controllers: Vec<String>,
     /// Findings that are lifted until a day.
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub exemptions: Vec<ExemptionSpec>,
@@ -117,6 +122,7 @@ impl Default for WindowsPodPolicySpec {
             pools: Vec::new(),
             build: BuildSpec::default(),
             runtime_classes: BTreeMap::new(),
+            controllers: Vec::new(),
             exemptions: Vec::new(),
         }
     }

@@ -213,6 +213,17 @@ pub fn long_strings(_: &mut SchemaGenerator) -> Schema {
     strings(512)
 }
 
+/// Names of users, each spelt out.
+pub fn users(_: &mut SchemaGenerator) -> Schema {
+    let mut list = strings(512);
+    let rule = serde_json::json!({"rule": "self.all(user, !user.contains('*'))", "message": USERS_IN_FULL});
+    list.insert("x-kubernetes-validations".to_owned(), serde_json::json!([rule]));
+    list
+}
+
+/// What is wrong with a pattern in the place of a user.
+pub const USERS_IN_FULL: &str = "a user is named in full here, without *";
+
 fn strings(longest: usize) -> Schema {
     json_schema!({
         "type": "array",

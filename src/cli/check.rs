@@ -23,7 +23,9 @@ use crate::render::{Json, Summary, TextReport};
 ///
 /// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
 /// RuntimeClasses, Namespaces and PersistentVolumeClaims among the inputs are what is known of the cluster. Without a
-/// policy, the built-in one counts: errors deny, placement is applied, repair is off.
+/// policy, the built-in one counts: errors deny, placement is applied, repair is off. No requester is known: an object
+/// that names a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob or ReplicationController as its owner is
+/// taken for made by that kind's controller.
 ///
 /// Exit status: 0 nothing would be denied; 1 something would; 2 bad usage, or input that could not be read (the rest
 /// is still checked).
@@ -97,7 +99,7 @@ fn report(
                 json.add(&checked);
             });
             progress.finish_and_clear();
-            (json.finish(&errors, out)?, errors)
+            (json.finish(&errors, &manifests.skipped(), out)?, errors)
         }
         Format::Text => {
             let mut text = TextReport::new(out, !args.no_advice);
@@ -110,7 +112,7 @@ fn report(
             });
             progress.finish_and_clear();
             written?;
-            (text.finish(&errors)?, errors)
+            (text.finish(&errors, &manifests.skipped())?, errors)
         }
     };
     Ok((summary, errors.len()))

@@ -9,6 +9,7 @@ use crate::model::edit::Edit;
 use crate::model::facts::Facts;
 use crate::model::named::named;
 use crate::model::os::{Inference, Verdict};
+use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, Policy};
@@ -56,6 +57,11 @@ impl Inspection {
     /// The open findings that refuse the object.
     pub fn denials(&self) -> impl Iterator<Item = &Finding> {
         self.open().filter(|finding| finding.action == Action::Deny)
+    }
+
+    /// The open findings that refuse nothing where the controller of the object's owner made it: they are the owner's.
+    pub fn of_the_owner(&self) -> impl Iterator<Item = &Finding> {
+        self.open().filter(|finding| !finding.class.cannot_run())
     }
 
     /// Whether any open finding refuses the object.
@@ -117,15 +123,15 @@ fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<
 
 /// What a finding does to this object where `validation` is Deny.
 ///
-/// A denial must reach a person: of an object that a controller made, only what cannot run anyway is refused; the rest
-/// was decided at its owner. Objects without a pod are not admitted by us at all, and a mirror pod runs whatever we say.
+/// A denial must reach a person: of an object that the controller of its owner made, only what cannot run anyway is
+/// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod
+/// runs whatever we say.
 fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
     let action = policy.rule_action(finding.rule.id, finding.severity);
     if !subject.kind.has_pod() || subject.is_mirror() {
         return action.min(Action::Audit);
     }
-    let cannot_run = matches!(finding.class, Class::ApiAlways | Class::Admit);
-    if subject.is_made_by_controller() && !cannot_run {
+    if subject.made_by == MadeBy::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
     // kubectl writes such fields itself, and offers no way to leave them out; Windows ignores them.

@@ -25,6 +25,7 @@ views! {
 
     /// `metav1.OwnerReference`.
     pub struct OwnerReference<'a> {
+        pub api_version: Str<'a>,
         pub kind: Str<'a>,
         pub name: Str<'a>,
         pub controller: Option<bool>,

@@ -161,6 +161,8 @@ pub struct Policy {
     pub trusted_build_label: bool,
     /// RuntimeClasses by release (`ltsc2022`).
     pub runtime_classes: BTreeMap<String, String>,
+    /// Users that are controllers of Kubernetes' workloads, beside those that are known.
+    pub controllers: Vec<String>,
     /// Exemptions in force.
     pub exemptions: Vec<Exemption>,
 }
@@ -192,6 +194,7 @@ impl Policy {
             pools: Vec::new(),
             trusted_build_label: false,
             runtime_classes: BTreeMap::new(),
+            controllers: Vec::new(),
             exemptions: Vec::new(),
         }
     }

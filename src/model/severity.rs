@@ -36,3 +36,10 @@ named! {
         BestPractice = "best practice",
     }
 }
+
+impl Class {
+    /// Whether the object cannot run whatever any author says: nothing is lost where it is refused.
+    pub fn cannot_run(self) -> bool {
+        matches!(self, Class::ApiAlways | Class::Admit)
+    }
+}

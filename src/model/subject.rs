@@ -6,6 +6,7 @@ use super::field::{List, Str};
 use super::object::{
     Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
 };
+use super::owner::MadeBy;
 use super::path::Path;
 use super::pod::PodSpec;
 use super::strict::{self, Strict};
@@ -46,6 +47,8 @@ pub struct Subject<'a> {
     pub stage: Stage,
     /// What admission may change of it.
     pub editable: Editable,
+    /// Who made it, as far as that is known where it comes from: an author, until it is said.
+    pub made_by: MadeBy,
     /// Whether `spec.os` stands there because an admission, and not the author, wrote it: placement may take it back.
     pub os_is_added: bool,
 }
@@ -128,6 +131,7 @@ impl<'a> Subject<'a> {
             } else {
                 Editable::Nothing
             },
+            made_by: MadeBy::Author,
             os_is_added: false,
         })
     }
@@ -155,18 +159,26 @@ impl<'a> Subject<'a> {
         self.template_path().field("spec")
     }
 
-    /// Whether a controller made the object, so that the author who should hear of a problem wrote another one.
-    pub fn is_made_by_controller(&self) -> bool {
-        matches!(self.kind, Kind::Pod | Kind::ReplicaSet | Kind::Job) && self.meta.controller().is_some()
+    /// The kind of the object's controlling owner, where objects of that kind are judged and its controller makes such
+    /// objects as this one.
+    pub fn owner_kind(&self) -> Option<Kind> {
+        let owner = self.meta.controller()?;
+        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
     }
 
-    /// Whether the pod was made by a DaemonSet, which has pinned it to a node already.
+    /// Whether the pod says that a DaemonSet made it, of whichever group: then it is pinned to a node already, and more
+    /// than a toleration could make its controller start over.
     pub fn is_daemonset_pod(&self) -> bool {
         self.kind == Kind::Pod
             && self
                 .meta
                 .controller()
                 .is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Whether the controller of DaemonSets has put the pod where it is to run.
+    pub fn is_placed_by_daemonset(&self) -> bool {
+        self.made_by == MadeBy::Controller && self.is_daemonset_pod()
     }
 
     /// Whether `kubectl debug node/...` made the pod: by its label, and it is bound to the node.
@@ -306,6 +318,45 @@ mod tests {
             }
             let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
             assert!(subject.pod().unwrap().host_pid.0, "{kind}");
+        }
+    }
+
+    #[test]
+    fn only_an_owner_whose_kind_is_judged_and_makes_such_objects_counts() {
+        for (kind, api_version, owner, expected) in [
+            (Kind::Pod, "apps/v1", "ReplicaSet", Some(Kind::ReplicaSet)),
+            (Kind::Pod, "apps/v1", "StatefulSet", Some(Kind::StatefulSet)),
+            (Kind::Pod, "apps/v1", "DaemonSet", Some(Kind::DaemonSet)),
+            (Kind::Pod, "batch/v1", "Job", Some(Kind::Job)),
+            (
+                Kind::Pod,
+                "v1",
+                "ReplicationController",
+                Some(Kind::ReplicationController),
+            ),
+            (Kind::ReplicaSet, "apps/v1", "Deployment", Some(Kind::Deployment)),
+            (Kind::Job, "batch/v1", "CronJob", Some(Kind::CronJob)),
+            (Kind::Pod, "apps/v1", "Deployment", None),
+            (Kind::Pod, "batch/v1", "CronJob", None),
+            (Kind::Pod, "v1", "Pod", None),
+            (Kind::Pod, "v1", "ReplicaSet", None),
+            (Kind::Pod, "apps.kruise.io/v1beta1", "StatefulSet", None),
+            (Kind::Pod, "tekton.dev/v1", "TaskRun", None),
+            (Kind::ReplicaSet, "argoproj.io/v1alpha1", "Rollout", None),
+            (Kind::ReplicaSet, "apps/v1", "ReplicaSet", None),
+            (Kind::Job, "jobset.x-k8s.io/v1alpha2", "JobSet", None),
+            (Kind::Deployment, "apps/v1", "Deployment", None),
+            (Kind::StatefulSet, "monitoring.coreos.com/v1", "Prometheus", None),
+        ] {
+            for controller in [true, false] {
+                let json = format!(
+                    r#"{{"metadata": {{"ownerReferences": [{{"apiVersion": "{api_version}", "kind": "{owner}",
+                        "name": "o", "controller": {controller}}}]}}}}"#
+                );
+                let found = Subject::parse(kind, &json, Stage::Stored).unwrap().owner_kind();
+                let expected = expected.filter(|_| controller);
+                assert_eq!(found, expected, "{kind} of {owner}, {controller}");
+            }
         }
     }
 

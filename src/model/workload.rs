@@ -73,6 +73,21 @@ impl Kind {
         self.template().is_some()
     }
 
+    /// The kind that this kind's controller makes, from the template that was judged here. Deployments make no pods, and
+    /// what the controllers of other kinds make has no owner that is judged.
+    pub fn makes(self) -> Option<Kind> {
+        match self {
+            Kind::ReplicaSet
+            | Kind::StatefulSet
+            | Kind::DaemonSet
+            | Kind::Job
+            | Kind::ReplicationController => Some(Kind::Pod),
+            Kind::Deployment => Some(Kind::ReplicaSet),
+            Kind::CronJob => Some(Kind::Job),
+            _ => None,
+        }
+    }
+
     /// Whether the template of a stored object can no longer be changed (`spec.template` of a Job).
     pub fn has_immutable_template(self) -> bool {
         self == Kind::Job

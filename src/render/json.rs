@@ -1,5 +1,6 @@
 //! The report for machines, schema `transom.dev/check/v1`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use json_patch::Patch;
@@ -31,6 +32,7 @@ struct Subject {
     kind: &'static str,
     namespace: Option<String>,
     name: String,
+    owner: Option<String>,
     verdict: Option<&'static str>,
     evidence: Vec<Evidence>,
     decision: &'static str,
@@ -64,6 +66,7 @@ struct Report<'r> {
     schema: &'static str,
     summary: Summary,
     subjects: &'r [Subject],
+    skipped: &'r BTreeMap<String, usize>,
     errors: Vec<Error<'r>>,
 }
 
@@ -87,6 +90,7 @@ impl Json {
             kind: checked.kind.as_str(),
             namespace: (!checked.namespace.is_empty()).then(|| checked.namespace.clone()),
             name: checked.name.clone(),
+            owner: checked.owner.clone(),
             verdict: checked
                 .kind
                 .has_pod()
@@ -112,7 +116,12 @@ impl Json {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(&self, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<Summary> {
+    pub fn finish(
+        &self,
+        errors: &[Unreadable],
+        skipped: &BTreeMap<String, usize>,
+        out: &mut dyn Write,
+    ) -> io::Result<Summary> {
         let errors = errors.iter().map(|e| Error {
             source: &e.source,
             line: e.line,
@@ -122,6 +131,7 @@ impl Json {
             schema: SCHEMA,
             summary: self.summary,
             subjects: &self.subjects,
+            skipped,
             errors: errors.collect(),
         };
         serde_json::to_writer_pretty(&mut *out, &report)?;

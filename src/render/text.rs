@@ -1,5 +1,6 @@
 //! The report for people: every finding with the line that it is about, like a good compiler.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -10,13 +11,15 @@ use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
-use crate::model::text::one_line;
+use crate::model::text::{list, one_line};
 use crate::rules::{Finding, Resolver};
 
 const BOLD: Style = Style::new().bold();
 const BLUE: Style = AnsiColor::Blue.on_default().bold();
 /// How much of a source line is shown, in characters.
 const WIDTH: usize = 120;
+/// How many kinds that were skipped are named.
+const KINDS: usize = 20;
 
 /// Writes findings as they come, and a summary at the end.
 pub struct TextReport<W> {
@@ -54,9 +57,20 @@ impl<W: Write> TextReport<W> {
                 self.finding(checked, finding, places.of(&finding.path))?;
             }
         }
+        let (name, kind) = (title(checked), checked.kind);
         if checked.inspection.decision() == Decision::Deny {
-            let (name, kind) = (title(checked), checked.kind);
             writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")?;
+        } else if let Some(owner) = &checked.owner
+            && checked
+                .inspection
+                .of_the_owner()
+                .any(|finding| finding.severity == Severity::Error)
+        {
+            let owner = one_line(owner);
+            writeln!(
+                self.out,
+                "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; mend {owner}\n"
+            )?;
         }
         Ok(())
     }
@@ -121,11 +135,15 @@ impl<W: Write> TextReport<W> {
         writeln!(out)
     }
 
-    /// Writes the errors and the summary.
+    /// Writes the errors, the summary, and what was skipped.
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(&mut self, errors: &[Unreadable]) -> io::Result<Summary> {
+    pub fn finish(
+        &mut self,
+        errors: &[Unreadable],
+        skipped: &BTreeMap<String, usize>,
+    ) -> io::Result<Summary> {
         let red = AnsiColor::Red.on_default().bold();
         for error in errors {
             let at = if error.line == 0 {
@@ -164,6 +182,16 @@ impl<W: Write> TextReport<W> {
             }
         }
         writeln!(self.out, "; {denied} would be denied")?;
+        if !skipped.is_empty() {
+            let all: usize = skipped.values().sum();
+            let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
+            let kinds = list(kinds, KINDS);
+            let kinds = one_line(&kinds);
+            writeln!(
+                self.out,
+                "skipped: {all} ({kinds}): admission judges what their controllers make"
+            )?;
+        }
         if !errors.is_empty() {
             writeln!(
                 self.out,
@@ -216,7 +244,45 @@ fn window(line: &str, column: usize) -> (String, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::window;
+    use jiff::civil::date;
+
+    use super::{TextReport, window};
+    use crate::check::{Input, Manifests};
+    use crate::engine::effective::PolicySet;
+    use crate::model::facts::Facts;
+    use crate::model::policy::Policy;
+    use crate::model::subject::Stage;
+
+    #[test]
+    fn the_report_says_what_is_left_to_an_owner_and_what_was_skipped() {
+        let spec = "{template: {spec: {nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: \
+                    [{name: a, image: a}]}}}";
+        let text = format!(
+            "{{apiVersion: apps/v1, kind: ReplicaSet, metadata: {{name: web-1, ownerReferences: [{{apiVersion: apps/v1, \
+             kind: Deployment, name: web, controller: true}}]}}, spec: {spec}}}\n---\n\
+             {{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {spec}}}\n"
+        );
+        let manifests = Manifests::parse(vec![Input {
+            source: "-".to_owned(),
+            bytes: text.into_bytes(),
+        }]);
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let policies = PolicySet::new(Vec::new(), Policy::standalone());
+        let mut out = Vec::new();
+        let mut report = TextReport::new(&mut out, false);
+        let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+            report.add(&checked).unwrap();
+        });
+        report.finish(&errors, &manifests.skipped()).unwrap();
+        let printed = anstream::adapter::strip_bytes(&out).into_vec();
+        let printed = String::from_utf8(printed).unwrap();
+        for line in [
+            "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; mend Deployment web\n",
+            "; 0 would be denied\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
+        ] {
+            assert!(printed.contains(line), "{printed}");
+        }
+    }
 
     #[test]
     fn a_long_line_is_shown_around_the_field() {

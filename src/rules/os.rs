@@ -165,7 +165,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
     ],
     check: Check::Pod(|cx, out| {
-        let is_placed = cx.spec.is_bound() || cx.subject.is_daemonset_pod();
+        let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         // A value that no node carries is another rule's.
         let has_value = cx.spec.node_selector.get(OS_LABEL).is_some();
         if is_placed || has_value || cx.subject.kind == Kind::DaemonSet {

@@ -195,7 +195,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
     ],
     check: Check::Pod(|cx, out| {
-        let is_placed = cx.spec.is_bound() || cx.subject.is_daemonset_pod();
+        let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         if is_placed || cx.subject.kind == Kind::DaemonSet {
             return;
         }

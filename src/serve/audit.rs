@@ -51,6 +51,7 @@ pub fn log(record: &Record) {
                 repaired = record.annotation("repaired"),
                 withheld = record.annotation("withheld"),
                 exempted = record.annotation("exempted"),
+                owner = record.annotation("owner"),
                 "review"
             )
         };

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodCondition;
-use kube::core::ObjectMeta;
 use serde::Deserialize;
 
 pub use self::hurt::Hurt;
@@ -60,7 +59,6 @@ pub struct Guard<'g> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Around {
-    metadata: ObjectMeta,
     status: AroundStatus,
 }
 
@@ -78,13 +76,6 @@ impl Around {
     fn is(&self, condition: &str) -> bool {
         let mut conditions = self.status.conditions.iter().flatten();
         conditions.any(|c| c.type_ == condition && c.status == "True")
-    }
-
-    /// The API version of the object's controller: there are other Jobs than those of `batch`.
-    fn controller_version(self) -> String {
-        let mut owners = self.metadata.owner_references.into_iter().flatten();
-        let controller = owners.find(|owner| owner.controller == Some(true));
-        controller.map(|owner| owner.api_version).unwrap_or_default()
     }
 }
 
@@ -128,16 +119,13 @@ impl<'g> Guard<'g> {
             subject.meta.name.to_string(),
         );
         let owner = subject.meta.controller().map(|owner| {
-            let known = Kind::of_api_version(&Around::of(json).controller_version(), &owner.kind);
-            (
-                (place.0.clone(), owner.kind.to_string(), owner.name.to_string()),
-                known,
-            )
+            let place = (place.0.clone(), owner.kind.to_string(), owner.name.to_string());
+            (place, subject.owner_kind())
         });
         match (kind, owner) {
             (Kind::Pod, owner) => self.look_at_pod(&subject, json, place, owner),
             // Its owner is judged, in its stead.
-            (_, Some((owner, Some(known)))) if known.has_pod() => _ = self.owners.insert(place, owner),
+            (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             (Kind::Job, _) if is_finished(json) => {}
             _ => self.look_at_template(&subject, place),
         }
@@ -208,7 +196,7 @@ impl<'g> Guard<'g> {
         let (lacking, why) = match inference.verdict {
             // Those of a DaemonSet are made for a node, and made anew.
             Verdict::Windows if owner == Some(Kind::DaemonSet) => return None,
-            Verdict::Windows if pod.is_bound() && owner.is_some_and(Kind::has_pod) => return None,
+            Verdict::Windows if pod.is_bound() && owner.is_some() => return None,
             // It is made anew some day, and placed then.
             Verdict::Windows if pod.is_bound() => (
                 self.lacking(subject, counts, Admission::Placed),

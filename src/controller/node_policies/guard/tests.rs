@@ -31,7 +31,9 @@ fn hurt_under(
     view: &ClusterView,
     objects: &[(Kind, Value)],
 ) -> Hurt {
-    let facts = facts::of(view, &Memory::default(), &Facts::new(36, jiff::civil::Date::ZERO));
+    let mut base = Facts::new(36, jiff::civil::Date::ZERO);
+    base.namespaces = Arc::new(facts::namespaces(view));
+    let facts = facts::of(view, &Memory::default(), &base);
     let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
     for (kind, object) in objects {
         guard.look(*kind, &object.to_string());

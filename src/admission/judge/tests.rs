@@ -1,0 +1,253 @@
+//! What is judged, phase by phase, and whose word an ownerReference is.
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::admission::request::decode;
+
+fn ruling(phase: Phase, object: &Value) -> Ruling {
+    ruling_of(phase, "alice", object, Policy::standalone())
+}
+
+/// The same, for a user and a policy.
+fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Ruling {
+    let kind = json!({"group": "", "version": "v1", "kind": object["kind"]});
+    let kind = if object["kind"] == "Pod" {
+        kind
+    } else {
+        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+        json!({"group": group, "version": version, "kind": object["kind"]})
+    };
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": kind, "namespace": "default", "userInfo": {"username": user},
+        "operation": "CREATE", "object": object,
+    }})
+    .to_string();
+    let context = Context {
+        facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+        policies: &PolicySet::new(Vec::new(), policy),
+    };
+    judge(phase, &decode(review.as_bytes()).unwrap(), &context).0
+}
+
+/// What `/mutate` does with a pod whose author wrote these fields; the others came in admission.
+fn patch(written: &Value, pod: &Value) -> Vec<Value> {
+    let fields = json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": written}}]);
+    let metadata = json!({"name": "web", "managedFields": fields});
+    let ruling = ruling(
+        Phase::Mutate,
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
+    );
+    assert!(ruling.denial.is_none(), "{:?}", ruling.denial);
+    ruling.patch.iter().map(|operation| json!(operation)).collect()
+}
+
+/// A pod as placement left it, with the sidecar that a later webhook put in.
+fn with_sidecar(security: &Value) -> Value {
+    json!({
+        "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
+        "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}],
+        "containers": [{"name": "web", "image": "web"}, {"name": "proxy", "image": "proxy", "securityContext": security}],
+    })
+}
+
+#[test]
+fn an_os_name_that_no_author_wrote_is_taken_back_where_the_api_server_would_refuse_the_pod_for_it() {
+    let written = json!({"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}});
+    let linux = with_sidecar(&json!({"runAsUser": 1337}));
+    assert_eq!(
+        patch(&written, &linux),
+        [json!({"op": "remove", "path": "/spec/os"})]
+    );
+    // Called once more it has nothing to do.
+    let mut taken_back = linux;
+    taken_back.as_object_mut().unwrap().remove("os");
+    assert_eq!(patch(&written, &taken_back), Vec::<Value>::new());
+}
+
+#[test]
+fn an_os_name_stays_where_its_author_wrote_it_or_nothing_stands_in_its_way() {
+    let none = Vec::<Value>::new();
+    let written = json!({"f:os": {"f:name": {}}, "f:containers": {"k:{\"name\":\"web\"}": {}}});
+    assert_eq!(patch(&written, &with_sidecar(&json!({"runAsUser": 1337}))), none);
+    let without = json!({"f:containers": {"k:{\"name\":\"web\"}": {}}});
+    assert_eq!(
+        patch(&without, &with_sidecar(&json!({"runAsNonRoot": true}))),
+        none
+    );
+    // The name is all that says Windows: it only goes because the selector comes.
+    let mut unselective = with_sidecar(&json!({"runAsUser": 1337}));
+    unselective.as_object_mut().unwrap().remove("nodeSelector");
+    let edits = patch(&without, &unselective);
+    assert!(
+        edits.iter().any(|edit| edit["path"] == "/spec/nodeSelector"),
+        "{edits:?}"
+    );
+}
+
+#[test]
+fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is_refused() {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "node-debugger", "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}},
+        "spec": {
+            "nodeName": "win-1", "hostPID": true, "hostIPC": true, "hostNetwork": true,
+            "containers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
+        },
+    });
+    let debugger = ruling(Phase::Validate, &pod);
+    assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
+    assert_eq!(debugger.warnings.len(), 3, "{:?}", debugger.warnings);
+    // The label alone is no way round: without a node, the pod is one like any other.
+    pod["spec"].as_object_mut().unwrap().remove("nodeName");
+    assert!(ruling(Phase::Validate, &pod).denial.is_some());
+    pod["spec"]["nodeName"] = json!("win-1");
+    pod["spec"]["hostname"] = json!("debugger");
+    pod["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
+    pod["spec"]["hostNetwork"] = json!(false);
+    assert!(
+        ruling(Phase::Validate, &pod).denial.is_some(),
+        "the API server refuses it anyway"
+    );
+}
+
+/// An object with hostPID and a privileged container for Windows, which says that this owner controls it.
+fn owned(kind: &str, owner: &str) -> Value {
+    let pod = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+        "containers": [{"name": "a", "image": "a", "securityContext": {"privileged": true}}]});
+    let (version, spec) = match kind {
+        "Pod" => ("v1", pod),
+        "Job" => ("batch/v1", json!({"template": {"spec": pod}})),
+        _ => ("apps/v1", json!({"template": {"spec": pod}})),
+    };
+    let (group, owner) = owner.rsplit_once('/').unwrap();
+    json!({"apiVersion": version, "kind": kind, "spec": spec, "metadata": {"name": "web", "ownerReferences":
+        [{"apiVersion": group, "kind": owner, "name": "o", "uid": "u", "controller": true}]}})
+}
+
+fn owner_annotation(ruling: &Ruling) -> Option<&str> {
+    let owner = ruling.annotations.iter().find(|(key, _)| *key == "owner");
+    owner.map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
+    for (kind, owner) in [
+        ("Pod", "apps/v1/ReplicaSet"),
+        ("Pod", "apps/v1/StatefulSet"),
+        ("Pod", "apps/v1/DaemonSet"),
+        ("Pod", "batch/v1/Job"),
+        ("Pod", "v1/ReplicationController"),
+        ("ReplicaSet", "apps/v1/Deployment"),
+        ("Job", "batch/v1/CronJob"),
+    ] {
+        for user in ["alice", "", "system:serviceaccount:web:replicaset-controller"] {
+            let forged = ruling_of(Phase::Validate, user, &owned(kind, owner), Policy::standalone());
+            let denial = forged
+                .denial
+                .as_ref()
+                .unwrap_or_else(|| panic!("{kind} of {owner} by {user}"));
+            assert!(
+                denial
+                    .message
+                    .contains("spec.controllers of the WindowsPodPolicy"),
+                "{}",
+                denial.message
+            );
+            assert_eq!(
+                owner_annotation(&forged),
+                Some("not-trusted"),
+                "{kind} of {owner}"
+            );
+        }
+        let made = ruling_of(
+            Phase::Validate,
+            "system:kube-controller-manager",
+            &owned(kind, owner),
+            Policy::standalone(),
+        );
+        assert!(
+            made.denial.is_none() && made.warnings.is_empty(),
+            "{kind} of {owner}: {made:?}"
+        );
+        assert_eq!(owner_annotation(&made), None);
+    }
+}
+
+#[test]
+fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
+    for (kind, owner) in [
+        ("ReplicaSet", "argoproj.io/v1alpha1/Rollout"),
+        ("Job", "jobset.x-k8s.io/v1alpha2/JobSet"),
+        ("Pod", "tekton.dev/v1/TaskRun"),
+        ("Pod", "apps.kruise.io/v1beta1/StatefulSet"),
+        ("Pod", "apps/v1/Deployment"),
+    ] {
+        let controllers = vec!["system:serviceaccount:argo:argo".to_owned()];
+        for user in [
+            "system:kube-controller-manager",
+            "system:serviceaccount:argo:argo",
+        ] {
+            let policy = Policy {
+                controllers: controllers.clone(),
+                ..Policy::standalone()
+            };
+            let judged = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
+            assert!(judged.denial.is_some(), "{kind} of {owner} by {user}");
+            assert_eq!(owner_annotation(&judged), None);
+        }
+    }
+}
+
+#[test]
+fn a_policy_names_the_users_that_its_platform_has_for_controllers() {
+    let user = "platform:replicasets";
+    let pod = owned("Pod", "apps/v1/ReplicaSet");
+    assert!(
+        ruling_of(Phase::Validate, user, &pod, Policy::standalone())
+            .denial
+            .is_some()
+    );
+    let policy = Policy {
+        controllers: vec![user.to_owned()],
+        ..Policy::standalone()
+    };
+    assert!(ruling_of(Phase::Validate, user, &pod, policy).denial.is_none());
+}
+
+#[test]
+fn a_policy_that_only_looks_tells_of_an_owner_that_will_not_be_trusted() {
+    let pod = owned("Pod", "apps/v1/ReplicaSet");
+    let looking = ruling_of(
+        Phase::Validate,
+        "platform:replicasets",
+        &pod,
+        Policy::cluster_default(),
+    );
+    assert!(looking.denial.is_none());
+    assert_eq!(owner_annotation(&looking), Some("not-trusted"));
+}
+
+#[test]
+fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
+    let mut pod = owned("Pod", "apps/v1/DaemonSet");
+    pod["spec"] =
+        json!({"containers": [{"name": "a", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+    let policy = || Policy {
+        actions: ["missing-os-selector", "run-as-administrator"]
+            .map(|name| (crate::rules::find(name).unwrap().id, Action::Deny))
+            .into(),
+        placement: Switch::Off,
+        ..Policy::standalone()
+    };
+    let forged = ruling_of(Phase::Validate, "alice", &pod, policy())
+        .denial
+        .unwrap();
+    for rule in ["missing-os-selector", "run-as-administrator"] {
+        assert!(forged.message.contains(rule), "{}", forged.message);
+    }
+    let user = "system:serviceaccount:kube-system:daemon-set-controller";
+    assert!(ruling_of(Phase::Validate, user, &pod, policy()).denial.is_none());
+}

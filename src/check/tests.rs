@@ -1,0 +1,74 @@
+//! What is assumed of owners, and what is skipped.
+
+use jiff::civil::date;
+
+use super::*;
+use crate::engine::Decision;
+use crate::model::policy::Policy;
+
+const POD: &str =
+    r"{nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: [{name: a, image: a}]}";
+
+fn parsed(yaml: &str) -> Manifests {
+    Manifests::parse(vec![Input {
+        source: "-".to_owned(),
+        bytes: yaml.replace("POD", POD).into_bytes(),
+    }])
+}
+
+#[test]
+fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_judged() {
+    let owned = |kind: &str, version: &str, owner: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web, ownerReferences: \
+             [{{apiVersion: {version}, kind: {owner}, name: o, controller: true}}]}}\nspec: {{template: {{spec: POD}}}}\n"
+        )
+    };
+    for (object, owner) in [
+        (owned("ReplicaSet", "apps/v1", "Deployment"), Some("Deployment o")),
+        (owned("ReplicaSet", "argoproj.io/v1alpha1", "Rollout"), None),
+        (owned("Deployment", "apps/v1", "Deployment"), None),
+    ] {
+        let (facts, policies) = (
+            Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+            PolicySet::new(Vec::new(), Policy::standalone()),
+        );
+        let manifests = parsed(&object);
+        let mut seen = Vec::new();
+        let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+            seen.push((checked.owner.clone(), checked.inspection.decision()));
+        });
+        let decision = if owner.is_some() {
+            Decision::Allow
+        } else {
+            Decision::Deny
+        };
+        assert_eq!(
+            (errors, seen),
+            (vec![], vec![(owner.map(str::to_owned), decision)]),
+            "{object}"
+        );
+    }
+}
+
+#[test]
+fn kinds_with_pods_that_rules_do_not_know_are_counted() {
+    let skipped = parsed(
+        "{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {template: {spec: POD}}}\n---\n\
+         {apiVersion: serving.knative.dev/v1, kind: Service, spec: {template: {spec: POD}}}\n---\n\
+         {apiVersion: serving.knative.dev/v1, kind: Service, spec: {template: {spec: POD}}}\n---\n\
+         {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{template: {spec: {template: {spec: POD}}}}]}}\n---\n\
+         {apiVersion: v1, kind: ConfigMap, data: {containers: none}}\n---\n\
+         {apiVersion: metrics.k8s.io/v1beta1, kind: PodMetrics, containers: [{name: a, usage: {cpu: 1}}]}\n---\n\
+         {apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: POD}}}\n",
+    )
+    .skipped();
+    let skipped: Vec<_> = skipped
+        .iter()
+        .map(|(kind, count)| (kind.as_str(), *count))
+        .collect();
+    assert_eq!(
+        skipped,
+        [("JobSet", 1), ("Rollout", 1), ("Service.serving.knative.dev", 2)]
+    );
+}
