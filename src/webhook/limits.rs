@@ -15,7 +15,7 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Bytes of request bodies in flight.
     pub max_bytes_in_flight: usize,
-    /// Open connections; more wait in the kernel's backlog.
+    /// Open connections; one more takes the place of one of them.
     pub max_connections: u32,
     /// Time for a TLS handshake.
     pub handshake_timeout: Duration,
@@ -44,6 +44,17 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(180),
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(25),
+        }
+    }
+}
+
+impl Limits {
+    /// The limits of probes and scrapes: one request for each connection, which comes at once.
+    pub(super) fn of_health(&self) -> Self {
+        Self {
+            header_timeout: self.header_timeout.min(Duration::from_secs(2)),
+            idle_timeout: self.idle_timeout.min(Duration::from_secs(5)),
+            ..self.clone()
         }
     }
 }

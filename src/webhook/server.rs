@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -14,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use super::accept::{Listener, accept};
 use super::args::ListenArgs;
 use super::connection::Stage;
+use super::crowd::Crowd;
 use super::limits::Limits;
 use super::router::router;
 use super::{Error, Review, health};
@@ -26,7 +28,7 @@ use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};
 use crate::tls::source::CertificateSource;
 
-/// Connections of the health listener: a kubelet, a Prometheus, and a few people.
+/// Connections of the health listener: a kubelet, a Prometheus, and a few people. One more takes the place of an idle one.
 const HEALTH_CONNECTIONS: usize = 64;
 
 /// Everything that a server needs but the reviewer.
@@ -261,9 +263,11 @@ impl Server {
         let listener = Listener {
             tls: None,
             router: health::router(readiness.clone(), metrics.clone()),
-            limits: Arc::clone(&limits),
+            limits: Arc::new(limits.of_health()),
             connections: Arc::new(Semaphore::new(HEALTH_CONNECTIONS)),
+            crowd: Crowd::default(),
             open: Gauge::default(),
+            evicted: Counter::default(),
         };
         tasks.spawn("health listener", accept(plain, listener, health_stages));
         tasks.spawn(
@@ -280,9 +284,12 @@ impl Server {
             Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
             Keeper::Caller => {}
         }
+        let (open, evicted) = connections_counted(&metrics);
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            open: open_connections(&metrics),
+            crowd: Crowd::default(),
+            open,
+            evicted,
             router: router(reviewer, &limits, &metrics, tracer),
             limits,
             connections: Arc::clone(connections),
@@ -292,17 +299,22 @@ impl Server {
     }
 }
 
-/// The gauge of the webhook's connections.
-fn open_connections(metrics: &Metrics) -> Gauge {
-    let open = Gauge::default();
+/// The gauge of the webhook's connections, and the counter of those that made room for others.
+fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
+    let (open, evicted) = (Gauge::default(), Counter::default());
     metrics.register(|registry| {
         registry.register(
             "connections_open",
             "Open connections of the webhook",
             open.clone(),
         );
+        registry.register(
+            "connections_evicted",
+            "Connections of the webhook that were closed to make room for others",
+            evicted.clone(),
+        );
     });
-    open
+    (open, evicted)
 }
 
 /// Ends what listens to the stage.
