@@ -22,6 +22,7 @@ mod refusal;
 mod reviews;
 mod router;
 mod server;
+mod shares;
 mod span;
 
 #[cfg(test)]

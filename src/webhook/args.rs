@@ -34,11 +34,11 @@ pub struct ListenArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Reviews in flight; one more is answered 503 at once
+    /// Reviews in flight, each from the end of its body to its answer; one more is answered 503 at once
     #[arg(long, env = "TRANSOM_MAX_CONCURRENT", value_name = "N", default_value = "256", value_parser = count)]
     pub max_concurrent: usize,
-    /// Bytes of request bodies in flight; what would not fit is answered 503 at once. At least 7MiB, the
-    /// largest body that is accepted
+    /// Bytes in flight, of bodies as far as they came and of answers; when there is no room for more, the client that
+    /// has held most for longest is answered 503 at once. At least 7MiB, the largest body that is accepted
     #[arg(
         long,
         env = "TRANSOM_MAX_BYTES_IN_FLIGHT",
@@ -56,12 +56,12 @@ pub struct LimitArgs {
         value_parser = positive
     )]
     pub header_timeout: Duration,
-    /// How long a client may take to send the body of a request
+    /// How long a client may take to send the body of a request, from the end of its head
     #[arg(
         long,
         env = "TRANSOM_BODY_TIMEOUT",
         value_name = "DURATION",
-        default_value = "10s",
+        default_value = "2s",
         value_parser = positive
     )]
     pub body_timeout: Duration,

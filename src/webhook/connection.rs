@@ -93,7 +93,9 @@ async fn speak<IO>(
         }
     }));
     let clock = Clock::new(Arc::clone(&activity), limits, is_http2);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let client = place.client.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
         // A request is in flight until it is answered, and as long as its body is kept.
         let busy = Busy::new(&activity);
         let with_body = busy.clone();
@@ -130,7 +132,9 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20))
-        .max_concurrent_streams(256)
+        // As many as Go's clients begin before they were told how many they may.
+        .max_concurrent_streams(100)
+        .max_send_buf_size(64 << 10)
         .max_header_list_size(16 << 10)
         .initial_stream_window_size(512 << 10)
         .initial_connection_window_size(1 << 20);

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -28,8 +28,13 @@ use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};
 use crate::tls::source::CertificateSource;
 
-/// Connections of the health listener: a kubelet, a Prometheus, and a few people. One more takes the place of an idle one.
-const HEALTH_CONNECTIONS: usize = 64;
+/// Connections of the health listener: many more than a kubelet, a Prometheus and a few people need, so that a probe is
+/// answered before as many others came as would take its place.
+pub(super) const HEALTH_CONNECTIONS: usize = 256;
+
+/// Connections that the kernel holds until they are accepted. The usual 128 overflow when a few hundred clients come at once;
+/// then the kernel drops what comes, and a probe tries again after a second, which is too late.
+const BACKLOG: u32 = 4_096;
 
 /// Everything that a server needs but the reviewer.
 #[derive(Clone, Debug)]
@@ -60,10 +65,10 @@ impl Listening {
     ///
     /// # Errors
     /// When one cannot be listened on; it names the flag.
-    pub async fn bind(addresses: &ListenArgs) -> Result<Self, Error> {
+    pub fn bind(addresses: &ListenArgs) -> Result<Self, Error> {
         Ok(Listening {
-            webhook: bind(addresses.listen, "--listen").await?,
-            health: bind(addresses.health_listen, "--health-listen").await?,
+            webhook: bind(addresses.listen, "--listen")?,
+            health: bind(addresses.health_listen, "--health-listen")?,
         })
     }
 }
@@ -107,7 +112,7 @@ impl Server {
     /// # Errors
     /// When an address cannot be listened on, or when there is no certificate to serve; both name the flag.
     pub async fn bind(config: Config) -> Result<Self, Error> {
-        let listening = Listening::bind(&config.listen).await?;
+        let listening = Listening::bind(&config.listen)?;
         Self::on(listening, config).await
     }
 
@@ -326,13 +331,22 @@ impl Drop for OverOnDrop {
     }
 }
 
-async fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), Error> {
+fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), Error> {
     let listen = |source| Error::Listen {
         address,
         flag,
         source,
     };
-    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let socket = if address.is_ipv6() {
+        TcpSocket::new_v6()
+    } else {
+        TcpSocket::new_v4()
+    };
+    let socket = socket.map_err(listen)?;
+    // A replica that was restarted finds connections of the one before.
+    socket.set_reuseaddr(true).map_err(listen)?;
+    socket.bind(address).map_err(listen)?;
+    let listener = socket.listen(BACKLOG).map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     Ok((listener, address))
 }
