@@ -14,6 +14,9 @@ const ROOM: usize = 4 << 20;
 /// What a line takes of the room at least: its place in the queue, which is counted in lines.
 const LEAST: usize = 512;
 
+/// The longest line. Texts from outside are cut where they are logged, so that only a defect makes one that is longer.
+const LONGEST: usize = 64 << 10;
+
 /// Takes lines and never waits: a line that finds no room is counted and dropped.
 #[derive(Clone, Debug)]
 pub(super) struct LogQueue {
@@ -62,14 +65,17 @@ impl<'a> MakeWriter<'a> for LogQueue {
 /// A line comes in one piece.
 impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let whole = line.len();
+        let shortened = shortened(line);
+        let line = shortened.as_deref().unwrap_or(line);
         let size = size(line);
         if self.room.taken.fetch_add(size, Relaxed) + size <= ROOM {
-            return self.queue.write(line);
+            return self.queue.write(line).map(|_| whole);
         }
         self.room.taken.fetch_sub(size, Relaxed);
         self.room.unsaid.fetch_add(1, Relaxed);
         self.room.dropped.inc();
-        Ok(line.len())
+        Ok(whole)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -79,6 +85,17 @@ impl Write for LogQueue {
 
 fn size(line: &[u8]) -> usize {
     line.len().max(LEAST)
+}
+
+/// The start of a line that is too long.
+fn shortened(line: &[u8]) -> Option<Vec<u8>> {
+    const END: &str = "…\n";
+    if line.len() <= LONGEST {
+        return None;
+    }
+    let start = line.get(..LONGEST - END.len())?;
+    let start = start.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    Some([start, END].concat().into_bytes())
 }
 
 /// Writes lines, and gives their room back.
@@ -106,5 +123,18 @@ impl<W: Write> Write for Sink<W> {
             tracing::warn!("{lines} log lines were dropped: standard error did not take them in time");
         }
         self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_between_characters() {
+        assert_eq!(shortened(&vec![b'x'; LONGEST]), None);
+        let long = format!("{}\n", "ä".repeat(LONGEST));
+        let cut = String::from_utf8(shortened(long.as_bytes()).unwrap()).unwrap();
+        assert!(cut.len() <= LONGEST && cut.len() > LONGEST - 4 && cut.ends_with("ä…\n"));
     }
 }
