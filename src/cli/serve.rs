@@ -14,6 +14,7 @@ use super::cluster::ClusterArgs;
 use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
+use crate::process::room::Room;
 use crate::process::today;
 use crate::process::traces::{self, TracingArgs};
 use crate::serve::cluster::{self, InClusterArgs};
@@ -89,7 +90,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let base = cluster.facts(today());
     let mut config = Config {
         listen,
-        limits: limits.into(),
+        limits: limits.within(Room::take()),
         certificate: tls.into(),
         metrics,
         readiness,

@@ -25,7 +25,7 @@ use tower::Service as _;
 
 use super::activity::{Activity, Busy};
 use super::crowd::Place;
-use super::limits::Limits;
+use super::limits::{Limits, MAX_HEAD};
 
 /// How far the server is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -135,7 +135,7 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         // As many as Go's clients begin before they were told how many they may.
         .max_concurrent_streams(100)
         .max_send_buf_size(64 << 10)
-        .max_header_list_size(16 << 10)
+        .max_header_list_size(MAX_HEAD as u32)
         .initial_stream_window_size(512 << 10)
         .initial_connection_window_size(1 << 20);
     builder
@@ -144,7 +144,8 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         // hyper's own timeout also ends idle connections, and sets a timer for every request: see `Clock`.
         .header_read_timeout(None)
         .max_headers(64)
-        .max_buf_size(64 << 10);
+        // Of heads, and of what is read of a body at once.
+        .max_buf_size(MAX_HEAD);
     if is_http2 {
         builder.http2_only()
     } else {

@@ -5,6 +5,23 @@ use std::time::Duration;
 /// The largest body that is accepted. A review can carry an object and its old self, 3 MiB each, and an envelope.
 pub(super) const MAX_BODY: usize = 7 << 20;
 
+/// The longest head of a request. The API server's have less than 1 KiB.
+pub(super) const MAX_HEAD: usize = 16 << 10;
+
+/// What a connection takes of memory at most, in bytes: a head, a TLS record, a handshake that does not end. Its bodies and
+/// answers are counted for themselves.
+pub(super) const CONNECTION_BYTES: u64 = 64 << 10;
+
+/// Connections take one part in so many of the memory limit. Reviews need most of the rest.
+pub(super) const MEMORY_SHARE: u64 = 4;
+
+/// Connections of the health listener: many more than a kubelet, a Prometheus and a few people need, so that a probe is
+/// answered before as many others came as would take its place.
+pub(super) const HEALTH_CONNECTIONS: usize = 256;
+
+/// Descriptors that connections of the webhook leave to probes, to the watches of the API server, to files and the rest.
+pub(super) const OTHER_DESCRIPTORS: u64 = HEALTH_CONNECTIONS as u64 + 64;
+
 /// Every bound of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {

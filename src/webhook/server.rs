@@ -16,7 +16,7 @@ use super::accept::{Listener, accept};
 use super::args::ListenArgs;
 use super::connection::Stage;
 use super::crowd::Crowd;
-use super::limits::Limits;
+use super::limits::{HEALTH_CONNECTIONS, Limits};
 use super::router::router;
 use super::{Error, Review, health};
 use crate::process::metrics::Metrics;
@@ -27,10 +27,6 @@ use crate::tls::files::CertificateFiles;
 use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};
 use crate::tls::source::CertificateSource;
-
-/// Connections of the health listener: many more than a kubelet, a Prometheus and a few people need, so that a probe is
-/// answered before as many others came as would take its place.
-pub(super) const HEALTH_CONNECTIONS: usize = 256;
 
 /// Connections that the kernel holds until they are accepted. The usual 128 overflow when a few hundred clients come at once;
 /// then the kernel drops what comes, and a probe tries again after a second, which is too late.
