@@ -135,7 +135,7 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         // As many as Go's clients begin before they were told how many they may.
         .max_concurrent_streams(100)
         .max_send_buf_size(64 << 10)
-        .max_header_list_size(MAX_HEAD as u32)
+        .max_header_list_size(MAX_HEAD.into())
         .initial_stream_window_size(512 << 10)
         .initial_connection_window_size(1 << 20);
     builder
@@ -145,7 +145,7 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         .header_read_timeout(None)
         .max_headers(64)
         // Of heads, and of what is read of a body at once.
-        .max_buf_size(MAX_HEAD);
+        .max_buf_size(MAX_HEAD.into());
     if is_http2 {
         builder.http2_only()
     } else {

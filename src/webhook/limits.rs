@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) const MAX_BODY: usize = 7 << 20;
 
 /// The longest head of a request. The API server's have less than 1 KiB.
-pub(super) const MAX_HEAD: usize = 16 << 10;
+pub(super) const MAX_HEAD: u16 = 16 << 10;
 
 /// What a connection takes of memory at most, in bytes: a head, a TLS record, a handshake that does not end. Its bodies and
 /// answers are counted for themselves.

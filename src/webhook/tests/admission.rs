@@ -159,25 +159,27 @@ async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
     );
 }
 
-/// A reviewer that judges when it may.
-struct Held(Arc<std::sync::Mutex<()>>);
+/// A reviewer that judges large reviews when it may.
+struct Held(std::sync::Barrier);
 
 impl Review for Held {
     fn review(&self, phase: Phase, body: &[u8]) -> Reply {
-        let _may = self.0.lock().unwrap();
+        if body.len() > 1_000 {
+            self.0.wait();
+        }
         Measure.review(phase, body)
     }
 }
 
 #[tokio::test]
 async fn one_review_too_many_is_shed_at_once_without_retry_after() {
-    let (may, metrics) = (Arc::default(), Metrics::new("0.0.0", None));
+    let metrics = Metrics::new("0.0.0", None);
+    let held = Arc::new(Held(std::sync::Barrier::new(2)));
     let limits = Limits {
         max_concurrent: 1,
         ..Limits::default()
     };
-    let router = router(Arc::new(Held(Arc::clone(&may))), &limits, &metrics, None);
-    let held = may.lock().unwrap();
+    let router = router(held.clone(), &limits, &metrics, None);
     // Large, so that it is judged on a thread of its own.
     let first = tokio::spawn({
         let router = router.clone();
@@ -193,7 +195,7 @@ async fn one_review_too_many_is_shed_at_once_without_retry_after() {
     assert!(!shed.headers().contains_key("retry-after"));
     assert!(!shed.headers().contains_key("connection"));
     assert!(text(shed).await.starts_with("overloaded, "));
-    drop(held);
+    tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
     assert_eq!(first.await.unwrap(), 200);
     assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
     assert!(
