@@ -6,6 +6,7 @@ mod log_queue;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;
+pub mod room;
 pub mod tasks;
 pub mod traces;
 pub mod values;

@@ -8,9 +8,12 @@
 //! seconds that the API server waits.
 
 mod accept;
+mod activity;
 mod args;
 mod body;
+mod client;
 mod connection;
+mod crowd;
 mod health;
 mod intake;
 mod limits;
@@ -19,6 +22,7 @@ mod refusal;
 mod reviews;
 mod router;
 mod server;
+mod shares;
 mod span;
 
 #[cfg(test)]

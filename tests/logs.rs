@@ -166,3 +166,40 @@ fn a_denial_is_told_by_default_and_what_is_plainly_allowed_only_where_it_is_aske
     );
     assert_eq!(lines(&["--log=info,audit=off"]), [""; 0]);
 }
+
+#[test]
+fn names_of_any_length_make_no_long_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_with(folder.path(), &["--log-format=json"], Stdio::piped());
+    let log = server.child.stderr.take().unwrap();
+    let reader = thread::spawn(move || {
+        BufReader::new(log)
+            .lines()
+            .map(Result::unwrap)
+            .collect::<Vec<_>>()
+    });
+    let long = "\u{1}\u{fc}\"x".repeat(80 << 10);
+    for _ in 0..4 {
+        let mut review: Value = serde_json::from_slice(&review(&long, true)).unwrap();
+        let request = &mut review["request"];
+        request["userInfo"]["username"] = long.clone().into();
+        request["namespace"] = long.clone().into();
+        request["name"] = long.clone().into();
+        request["object"]["metadata"]["name"] = long.clone().into();
+        request["object"]["spec"]["containers"][0]["image"] = long.clone().into();
+        let answer = server.post("/validate", review.to_string().as_bytes());
+        assert_eq!(answer.0, 200, "{:.200}", answer.1);
+    }
+    assert_eq!(server.terminate(), Some(0));
+    let lines = reader.join().unwrap();
+    let told: Vec<_> = lines.iter().filter(|line| line.contains("\"audit\"")).collect();
+    assert_eq!(told.len(), 4);
+    for line in lines {
+        assert!(line.len() < 32 << 10, "a line of {} bytes", line.len());
+        let line: Value = serde_json::from_str(&line).expect("a line is whole");
+        for field in ["user", "uid", "namespace", "name"] {
+            let length = line[field].as_str().map_or(0, str::len);
+            assert!(length <= 256, "{field}: {length} bytes");
+        }
+    }
+}

@@ -4,7 +4,7 @@ use crate::engine::Inspection;
 use crate::model::edit::to_json_patch;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
-use crate::model::text::cut;
+use crate::model::text::{cut, one_line};
 use crate::rules::Finding;
 
 /// The longest value, in bytes: audit events are kept for long and sent far.
@@ -82,7 +82,7 @@ fn head(inspection: &Inspection, decision: &str) -> Annotations {
 
 fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
     if !value.is_empty() {
-        annotations.push((key, cut(value, LONGEST).into_owned()));
+        annotations.push((key, one_line(&cut(value, LONGEST)).into_owned()));
     }
 }
 

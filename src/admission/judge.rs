@@ -61,7 +61,7 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Rul
                 policy: &policy,
             }
             .ruling();
-            subject.meta.display_name().clone_into(&mut record.name);
+            record.set_name(subject.meta.display_name());
             record.labels.decision = ruling.decision();
             record.warned = !ruling.warnings.is_empty();
             record.verdict = Some(inspection.inference.verdict);

@@ -4,6 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 
 use super::request::Request;
 use crate::model::os;
+use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
 
 /// Which of the two endpoints was called.
@@ -40,7 +41,15 @@ pub struct ReviewLabels {
     pub dry_run: bool,
 }
 
-/// Every fact of a review.
+/// The longest name of anything, in bytes. The API server lets no name of an object be longer; another client may send
+/// anything.
+const LONGEST: usize = 256;
+
+fn bounded(text: &str) -> String {
+    one_line(&cut(text, LONGEST)).into_owned()
+}
+
+/// Every fact of a review, each of bounded size: it is logged.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// What it is counted by.
@@ -57,7 +66,7 @@ pub struct Record {
     pub user: String,
     /// What operating system the object is for, where that was asked.
     pub verdict: Option<os::Verdict>,
-    /// The slugs of the open findings, one each.
+    /// The slugs of the open findings, one each: for counting.
     pub rules: Vec<&'static str>,
     /// The audit annotations that went out.
     pub annotations: Vec<(&'static str, String)>,
@@ -80,13 +89,18 @@ impl Record {
                 decision: "skip",
                 dry_run: request.dry_run.0,
             },
-            uid: request.uid.to_string(),
-            subresource: request.sub_resource.to_string(),
-            namespace: request.namespace.to_string(),
-            name: request.name.to_string(),
-            user: request.user_info.username.to_string(),
+            uid: bounded(&request.uid),
+            subresource: bounded(&request.sub_resource),
+            namespace: bounded(&request.namespace),
+            name: bounded(&request.name),
+            user: bounded(&request.user_info.username),
             ..Record::default()
         }
+    }
+
+    /// The name of the object, now that it is known.
+    pub(super) fn set_name(&mut self, name: &str) {
+        self.name = bounded(name);
     }
 
     /// The value of an audit annotation, where it went out.

@@ -9,6 +9,7 @@ use super::cluster::ClusterArgs;
 use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
+use crate::process::room::Room;
 use crate::process::today;
 use crate::process::traces::TracingArgs;
 use crate::serve::in_cluster::InClusterArgs;
@@ -79,7 +80,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         tracing: tracing.settings()?,
         webhook: Config {
             listen,
-            limits: limits.into(),
+            limits: limits.within(Room::take()),
             certificate: tls.into(),
             metrics,
             readiness: Readiness::default(),

@@ -20,6 +20,8 @@ const LEAST: usize = 512;
 const PIECE: usize = 64 << 10;
 /// How long lines gather after everything was written: to wake the thread for each of them costs more than to make it.
 const GATHER: Duration = Duration::from_millis(2);
+/// The longest line. Texts from outside are cut where they are logged, so that only a defect makes one that is longer.
+const LONGEST: usize = 64 << 10;
 
 /// Takes lines and never waits: a line that finds no room is counted and dropped.
 #[derive(Clone, Debug)]
@@ -69,14 +71,17 @@ impl<'a> MakeWriter<'a> for LogQueue {
 /// A line comes in one piece.
 impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let whole = line.len();
+        let shortened = shortened(line);
+        let line = shortened.as_deref().unwrap_or(line);
         let size = size(line);
         if self.room.taken.fetch_add(size, Relaxed) + size <= ROOM {
-            return self.queue.write(line);
+            return self.queue.write(line).map(|_| whole);
         }
         self.room.taken.fetch_sub(size, Relaxed);
         self.room.unsaid.fetch_add(1, Relaxed);
         self.room.dropped.inc();
-        Ok(line.len())
+        Ok(whole)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -86,6 +91,17 @@ impl Write for LogQueue {
 
 fn size(line: &[u8]) -> usize {
     line.len().max(LEAST)
+}
+
+/// The start of a line that is too long.
+fn shortened(line: &[u8]) -> Option<Vec<u8>> {
+    const END: &str = "…\n";
+    if line.len() <= LONGEST {
+        return None;
+    }
+    let start = line.get(..LONGEST - END.len())?;
+    let start = start.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    Some([start, END].concat().into_bytes())
 }
 
 /// Writes lines, and gives their room back.
@@ -115,5 +131,18 @@ impl<W: Write> Write for Sink<W> {
         let written = self.to.flush();
         sleep(GATHER);
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_between_characters() {
+        assert_eq!(shortened(&vec![b'x'; LONGEST]), None);
+        let long = format!("{}\n", "ä".repeat(LONGEST));
+        let cut = String::from_utf8(shortened(long.as_bytes()).unwrap()).unwrap();
+        assert!(cut.len() <= LONGEST && cut.len() > LONGEST - 4 && cut.ends_with("ä…\n"));
     }
 }

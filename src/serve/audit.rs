@@ -63,12 +63,15 @@ pub fn log(record: &Record) {
     }
 }
 
-/// Words with commas between them.
+/// How many findings a line names.
+const MOST_RULES: usize = 100;
+
+/// The first words, with commas between them.
 struct Joined<'w>(&'w [&'static str]);
 
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, word) in self.0.iter().enumerate() {
+        for (index, word) in self.0.iter().take(MOST_RULES).enumerate() {
             f.write_str(if index == 0 { "" } else { "," })?;
             f.write_str(word)?;
         }

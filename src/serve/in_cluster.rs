@@ -67,7 +67,7 @@ pub async fn run(
     // What can be refused without a cluster is refused before the API server is asked anything.
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
-    let listening = Listening::bind(&config.listen).await?;
+    let listening = Listening::bind(&config.listen)?;
     let (client, namespace) = args.connect.connect().await?;
 
     let (end, ended) = watch::channel(false);

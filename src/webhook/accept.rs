@@ -1,16 +1,19 @@
-//! The accept loop: a bounded number of connections, each in a task of its own, and patience when accepting fails.
+//! The accept loop: a bounded number of connections, each in a task of its own; one too many takes another's place.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{self, Stage};
+use super::crowd::Crowd;
 use super::limits::Limits;
 
 /// What every connection of a listener gets.
@@ -19,52 +22,81 @@ pub(super) struct Listener {
     pub(super) router: Router,
     pub(super) limits: Arc<Limits>,
     pub(super) connections: Arc<Semaphore>,
+    pub(super) crowd: Crowd,
     pub(super) open: Gauge,
+    pub(super) evicted: Counter,
 }
 
 /// Accepts connections, each into a task of its own, until the server drains.
 pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::Receiver<Stage>) {
     let mut stage = stages.clone();
-    let mut pause = Pause::default();
+    let mut failures = Failures::default();
     loop {
         let next = async {
-            // The permit comes first: a connection that there is no room for stays in the kernel's backlog.
-            let permit = Arc::clone(&listener.connections).acquire_owned().await;
-            (permit, tcp.accept().await)
+            let (stream, peer) = tcp.accept().await?;
+            Ok((stream, peer, listener.room().await))
         };
-        let (permit, accepted) = tokio::select! {
+        let next = tokio::select! {
             biased;
             _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
             next = next => next,
         };
-        // The semaphore is never closed.
-        let Ok(permit) = permit else { return };
-        match accepted {
-            Ok((stream, _)) => {
-                pause = Pause::default();
-                let open = Open::new(listener.open.clone());
-                let run = connection::run(
-                    stream,
-                    listener.tls.clone(),
-                    listener.router.clone(),
-                    Arc::clone(&listener.limits),
-                    stages.clone(),
-                );
-                tokio::spawn(async move {
-                    run.await;
-                    drop((open, permit));
-                });
+        match next {
+            Ok((stream, peer, Some(permit))) => {
+                failures.pause = Pause::default();
+                listener.serve(stream, peer, permit, stages.clone());
             }
+            // The semaphore is never closed.
+            Ok((_, _, None)) => return,
             Err(error) if is_of_one_client(&error) => {}
             Err(error) => {
-                let wait = pause.next();
-                tracing::error!(%error, ?wait, "cannot accept connections");
+                let wait = failures.tell(&error, Instant::now());
+                // A connection that goes gives its descriptor back.
+                listener.evict();
                 tokio::select! {
                     () = sleep(wait) => {}
                     _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
                 }
             }
         }
+    }
+}
+
+impl Listener {
+    /// Room for a connection that is there already. Where there is none, another connection goes: what comes last may be
+    /// the API server, and the others may do nothing but keep it out.
+    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
+            return Some(permit);
+        }
+        self.evict();
+        Arc::clone(&self.connections).acquire_owned().await.ok()
+    }
+
+    fn evict(&self) {
+        if self.crowd.make_room() {
+            self.evicted.inc();
+        }
+    }
+
+    /// Serves a connection in a task of its own.
+    fn serve(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        permit: OwnedSemaphorePermit,
+        stages: watch::Receiver<Stage>,
+    ) {
+        let open = Open::new(self.open.clone());
+        let place = self.crowd.enter(peer.ip());
+        let (tls, router, limits) = (self.tls.clone(), self.router.clone(), Arc::clone(&self.limits));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = place.client.gone.cancelled() => tracing::debug!(%peer, "a connection made room for another"),
+                () = connection::run(stream, tls, router, limits, &place, stages) => {}
+            }
+            drop((open, place, permit));
+        });
     }
 }
 
@@ -76,6 +108,28 @@ fn is_of_one_client(error: &std::io::Error) -> bool {
         ConnectionAborted | ConnectionRefused | ConnectionReset
     )
 }
+
+/// Failures to accept: how long to wait after each, and when the log was last told.
+#[derive(Default)]
+struct Failures {
+    pause: Pause,
+    told: Option<Instant>,
+}
+
+impl Failures {
+    /// How long to wait after one more. One line a minute tells it: the client that causes it may go on.
+    fn tell(&mut self, error: &std::io::Error, now: Instant) -> Duration {
+        let wait = self.pause.next();
+        let is_news = (self.told).is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
+        if is_news {
+            self.told = Some(now);
+            tracing::error!(%error, "cannot accept connections; this is told once a minute");
+        }
+        wait
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Longer and longer waits while accepting fails, as it does when there are no file descriptors left.
 #[derive(Default)]
@@ -113,5 +167,18 @@ mod tests {
         let mut pause = Pause::default();
         let waits: Vec<_> = (0..8).map(|_| pause.next().as_millis()).collect();
         assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000, 1000]);
+    }
+
+    #[test]
+    fn failures_are_told_once_a_minute() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        let error = std::io::Error::other("too many open files");
+        let mut told_at = |second: u64| {
+            failures.tell(&error, start + Duration::from_secs(second));
+            failures
+                .told
+                .map(|told| told.saturating_duration_since(start).as_secs())
+        };
+        assert_eq!([0, 1, 59, 61, 120].map(&mut told_at), [0, 0, 0, 61, 61].map(Some));
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::limits::{Limits, MAX_BODY};
+use super::limits::{CONNECTION_BYTES, Limits, MAX_BODY, MEMORY_SHARE, OTHER_DESCRIPTORS};
+use crate::process::room::Room;
 use crate::process::values::{bytes, count, duration, positive};
 
 /// Where the server listens.
@@ -34,11 +35,11 @@ pub struct ListenArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Reviews in flight; one more is answered 503 at once
+    /// Reviews in flight, each from the end of its body to its answer; one more is answered 503 at once
     #[arg(long, env = "TRANSOM_MAX_CONCURRENT", value_name = "N", default_value = "256", value_parser = count)]
     pub max_concurrent: usize,
-    /// Bytes of request bodies in flight; what would not fit is answered 503 at once. At least 7MiB, the
-    /// largest body that is accepted
+    /// Bytes in flight, of bodies as far as they came and of answers; when there is no room for more, the client that
+    /// has held most for longest is answered 503 at once. At least 7MiB, the largest body that is accepted
     #[arg(
         long,
         env = "TRANSOM_MAX_BYTES_IN_FLIGHT",
@@ -47,6 +48,10 @@ pub struct LimitArgs {
         value_parser = bytes_in_flight
     )]
     pub max_bytes_in_flight: usize,
+    /// Open connections of the webhook; one more takes the place of the one of least use. Without it, as many as a
+    /// quarter of the container's memory limit holds, 4096 at most. Never more than the limit of open files allows
+    #[arg(long, env = "TRANSOM_MAX_CONNECTIONS", value_name = "N", value_parser = count)]
+    pub max_connections: Option<usize>,
     /// How long a client may take to send the head of a request
     #[arg(
         long,
@@ -56,12 +61,12 @@ pub struct LimitArgs {
         value_parser = positive
     )]
     pub header_timeout: Duration,
-    /// How long a client may take to send the body of a request
+    /// How long a client may take to send the body of a request, from the end of its head
     #[arg(
         long,
         env = "TRANSOM_BODY_TIMEOUT",
         value_name = "DURATION",
-        default_value = "10s",
+        default_value = "2s",
         value_parser = positive
     )]
     pub body_timeout: Duration,
@@ -85,26 +90,44 @@ pub struct LimitArgs {
     pub drain_timeout: Duration,
 }
 
-impl From<LimitArgs> for Limits {
-    fn from(args: LimitArgs) -> Self {
+impl LimitArgs {
+    /// The limits that were asked for, as far as there is room for them.
+    pub fn within(self, room: Room) -> Limits {
         let LimitArgs {
             max_concurrent,
             max_bytes_in_flight,
+            max_connections,
             header_timeout,
             body_timeout,
             drain_delay,
             drain_timeout,
-        } = args;
-        Self {
+        } = self;
+        Limits {
             max_concurrent,
             max_bytes_in_flight,
+            max_connections: connections(max_connections, room),
             header_timeout,
             body_timeout,
             drain_delay,
             drain_timeout,
-            ..Self::default()
+            ..Limits::default()
         }
     }
+}
+
+/// How many connections there is room for.
+fn connections(asked: Option<usize>, room: Room) -> u32 {
+    /// Fewer are of no use, wherever it runs.
+    const LEAST: u32 = 16;
+    let fit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let most = Limits::default().max_connections;
+    let by_memory = (room.memory).map_or(most, |bytes| {
+        fit(bytes / MEMORY_SHARE / CONNECTION_BYTES).min(most)
+    });
+    let wanted = asked.map_or(by_memory, |asked| u32::try_from(asked).unwrap_or(u32::MAX));
+    let by_descriptors =
+        (room.descriptors).map_or(u32::MAX, |all| fit(all.saturating_sub(OTHER_DESCRIPTORS)));
+    wanted.min(by_descriptors).max(LEAST)
 }
 
 /// A size in which the largest acceptable body fits; smaller ones would refuse that body for ever.
@@ -144,6 +167,21 @@ mod tests {
         assert_eq!(flags.limits.max_bytes_in_flight, 24 << 20);
         assert_eq!(flags.limits.header_timeout, Duration::from_secs(5));
         assert_eq!(flags.limits.drain_delay, Duration::ZERO);
+    }
+
+    #[test]
+    fn connections_fit_into_memory_and_descriptors() {
+        let room = |descriptors: u64, memory: u64| Room {
+            descriptors: Some(descriptors),
+            memory: Some(memory << 20),
+        };
+        assert_eq!(connections(None, Room::default()), 4_096);
+        assert_eq!(connections(None, room(65_536, 256)), 1_024);
+        assert_eq!(connections(None, room(65_536, 8_192)), 4_096);
+        assert_eq!(connections(None, room(1_024, 256)), 704);
+        assert_eq!(connections(Some(2_000), room(65_536, 256)), 2_000, "asked for");
+        assert_eq!(connections(Some(2_000), room(1_024, 256)), 704);
+        assert_eq!(connections(Some(2_000), room(64, 1)), 16);
     }
 
     #[test]

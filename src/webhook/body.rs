@@ -1,14 +1,13 @@
 //! Reads a request's body into one contiguous piece, within its share of the bytes in flight.
 
-use std::time::Duration;
-
 use http_body_util::BodyExt;
 use hyper::body::{Body, Buf, Bytes};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
-use super::limits::{Permit, Shed};
+use super::limits::Shed;
+use super::shares::Share;
 
-/// First reservation of a body whose length is not known.
+/// The first room of a body that comes in pieces.
 const FIRST_STEP: usize = 64 << 10;
 
 /// What is read and thrown away of a body that was refused. An answer is lost to the client when the connection is
@@ -24,11 +23,11 @@ pub(super) enum Unread {
     Broken,
 }
 
-/// The body of a request, of which `permit` has reserved the declared length already.
+/// The body of a request.
 ///
-/// A body that arrives in one frame is used as it came. Of any other, the room is taken at once where the length was
-/// declared, and doubled where not; every byte of room is reserved before it is allocated.
-pub(super) async fn collect<B>(body: &mut B, permit: &mut Permit, max: usize) -> Result<Bytes, Unread>
+/// A body that arrives in one frame is used as it came. Of any other, the room is doubled as it is needed, whatever length
+/// was declared; every byte of room is taken from `share` before it is allocated.
+pub(super) async fn collect<B>(body: &mut B, share: &Share, max: usize) -> Result<Bytes, Unread>
 where
     B: Body + Unpin,
 {
@@ -45,14 +44,14 @@ where
             return Err(Unread::TooLarge);
         }
         if total == data.remaining() {
-            permit.grow_to(total).map_err(Unread::Shed)?;
+            share.grow_to(total).map_err(Unread::Shed)?;
             first = data.copy_to_bytes(total);
             continue;
         }
         if total > room.capacity() {
-            let doubled = room.capacity().saturating_mul(2).max(FIRST_STEP).min(max);
-            let capacity = declared.unwrap_or(doubled).max(total);
-            permit.grow_to(capacity).map_err(Unread::Shed)?;
+            let doubled = room.capacity().saturating_mul(2).max(FIRST_STEP);
+            let capacity = doubled.min(declared.unwrap_or(max)).max(total);
+            share.grow_to(capacity).map_err(Unread::Shed)?;
             room.reserve_exact(capacity - room.len());
         }
         room.extend_from_slice(&first);
@@ -76,8 +75,8 @@ pub(super) fn declared<B: Body>(body: &B) -> Option<usize> {
 }
 
 /// Throws away the rest of a body beside its answer, so that the client gets to read the answer and the connection
-/// can be used again; gives up after `patience`.
-pub(super) fn discard<B>(mut body: B, patience: Duration)
+/// can be used again; gives up at `deadline`.
+pub(super) fn discard<B>(mut body: B, deadline: Instant)
 where
     B: Body + Unpin + Send + 'static,
     B::Data: Send,
@@ -85,7 +84,7 @@ where
     if body.is_end_stream() {
         return;
     }
-    tokio::spawn(timeout(patience, async move {
+    tokio::spawn(timeout_at(deadline, async move {
         let mut seen = 0;
         while let Some(Ok(frame)) = body.frame().await {
             seen += frame.data_ref().map_or(0, Buf::remaining);

@@ -3,15 +3,15 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use http_body_util::BodyExt as _;
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
@@ -23,7 +23,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::io::InspectReader;
 use tower::Service as _;
 
-use super::limits::Limits;
+use super::activity::{Activity, Busy};
+use super::crowd::Place;
+use super::limits::{Limits, MAX_HEAD};
 
 /// How far the server is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,12 +40,13 @@ pub(super) enum Stage {
     Over,
 }
 
-/// Serves one connection until it closes, stalls, or the server is over.
+/// Serves one connection until it closes, stalls, or the server is over; a plain one for one request.
 pub(super) async fn run(
     tcp: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Arc<Limits>,
+    place: &Place,
     mut stage: watch::Receiver<Stage>,
 ) {
     // Without it the kernel holds back the last segment of an answer until the one before is acknowledged.
@@ -51,7 +54,8 @@ pub(super) async fn run(
         return;
     }
     let Some(tls) = tls else {
-        return speak(tcp, false, router, &limits, stage).await;
+        place.activity.leaving.store(true, Relaxed);
+        return speak(tcp, false, router, &limits, place, stage).await;
     };
     let accepted = tokio::select! {
         accepted = timeout(limits.handshake_timeout, tls.accept(tcp)) => accepted,
@@ -60,7 +64,7 @@ pub(super) async fn run(
     match accepted {
         Ok(Ok(stream)) => {
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            speak(stream, is_http2, router, &limits, stage).await;
+            speak(stream, is_http2, router, &limits, place, stage).await;
         }
         // Port scans and TCP probes end here too, so this is no warning; a client that distrusts the CA says so.
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
@@ -68,15 +72,20 @@ pub(super) async fn run(
     }
 }
 
-async fn speak<IO>(io: IO, is_http2: bool, router: Router, limits: &Limits, stage: watch::Receiver<Stage>)
-where
+async fn speak<IO>(
+    io: IO,
+    is_http2: bool,
+    router: Router,
+    limits: &Limits,
+    place: &Place,
+    stage: watch::Receiver<Stage>,
+) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let is_leaving = *stage.borrow() != Stage::Serving;
-    let activity = Arc::new(Activity {
-        leaving: AtomicBool::new(is_leaving),
-        ..Activity::default()
-    });
+    let activity = Arc::clone(&place.activity);
+    if *stage.borrow() != Stage::Serving {
+        activity.leaving.store(true, Relaxed);
+    }
     let seen = Arc::clone(&activity);
     let io = TokioIo::new(InspectReader::new(io, move |bytes: &[u8]| {
         if !bytes.is_empty() {
@@ -84,7 +93,9 @@ where
         }
     }));
     let clock = Clock::new(Arc::clone(&activity), limits, is_http2);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let client = place.client.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
         // A request is in flight until it is answered, and as long as its body is kept.
         let busy = Busy::new(&activity);
         let with_body = busy.clone();
@@ -97,6 +108,9 @@ where
         let answer = router.clone().call(request);
         async move {
             let mut response = answer.await?;
+            if response.status() == StatusCode::OK {
+                busy.0.serve(Instant::now());
+            }
             // HTTP/2 has frames for that, and no such header.
             if !is_http2 && busy.0.leaving.load(Relaxed) {
                 response
@@ -118,8 +132,10 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20))
-        .max_concurrent_streams(256)
-        .max_header_list_size(16 << 10)
+        // As many as Go's clients begin before they were told how many they may.
+        .max_concurrent_streams(100)
+        .max_send_buf_size(64 << 10)
+        .max_header_list_size(MAX_HEAD.into())
         .initial_stream_window_size(512 << 10)
         .initial_connection_window_size(1 << 20);
     builder
@@ -128,7 +144,8 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         // hyper's own timeout also ends idle connections, and sets a timer for every request: see `Clock`.
         .header_read_timeout(None)
         .max_headers(64)
-        .max_buf_size(64 << 10);
+        // Of heads, and of what is read of a body at once.
+        .max_buf_size(MAX_HEAD.into());
     if is_http2 {
         builder.http2_only()
     } else {
@@ -176,44 +193,6 @@ where
                 (Pace::Fine, _) | (Pace::Idle, Some(_)) => {}
             },
         }
-    }
-}
-
-/// What happens on a connection, as far as the clock needs to know.
-#[derive(Default, Debug)]
-struct Activity {
-    /// Requests that began.
-    requests: AtomicU64,
-    /// Requests without an answer, or with a body that is still being thrown away.
-    in_flight: AtomicUsize,
-    /// Bytes arrived that belong to no request yet.
-    head_begun: AtomicBool,
-    /// The server is about to go: no further request should come on this connection.
-    leaving: AtomicBool,
-}
-
-/// A request in flight, until dropped.
-struct Busy(Arc<Activity>);
-
-impl Busy {
-    fn new(activity: &Arc<Activity>) -> Self {
-        activity.requests.fetch_add(1, Relaxed);
-        activity.in_flight.fetch_add(1, Relaxed);
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Clone for Busy {
-    fn clone(&self) -> Self {
-        self.0.in_flight.fetch_add(1, Relaxed);
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.head_begun.store(false, Relaxed);
-        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,22 +1,39 @@
 //! Liveness, readiness and metrics over plain HTTP.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Router;
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long a scrape may wait for the one before it.
+const SCRAPE_WAIT: Duration = Duration::from_secs(2);
+
+/// What is asked for here.
+#[derive(Clone)]
+struct Health {
+    readiness: Readiness,
+    metrics: Metrics,
+    /// One scrape at a time: probes have to be answered beside any number of them.
+    scrapes: Arc<Semaphore>,
+}
+
 /// Routes `/livez`, `/readyz` and `/metrics`; the body of a request is not looked at.
 pub(super) fn router(readiness: Readiness, metrics: Metrics) -> Router {
-    let only_get = |route: MethodRouter<(Readiness, Metrics)>| {
-        route.fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"))
-    };
+    let only_get =
+        |route: MethodRouter<Health>| route.fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"));
     Router::new()
         .route("/livez", only_get(get("ok\n")))
         .route("/readyz", only_get(get(readyz)))
@@ -27,18 +44,34 @@ pub(super) fn router(readiness: Readiness, metrics: Metrics) -> Router {
                 "there is /livez, /readyz and /metrics here\n",
             )
         })
-        .with_state((readiness, metrics))
+        .with_state(Health {
+            readiness,
+            metrics,
+            scrapes: Arc::new(Semaphore::new(1)),
+        })
 }
 
-async fn readyz(State((readiness, _)): State<(Readiness, Metrics)>) -> (StatusCode, String) {
+async fn readyz(State(Health { readiness, .. }): State<Health>) -> (StatusCode, String) {
     match readiness.reasons() {
         none if none.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
         reasons => (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n"),
     }
 }
 
-async fn expose(State((_, metrics)): State<(Readiness, Metrics)>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, OPEN_METRICS)], metrics.expose())
+/// The metrics, written on a thread of their own.
+async fn expose(State(Health { metrics, scrapes, .. }): State<Health>) -> Response {
+    let written = async {
+        let turn = timeout(SCRAPE_WAIT, scrapes.acquire_owned()).await.ok()?.ok()?;
+        let write = move || {
+            let _turn = turn;
+            metrics.expose()
+        };
+        spawn_blocking(write).await.ok()
+    };
+    match written.await {
+        Some(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response(),
+    }
 }
 
 #[cfg(test)]

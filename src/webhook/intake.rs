@@ -1,15 +1,15 @@
 //! Takes a review in: its head is looked at, its share of the limits taken, and its body read; or it is refused at once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::body::{Unread, collect, declared, discard};
+use super::client::Client;
 use super::limits::{MAX_BODY, Shed};
 use super::refusal::Refusal;
 use super::reviews::{Reviews, Taken};
@@ -18,39 +18,54 @@ impl FromRequest<Arc<Reviews>> for Taken {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, reviews: &Arc<Reviews>) -> Result<Self, Refusal> {
+        let deadline = Instant::now() + reviews.body_timeout;
         let (head, mut body) = request.into_parts();
+        let is_awaited = is_awaited(&head.headers);
         let taken = match is_review(&head.headers) {
-            Ok(()) => read(&mut body, reviews).await,
+            Ok(()) => {
+                let client = head.extensions.get().cloned();
+                // Heads are large where a client wants that, and nothing of it is needed any more.
+                drop(head);
+                read(&mut body, client.as_ref(), reviews, deadline).await
+            }
             Err(refusal) => Err(refusal),
         };
-        if taken.is_err() {
-            refuse(&head.headers, body, reviews.body_timeout);
+        if taken.is_err() && is_awaited {
+            discard(body, deadline);
         }
         taken
     }
 }
 
-/// Reads what is left of the body of a request that is refused. A client that asked first (`Expect: 100-continue`) sends
-/// no body after a refusal.
-pub(super) fn refuse(headers: &HeaderMap, body: Body, patience: Duration) {
-    if !headers.contains_key(EXPECT) {
-        discard(body, patience);
-    }
+/// Whether a body follows a refusal too: a client that asked first (`Expect: 100-continue`) sends none then.
+pub(super) fn is_awaited(headers: &HeaderMap) -> bool {
+    !headers.contains_key(EXPECT)
 }
 
 /// Reads a body within its limits. They are Transom's own, not axum's for its extractors, which is 2 MB.
-async fn read(body: &mut Body, reviews: &Reviews) -> Result<Taken, Refusal> {
-    let length = declared(body).unwrap_or(0);
-    if length > MAX_BODY {
-        return Err(unread(Unread::TooLarge, reviews));
+async fn read(
+    body: &mut Body,
+    client: Option<&Client>,
+    reviews: &Reviews,
+    deadline: Instant,
+) -> Result<Taken, Refusal> {
+    let unread = |why| unread(why, reviews);
+    if declared(body).is_some_and(|length| length > MAX_BODY) {
+        return Err(unread(Unread::TooLarge));
     }
-    let mut permit = (reviews.gate.admit(length)).map_err(|shed| unread(Unread::Shed(shed), reviews))?;
-    match timeout(reviews.body_timeout, collect(body, &mut permit, MAX_BODY)).await {
-        Ok(Ok(bytes)) => Ok(Taken {
-            bytes,
-            _permit: permit,
-        }),
-        Ok(Err(why)) => Err(unread(why, reviews)),
+    let shed = |shed| unread(Unread::Shed(shed));
+    let share = reviews.open(client).map_err(shed)?;
+    let collected = tokio::select! {
+        biased;
+        () = share.refused() => return Err(shed(Shed::Share)),
+        collected = timeout_at(deadline, collect(body, &share, MAX_BODY)) => collected,
+    };
+    match collected {
+        Ok(Ok(bytes)) => {
+            share.complete().map_err(shed)?;
+            Ok(Taken { bytes, share })
+        }
+        Ok(Err(why)) => Err(unread(why)),
         Err(_) => Err(Refusal::new(
             StatusCode::REQUEST_TIMEOUT,
             "the body did not arrive in time\n",
@@ -63,13 +78,7 @@ fn unread(why: Unread, reviews: &Reviews) -> Refusal {
     match why {
         Unread::TooLarge => Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7 MiB\n"),
         Unread::Broken => Refusal::new(StatusCode::BAD_REQUEST, "the body ended before its time\n"),
-        Unread::Shed(shed) => {
-            reviews.metrics.shed(shed);
-            Refusal::overloaded(match shed {
-                Shed::Requests => "overloaded, too many reviews in flight\n",
-                Shed::Bytes => "overloaded, too many bytes of reviews in flight\n",
-            })
-        }
+        Unread::Shed(shed) => reviews.shed(shed),
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reply;
 use super::limits::Shed;
+use super::shares::Gauges;
 use crate::admission::ReviewLabels;
 use crate::process::metrics::Metrics;
 
@@ -38,8 +38,9 @@ pub(super) struct ReviewMetrics {
     panics: Counter,
     shed_requests: Counter,
     shed_bytes: Counter,
-    pub(super) reviews_in_flight: Gauge,
-    pub(super) bytes_in_flight: Gauge,
+    shed_open: Counter,
+    shed_share: Counter,
+    pub(super) in_flight: Gauges,
 }
 
 impl ReviewMetrics {
@@ -53,8 +54,9 @@ impl ReviewMetrics {
             panics: Counter::default(),
             shed_requests: shed.get_or_create_owned(&Reason { reason: "requests" }),
             shed_bytes: shed.get_or_create_owned(&Reason { reason: "bytes" }),
-            reviews_in_flight: Gauge::default(),
-            bytes_in_flight: Gauge::default(),
+            shed_open: shed.get_or_create_owned(&Reason { reason: "open" }),
+            shed_share: shed.get_or_create_owned(&Reason { reason: "share" }),
+            in_flight: Gauges::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -76,13 +78,18 @@ impl ReviewMetrics {
             );
             registry.register(
                 "reviews_in_flight",
-                "Reviews being read or judged",
-                new.reviews_in_flight.clone(),
+                "Reviews being judged, or waiting for it",
+                new.in_flight.reviews.clone(),
+            );
+            registry.register(
+                "requests_open",
+                "Requests from their head to the last byte of their answer",
+                new.in_flight.open.clone(),
             );
             registry.register(
                 "bytes_in_flight",
-                "Bytes of bodies being read or judged",
-                new.bytes_in_flight.clone(),
+                "Bytes of bodies being read or judged, and of answers being sent",
+                new.in_flight.bytes.clone(),
             );
         });
         new
@@ -105,6 +112,8 @@ impl ReviewMetrics {
         match shed {
             Shed::Requests => self.shed_requests.inc(),
             Shed::Bytes => self.shed_bytes.inc(),
+            Shed::Open => self.shed_open.inc(),
+            Shed::Share => self.shed_share.inc(),
         };
     }
 }
@@ -146,9 +155,12 @@ mod tests {
             "transom_review_duration_seconds_bucket{le=\"0.00001\"} 0",
             "transom_review_duration_seconds_bucket{le=\"0.000025\"} 1",
             "transom_reviews_in_flight 0",
+            "transom_requests_open 0",
             "transom_bytes_in_flight 0",
             "transom_shed_total{reason=\"requests\"} 0",
             "transom_shed_total{reason=\"bytes\"} 1",
+            "transom_shed_total{reason=\"open\"} 0",
+            "transom_shed_total{reason=\"share\"} 0",
             "transom_certificate_expiry_timestamp_seconds 0",
             "transom_certificate_reloads_total{result=\"error\"} 0",
             "transom_policy_reloads_total{result=\"success\"} 1",

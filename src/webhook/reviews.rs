@@ -1,5 +1,6 @@
 //! Has reviews judged: small ones where they are, large ones on threads of their own, each after its wait for news.
 
+use std::net::Ipv4Addr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +11,11 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::limits::{Gate, Limits, Permit, Shed};
+use super::client::Client;
+use super::limits::{Limits, Shed};
 use super::metrics::ReviewMetrics;
 use super::refusal::Refusal;
+use super::shares::{Share, Shares};
 use super::{News, Phase, Reply, Review};
 use crate::process::metrics::Metrics;
 
@@ -30,30 +33,48 @@ const NEWS_WAIT: Duration = Duration::from_millis(500);
 /// A review that was taken in, with its share of what may be in flight.
 pub(super) struct Taken {
     pub(super) bytes: Bytes,
-    pub(super) _permit: Permit,
+    pub(super) share: Share,
 }
 
 /// What all reviews share.
 pub(super) struct Reviews {
-    pub(super) gate: Gate,
     pub(super) metrics: ReviewMetrics,
     pub(super) body_timeout: Duration,
     reviewer: Arc<dyn Review>,
+    shares: Shares,
     turns: Arc<Semaphore>,
+    /// Who asks where no connection is known: in tests without sockets.
+    unknown: Client,
 }
 
 impl Reviews {
     /// Reviews that `reviewer` judges. One process has one: its gauges are the bounds.
     pub(super) fn new(reviewer: Arc<dyn Review>, limits: &Limits, metrics: &Metrics) -> Self {
         let metrics = ReviewMetrics::new(metrics);
-        let (reviews, bytes) = (metrics.reviews_in_flight.clone(), metrics.bytes_in_flight.clone());
         Self {
-            gate: Gate::new(limits, reviews, bytes),
+            shares: Shares::new(limits, metrics.in_flight.clone()),
+            unknown: Client::new(0, Ipv4Addr::UNSPECIFIED.into()),
             metrics,
             body_timeout: limits.body_timeout,
             reviewer,
             turns: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         }
+    }
+
+    /// A share for a request of a client.
+    pub(super) fn open(&self, client: Option<&Client>) -> Result<Share, Shed> {
+        self.shares.open(client.unwrap_or(&self.unknown))
+    }
+
+    /// Counts that a request was refused, and refuses it.
+    pub(super) fn shed(&self, shed: Shed) -> Refusal {
+        self.metrics.shed(shed);
+        Refusal::overloaded(match shed {
+            Shed::Requests => "overloaded, too many reviews in flight\n",
+            Shed::Bytes => "overloaded, too many bytes of reviews in flight\n",
+            Shed::Open => "overloaded, too many requests at once\n",
+            Shed::Share => "overloaded, and this client holds most of what is in flight\n",
+        })
     }
 
     /// Has one review judged, after a moment's wait where something is missing that news is expected of.
@@ -62,8 +83,12 @@ impl Reviews {
             Ok(reply) => return Ok(reply),
             Err(news) => news,
         };
-        // Whether the news came or not: the API server has waited enough.
-        let _ = timeout(NEWS_WAIT, news).await;
+        // Reviews that wait must not keep out those that need not.
+        if !self.shares.is_half_full() {
+            taken.share.set_judged(false);
+            // Whether the news came or not: the API server has waited enough.
+            let _ = timeout(NEWS_WAIT, news).await;
+        }
         self.run(phase, taken, Self::judge).await
     }
 
@@ -77,12 +102,19 @@ impl Reviews {
         if taken.bytes.len() <= INLINE_MAX {
             return Ok(work(self, phase, &taken.bytes));
         }
-        let Ok(Ok(turn)) = timeout(LARGE_WAIT, Arc::clone(&self.turns).acquire_owned()).await else {
+        let turn = tokio::select! {
+            () = taken.share.refused() => return Err(self.shed(Shed::Share)),
+            turn = timeout(LARGE_WAIT, Arc::clone(&self.turns).acquire_owned()) => turn,
+        };
+        let Ok(Ok(turn)) = turn else {
             self.metrics.shed(Shed::Bytes);
             return Err(Refusal::overloaded(
                 "overloaded, too many large reviews in flight\n",
             ));
         };
+        if !taken.share.set_judged(true) {
+            return Err(self.shed(Shed::Share));
+        }
         // What was taken and the turn go along: when the client gives up, the thread still works on these bytes.
         let (reviews, taken) = (Arc::clone(self), Arc::clone(taken));
         let worked = spawn_blocking(move || {

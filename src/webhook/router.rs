@@ -10,17 +10,22 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use hyper::StatusCode;
+use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
+use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::intake::refuse;
+use super::body::discard;
+use super::intake::is_awaited;
 use super::limits::Limits;
 use super::metrics::ReviewMetrics;
 use super::refusal::Refusal;
 use super::reviews::{Reviews, Taken};
+use super::shares::Share;
 use super::span::ReviewSpan;
 use super::{Phase, Reply, Review};
 use crate::admission::Record;
+use crate::model::text::cut;
 use crate::process::metrics::Metrics;
 use crate::process::traces::Tracer;
 
@@ -63,15 +68,17 @@ fn endpoint(
     metrics: ReviewMetrics,
 ) -> MethodRouter<Arc<Reviews>> {
     let review = move |State(reviews): State<Arc<Reviews>>, taken: Taken| async move {
+        let length = taken.bytes.len();
         let taken = Arc::new(taken);
         let replied = reviews.reply(phase, &taken).await;
-        answer(replied, is_traced.then_some(taken.bytes.len()))
+        let replied = replied.and_then(|reply| weighed(reply, taken, &reviews));
+        answer(replied, is_traced.then_some(length))
     };
     let panicked = move |panic: Box<dyn Any + Send>| {
         metrics.panicked();
         tracing::error!(
             phase = phase.as_str(),
-            panic = message(&*panic),
+            panic = %cut(message(&*panic), 1024),
             "a review panicked; this is a defect"
         );
         PANICKED.into_response()
@@ -84,8 +91,47 @@ fn endpoint(
 /// Answers a request that is no review by its path or method.
 fn refused(request: Request, patience: Duration, refusal: Refusal) -> Refusal {
     let (head, body) = request.into_parts();
-    refuse(&head.headers, body, patience);
+    if is_awaited(&head.headers) {
+        discard(body, Instant::now() + patience);
+    }
     refusal
+}
+
+/// A reply whose bytes are part of what is in flight until the client has taken them.
+struct Weighed {
+    status: StatusCode,
+    body: Bytes,
+    record: Option<Record>,
+}
+
+/// The bytes of a reply, with their share.
+struct Held {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Gives back what a review took, and takes what its reply needs.
+fn weighed(reply: Reply, taken: Arc<Taken>, reviews: &Reviews) -> Result<Weighed, Refusal> {
+    let Reply { status, body, record } = reply;
+    // The thread of a large review has let go of it: it has answered.
+    let body = match Arc::into_inner(taken) {
+        Some(Taken { bytes, share }) => {
+            drop(bytes);
+            share.answer(body.len()).map_err(|shed| reviews.shed(shed))?;
+            Bytes::from_owner(Held {
+                bytes: body,
+                _share: share,
+            })
+        }
+        None => Bytes::from(body),
+    };
+    Ok(Weighed { status, body, record })
 }
 
 /// What a span says of a review; it goes along with the answer.
@@ -96,9 +142,9 @@ struct Told {
 }
 
 /// The answer to a review of so many bytes, where a span wants to know.
-fn answer(replied: Result<Reply, Refusal>, traced: Option<usize>) -> Response {
+fn answer(replied: Result<Weighed, Refusal>, traced: Option<usize>) -> Response {
     let (mut response, record) = match replied {
-        Ok(Reply { status, body, record }) => {
+        Ok(Weighed { status, body, record }) => {
             let is_json = status == StatusCode::OK || body.first() == Some(&b'{');
             let content_type = if is_json {
                 "application/json"

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -14,7 +15,8 @@ use tokio_rustls::TlsAcceptor;
 use super::accept::{Listener, accept};
 use super::args::ListenArgs;
 use super::connection::Stage;
-use super::limits::Limits;
+use super::crowd::Crowd;
+use super::limits::{HEALTH_CONNECTIONS, Limits};
 use super::router::router;
 use super::{Error, Review, health};
 use crate::process::metrics::Metrics;
@@ -26,8 +28,9 @@ use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};
 use crate::tls::source::CertificateSource;
 
-/// Connections of the health listener: a kubelet, a Prometheus, and a few people.
-const HEALTH_CONNECTIONS: usize = 64;
+/// Connections that the kernel holds until they are accepted. The usual 128 overflow when a few hundred clients come at once;
+/// then the kernel drops what comes, and a probe tries again after a second, which is too late.
+const BACKLOG: u32 = 4_096;
 
 /// Everything that a server needs but the reviewer.
 #[derive(Clone, Debug)]
@@ -58,10 +61,10 @@ impl Listening {
     ///
     /// # Errors
     /// When one cannot be listened on; it names the flag.
-    pub async fn bind(addresses: &ListenArgs) -> Result<Self, Error> {
+    pub fn bind(addresses: &ListenArgs) -> Result<Self, Error> {
         Ok(Listening {
-            webhook: bind(addresses.listen, "--listen").await?,
-            health: bind(addresses.health_listen, "--health-listen").await?,
+            webhook: bind(addresses.listen, "--listen")?,
+            health: bind(addresses.health_listen, "--health-listen")?,
         })
     }
 }
@@ -105,7 +108,7 @@ impl Server {
     /// # Errors
     /// When an address cannot be listened on, or when there is no certificate to serve; both name the flag.
     pub async fn bind(config: Config) -> Result<Self, Error> {
-        let listening = Listening::bind(&config.listen).await?;
+        let listening = Listening::bind(&config.listen)?;
         Self::on(listening, config).await
     }
 
@@ -261,9 +264,11 @@ impl Server {
         let listener = Listener {
             tls: None,
             router: health::router(readiness.clone(), metrics.clone()),
-            limits: Arc::clone(&limits),
+            limits: Arc::new(limits.of_health()),
             connections: Arc::new(Semaphore::new(HEALTH_CONNECTIONS)),
+            crowd: Crowd::default(),
             open: Gauge::default(),
+            evicted: Counter::default(),
         };
         tasks.spawn("health listener", accept(plain, listener, health_stages));
         tasks.spawn(
@@ -280,9 +285,12 @@ impl Server {
             Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
             Keeper::Caller => {}
         }
+        let (open, evicted) = connections_counted(&metrics);
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            open: open_connections(&metrics),
+            crowd: Crowd::default(),
+            open,
+            evicted,
             router: router(reviewer, &limits, &metrics, tracer),
             limits,
             connections: Arc::clone(connections),
@@ -292,17 +300,22 @@ impl Server {
     }
 }
 
-/// The gauge of the webhook's connections.
-fn open_connections(metrics: &Metrics) -> Gauge {
-    let open = Gauge::default();
+/// The gauge of the webhook's connections, and the counter of those that made room for others.
+fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
+    let (open, evicted) = (Gauge::default(), Counter::default());
     metrics.register(|registry| {
         registry.register(
             "connections_open",
             "Open connections of the webhook",
             open.clone(),
         );
+        registry.register(
+            "connections_evicted",
+            "Connections of the webhook that were closed to make room for others",
+            evicted.clone(),
+        );
     });
-    open
+    (open, evicted)
 }
 
 /// Ends what listens to the stage.
@@ -314,13 +327,22 @@ impl Drop for OverOnDrop {
     }
 }
 
-async fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), Error> {
+fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), Error> {
     let listen = |source| Error::Listen {
         address,
         flag,
         source,
     };
-    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let socket = if address.is_ipv6() {
+        TcpSocket::new_v6()
+    } else {
+        TcpSocket::new_v4()
+    };
+    let socket = socket.map_err(listen)?;
+    // A replica that was restarted finds connections of the one before.
+    socket.set_reuseaddr(true).map_err(listen)?;
+    socket.bind(address).map_err(listen)?;
+    let listener = socket.listen(BACKLOG).map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     Ok((listener, address))
 }

@@ -1,6 +1,7 @@
 //! The server from outside: this file has the reviewer, the bodies and the clients that its tests share.
 
 mod admission;
+mod attacks;
 mod certificates;
 mod draining;
 mod sockets;

@@ -36,8 +36,20 @@ impl Server {
 
     /// The same, with a standard error of its own.
     pub fn start_with(folder: &Path, args: &[&str], log: Stdio) -> Server {
+        Server::start_as(Command::new(env!("CARGO_BIN_EXE_transom")), folder, args, log)
+    }
+
+    /// The same, with so many descriptors: a soft and a hard limit.
+    #[allow(dead_code, reason = "only one test has attacks")]
+    pub fn start_within(folder: &Path, args: &[&str], soft: u32, hard: u32) -> Server {
+        let mut shell = Command::new("sh");
+        let limits = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &limits, env!("CARGO_BIN_EXE_transom")]);
+        Server::start_as(shell, folder, args, Stdio::inherit())
+    }
+
+    fn start_as(mut command: Command, folder: &Path, args: &[&str], log: Stdio) -> Server {
         let (port, health, ca) = (free_port(), free_port(), folder.join("ca.pem"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
         command
             .args(["serve", "--standalone"])
             .args(["--listen", &format!("127.0.0.1:{port}")])

@@ -6,6 +6,7 @@ use clap::Parser;
 
 use super::*;
 use crate::process::metrics::Metrics;
+use crate::process::room::Room;
 use crate::tls::args::TlsArgs;
 use crate::webhook::{LimitArgs, ListenArgs};
 
@@ -33,7 +34,7 @@ async fn refusal(flags: &[&str]) -> String {
     let flags = Flags::try_parse_from(START.iter().chain(flags)).unwrap();
     let config = Config {
         listen: flags.listen,
-        limits: flags.limits.into(),
+        limits: flags.limits.within(Room::default()),
         certificate: flags.tls.into(),
         metrics: Metrics::new("0", None),
         readiness: Readiness::default(),

@@ -8,11 +8,11 @@ async fn until_unready(server: &Running) {
     }
 }
 
-async fn until_in_flight(server: &Running, reviews: usize) {
+async fn until_open(server: &Running, requests: usize) {
     while !server
         .metrics
         .expose()
-        .contains(&format!("transom_reviews_in_flight {reviews}\n"))
+        .contains(&format!("transom_requests_open {requests}\n"))
     {
         tokio::task::yield_now().await;
     }
@@ -39,7 +39,7 @@ async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() 
     for body in &bodies {
         body.send(Bytes::from_static(b"{")).unwrap();
     }
-    until_in_flight(&server, 8).await;
+    until_open(&server, 8).await;
 
     let Running {
         address,
@@ -153,7 +153,7 @@ async fn a_client_that_never_finishes_does_not_keep_the_server() {
     let (_body, receiver) = fed(None);
     let mut sender = server.http1().await;
     let answer = tokio::spawn(async move { sender.send_request(post("/mutate", receiver)).await.is_ok() });
-    until_in_flight(&server, 1).await;
+    until_open(&server, 1).await;
     server.stop().await;
     assert!(!answer.await.unwrap());
 }

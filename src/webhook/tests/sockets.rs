@@ -183,7 +183,7 @@ async fn a_panic_does_not_cost_the_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_waits_until_one_closes() {
+async fn a_connection_too_many_takes_the_place_of_another() {
     let server = start(
         Limits {
             max_connections: 1,
@@ -194,20 +194,18 @@ async fn a_connection_too_many_waits_until_one_closes() {
     .await;
     let mut first = server.http1().await;
     first.send_request(post("/mutate", full("{}"))).await.unwrap();
-    let (address, ca) = (server.address, server.ca.clone());
-    let second = tokio::spawn(async move { connect(address, &ca, "h2").await.map(drop) });
-    first.ready().await.unwrap();
-    assert_eq!(
-        first
-            .send_request(post("/mutate", full("{}")))
-            .await
-            .unwrap()
-            .status(),
-        200
+    let mut second = server.http2().await;
+    let answer = second.send_request(post("/mutate", full("{}"))).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    while !first.is_closed() {
+        tokio::task::yield_now().await;
+    }
+    let metrics = server.metrics.expose();
+    assert!(metrics.contains("transom_connections_open 1"), "{metrics}");
+    assert!(
+        metrics.contains("transom_connections_evicted_total 1"),
+        "{metrics}"
     );
-    assert!(server.metrics.expose().contains("transom_connections_open 1"));
-    drop(first);
-    second.await.unwrap().unwrap();
     server.stop().await;
 }
 

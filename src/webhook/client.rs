@@ -1,0 +1,48 @@
+//! The client at the other end of a connection: its network, by which shares are counted, and the end of its connection.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use tokio_util::sync::CancellationToken;
+
+/// One connection's client; a clone is the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// The number of the connection.
+    pub(super) connection: u64,
+    /// Where the client is.
+    pub(super) network: IpAddr,
+    /// Ends the connection, whatever happens on it.
+    pub(super) gone: CancellationToken,
+}
+
+impl Client {
+    pub(super) fn new(connection: u64, address: IpAddr) -> Self {
+        Self {
+            connection,
+            network: network(address),
+            gone: CancellationToken::new(),
+        }
+    }
+}
+
+/// What counts as one address. One machine may choose any of the addresses of a /64 of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(long) => Ipv6Addr::from_bits(long.to_bits() & (u128::MAX << 64)).into(),
+        short @ IpAddr::V4(_) => short,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_one_machine_may_choose_count_as_one() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    }
+}

@@ -1,0 +1,219 @@
+//! The open connections of a listener, and which of them goes when there is no room for one more.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::activity::Activity;
+use super::client::Client;
+
+/// A connection that came, or was of use, within so short a time does not go before one that is older: a client needs it
+/// for its handshake and its first request.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// The connections of one listener; a clone is the same one.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Crowd(Arc<Mutex<Guests>>);
+
+#[derive(Default, Debug)]
+struct Guests {
+    by_number: HashMap<u64, Guest>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Guest {
+    client: Client,
+    activity: Arc<Activity>,
+}
+
+/// A connection's place in the crowd, until dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    crowd: Crowd,
+    pub(super) client: Client,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl Crowd {
+    /// Takes a connection in.
+    pub(super) fn enter(&self, address: IpAddr) -> Place {
+        let mut guests = self.lock();
+        guests.next += 1;
+        let client = Client::new(guests.next, address);
+        let activity = Arc::new(Activity::new(Instant::now()));
+        let guest = Guest {
+            client: client.clone(),
+            activity: Arc::clone(&activity),
+        };
+        guests.by_number.insert(client.connection, guest);
+        Place {
+            crowd: self.clone(),
+            client,
+            activity,
+        }
+    }
+
+    /// Ends the connection that is the first to go; whether there was one that had not been told yet.
+    pub(super) fn make_room(&self) -> bool {
+        let mut guests = self.lock();
+        let now = Instant::now();
+        let standings = guests.by_number.values().map(|guest| guest.standing(now));
+        let Some(number) = first_to_go(standings) else {
+            return false;
+        };
+        if let Some(guest) = guests.by_number.remove(&number) {
+            guest.client.gone.cancel();
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Guests> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.crowd.lock().by_number.remove(&self.client.connection);
+    }
+}
+
+impl Guest {
+    fn standing(&self, now: Instant) -> Standing {
+        let last_good = self.activity.last_good();
+        let worth = if now.saturating_duration_since(last_good) < MOMENT {
+            Worth::Fresh
+        } else if !self.activity.has_served() {
+            Worth::Unproven
+        } else if self.activity.in_flight.load(Relaxed) == 0 {
+            Worth::Idle
+        } else {
+            Worth::Fresh
+        };
+        Standing {
+            number: self.client.connection,
+            network: self.client.network,
+            worth,
+            last_good,
+        }
+    }
+}
+
+/// What a connection was good for, in the order in which connections go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Worth {
+    /// It never completed a review: a handshake, a head or a body that does not end, or nothing at all.
+    Unproven,
+    /// It completed reviews, and has none in flight.
+    Idle,
+    /// It came just now, was of use just now, or has a review in flight.
+    Fresh,
+}
+
+/// What counts when one has to go.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    number: u64,
+    network: IpAddr,
+    worth: Worth,
+    last_good: Instant,
+}
+
+/// The connection that goes first: of those of least use, of the network that has most of them, the one that was of no
+/// use for longest.
+fn first_to_go(standings: impl Iterator<Item = Standing>) -> Option<u64> {
+    let mut least: Vec<Standing> = Vec::new();
+    for standing in standings {
+        let lowest = least.first().map_or(standing.worth, |first| first.worth);
+        if standing.worth < lowest {
+            least.clear();
+        }
+        if standing.worth <= lowest {
+            least.push(standing);
+        }
+    }
+    let mut crowded: HashMap<IpAddr, usize> = HashMap::new();
+    for standing in &least {
+        *crowded.entry(standing.network).or_default() += 1;
+    }
+    let rank = |one: &&Standing| {
+        let neighbours = crowded.get(&one.network).copied();
+        (neighbours, Reverse((one.last_good, one.number)))
+    };
+    least.iter().max_by_key(rank).map(|first| first.number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections by number: the last byte of the network, the use, and for how many seconds there was no good of it.
+    fn first(connections: &[(u8, Worth, u64)]) -> Option<u64> {
+        let now = Instant::now() + Duration::from_secs(1000);
+        first_to_go(
+            (0..)
+                .zip(connections)
+                .map(|(number, (network, worth, seconds))| Standing {
+                    number,
+                    network: [10, 0, 0, *network].into(),
+                    worth: *worth,
+                    last_good: now.checked_sub(Duration::from_secs(*seconds)).unwrap(),
+                }),
+        )
+    }
+
+    #[test]
+    fn what_never_completed_a_review_goes_before_what_did_and_that_before_what_is_of_use() {
+        use Worth::{Fresh, Idle, Unproven};
+        assert_eq!(first(&[]), None);
+        assert_eq!(first(&[(1, Idle, 100), (2, Unproven, 1), (3, Fresh, 0)]), Some(1));
+        assert_eq!(first(&[(1, Fresh, 200), (2, Idle, 100), (3, Idle, 90)]), Some(1));
+        assert_eq!(first(&[(1, Fresh, 0), (2, Fresh, 3)]), Some(1));
+    }
+
+    #[test]
+    fn the_network_with_most_connections_gives_one_up_and_of_these_the_oldest() {
+        use Worth::Unproven;
+        let two_networks = [
+            (1, Unproven, 9),
+            (2, Unproven, 3),
+            (2, Unproven, 5),
+            (2, Unproven, 4),
+        ];
+        assert_eq!(first(&two_networks), Some(2));
+        assert_eq!(first(&two_networks[..2]), Some(0), "one each: the older");
+    }
+
+    #[test]
+    fn a_connection_is_fresh_unproven_idle_and_fresh_again() {
+        let crowd = Crowd::default();
+        let place = crowd.enter([10, 0, 0, 1].into());
+        let worth_at = |after: u64| {
+            let guests = crowd.lock();
+            let guest = guests.by_number.values().next().unwrap();
+            guest.standing(Instant::now() + Duration::from_secs(after)).worth
+        };
+        assert_eq!((worth_at(0), worth_at(1)), (Worth::Fresh, Worth::Unproven));
+        place.activity.serve(Instant::now());
+        assert_eq!((worth_at(0), worth_at(1)), (Worth::Fresh, Worth::Idle));
+        place.activity.in_flight.fetch_add(1, Relaxed);
+        assert_eq!(worth_at(1), Worth::Fresh);
+        drop(place);
+        assert!(!crowd.make_room(), "what left is not there to go");
+    }
+
+    #[test]
+    fn each_call_for_room_tells_another_connection() {
+        let crowd = Crowd::default();
+        let places = [1, 1, 2].map(|network| crowd.enter([10, 0, 0, network].into()));
+        let told = || places.each_ref().map(|place| place.client.gone.is_cancelled());
+        assert!(crowd.make_room());
+        assert_eq!(told(), [true, false, false]);
+        assert!(crowd.make_room() && crowd.make_room());
+        assert_eq!((told(), crowd.make_room()), ([true; 3], false));
+    }
+}

@@ -1,0 +1,404 @@
+//! Who holds how much of what is in flight, and who is refused first when there is no more: the client that has held most
+//! for longest.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Client;
+use super::limits::{Limits, Shed};
+
+/// What a request weighs at least, in bytes: a single byte of a body keeps the buffer that it came in.
+const LEAST: usize = 16 << 10;
+
+/// Requests that may be open for each review that may be in flight: bodies on their way, and answers.
+const OPEN_FOR_EACH_REVIEW: usize = 4;
+
+/// What is in flight in one server; a clone is the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Shares {
+    table: Arc<Mutex<Table>>,
+}
+
+/// One request's share, given back on drop.
+#[derive(Debug)]
+pub(super) struct Share {
+    shares: Shares,
+    number: u64,
+    refused: CancellationToken,
+}
+
+impl Shares {
+    /// Nothing in flight yet. It counts in `gauges`; no other code may write these.
+    pub(super) fn new(limits: &Limits, gauges: Gauges) -> Self {
+        let table = Table {
+            open: HashMap::new(),
+            next: 0,
+            reviews: 0,
+            bytes: 0,
+            max_open: limits.max_concurrent.saturating_mul(OPEN_FOR_EACH_REVIEW),
+            max_reviews: limits.max_concurrent,
+            max_bytes: limits.max_bytes_in_flight,
+            gauges,
+        };
+        Self {
+            table: Arc::new(Mutex::new(table)),
+        }
+    }
+
+    /// A share for a request whose head is there.
+    pub(super) fn open(&self, client: &Client) -> Result<Share, Shed> {
+        let mut table = self.lock();
+        let now = Instant::now();
+        if table.open.len() >= table.max_open {
+            match table.first_refused(now) {
+                Some(first) if !table.is_of(first, client) => table.refuse(first),
+                _ => return Err(Shed::Open),
+            }
+        }
+        table.next += 1;
+        let number = table.next;
+        let refused = CancellationToken::new();
+        let request = Open {
+            client: client.clone(),
+            since: now,
+            bytes: 0,
+            is_review: false,
+            is_judged: false,
+            refused: refused.clone(),
+        };
+        table.open.insert(number, request);
+        table.tell();
+        Ok(Share {
+            shares: self.clone(),
+            number,
+            refused,
+        })
+    }
+
+    /// Whether half of the reviews that may be in flight are.
+    pub(super) fn is_half_full(&self) -> bool {
+        let table = self.lock();
+        table.reviews * 2 >= table.max_reviews
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    /// Takes what is missing to so many bytes; takes nothing where that cannot be had.
+    pub(super) fn grow_to(&self, bytes: usize) -> Result<(), Shed> {
+        self.shares.lock().grow(self.number, bytes, Instant::now())
+    }
+
+    /// The body is complete: from now on the request is a review in flight.
+    pub(super) fn complete(&self) -> Result<(), Shed> {
+        self.shares.lock().complete(self.number)
+    }
+
+    /// A review that is being judged is not refused any more; false where it was refused already.
+    pub(super) fn set_judged(&self, is_judged: bool) -> bool {
+        match self.shares.lock().open.get_mut(&self.number) {
+            Some(open) => {
+                open.is_judged = is_judged;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The review is answered with so many bytes, which count until the client has taken them. When they have to go,
+    /// their connection goes.
+    pub(super) fn answer(&self, bytes: usize) -> Result<(), Shed> {
+        self.shares.lock().answer(self.number, bytes, Instant::now())
+    }
+
+    /// Ends when the request is refused, because its client holds most.
+    pub(super) async fn refused(&self) {
+        self.refused.cancelled().await;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut table = self.shares.lock();
+        table.remove(self.number);
+        table.tell();
+    }
+}
+
+/// Where shares are shown.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Gauges {
+    pub(super) open: Gauge,
+    pub(super) reviews: Gauge,
+    pub(super) bytes: Gauge,
+}
+
+#[derive(Debug)]
+struct Table {
+    open: HashMap<u64, Open>,
+    next: u64,
+    reviews: usize,
+    bytes: usize,
+    max_open: usize,
+    max_reviews: usize,
+    max_bytes: usize,
+    gauges: Gauges,
+}
+
+/// A request from its head to the last byte of its answer.
+#[derive(Debug)]
+struct Open {
+    client: Client,
+    since: Instant,
+    bytes: usize,
+    /// It is one of the reviews in flight.
+    is_review: bool,
+    is_judged: bool,
+    refused: CancellationToken,
+}
+
+impl Table {
+    fn grow(&mut self, number: u64, to: usize, now: Instant) -> Result<(), Shed> {
+        let asking = self.open.get(&number).ok_or(Shed::Share)?;
+        let (client, more) = (asking.client.clone(), to.saturating_sub(asking.bytes));
+        while self.bytes.saturating_add(more) > self.max_bytes {
+            match self.first_refused(now) {
+                Some(first) if first != number && !self.is_of(first, &client) => self.refuse(first),
+                _ => return Err(Shed::Bytes),
+            }
+        }
+        if let Some(asking) = self.open.get_mut(&number) {
+            asking.bytes += more;
+            self.bytes += more;
+        }
+        self.tell();
+        Ok(())
+    }
+
+    fn complete(&mut self, number: u64) -> Result<(), Shed> {
+        let request = self.open.get_mut(&number).ok_or(Shed::Share)?;
+        if self.reviews >= self.max_reviews {
+            return Err(Shed::Requests);
+        }
+        request.is_review = true;
+        self.reviews += 1;
+        self.tell();
+        Ok(())
+    }
+
+    fn answer(&mut self, number: u64, bytes: usize, now: Instant) -> Result<(), Shed> {
+        let request = self.open.get_mut(&number).ok_or(Shed::Share)?;
+        self.reviews -= usize::from(std::mem::take(&mut request.is_review));
+        self.bytes -= std::mem::take(&mut request.bytes);
+        request.since = now;
+        request.is_judged = false;
+        request.refused = request.client.gone.clone();
+        self.grow(number, bytes, now)
+    }
+
+    fn refuse(&mut self, number: u64) {
+        if let Some(request) = self.remove(number) {
+            request.refused.cancel();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Open> {
+        let request = self.open.remove(&number)?;
+        self.bytes -= request.bytes;
+        self.reviews -= usize::from(request.is_review);
+        Some(request)
+    }
+
+    /// Whether a request is on the connection of a client. What such a client asks for in addition is refused, and not
+    /// what it asked for before: what came first is nearer to its end.
+    fn is_of(&self, number: u64, client: &Client) -> bool {
+        (self.open.get(&number)).is_some_and(|request| request.client.connection == client.connection)
+    }
+
+    /// The request that is refused first: of the network that has held most for longest, of its connection of which that
+    /// is true, the one of which that is true.
+    fn first_refused(&self, now: Instant) -> Option<u64> {
+        let mut networks: HashMap<IpAddr, u128> = HashMap::new();
+        let mut connections: HashMap<u64, u128> = HashMap::new();
+        let waiting = || self.open.iter().filter(|(_, request)| !request.is_judged);
+        for (_, request) in waiting() {
+            let burden = request.burden(now);
+            *networks.entry(request.client.network).or_default() += burden;
+            *connections.entry(request.client.connection).or_default() += burden;
+        }
+        let rank = |(number, request): &(&u64, &Open)| {
+            let Client {
+                network, connection, ..
+            } = &request.client;
+            let (network, connection) = (
+                networks.get(network).copied(),
+                connections.get(connection).copied(),
+            );
+            (network, connection, request.burden(now), **number)
+        };
+        waiting().max_by_key(rank).map(|(number, _)| *number)
+    }
+
+    fn tell(&self) {
+        let Gauges { open, reviews, bytes } = &self.gauges;
+        open.set(signed(self.open.len()));
+        reviews.set(signed(self.reviews));
+        bytes.set(signed(self.bytes));
+    }
+}
+
+impl Open {
+    /// What it holds, times how long it has.
+    fn burden(&self, now: Instant) -> u128 {
+        let held = now.saturating_duration_since(self.since).as_micros() + 1;
+        u128::try_from(self.bytes.max(LEAST))
+            .unwrap_or(u128::MAX)
+            .saturating_mul(held)
+    }
+}
+
+/// Gauges are signed; nothing that fits into memory is too big for them.
+fn signed(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn shares(reviews: usize, bytes: usize) -> Shares {
+        let limits = Limits {
+            max_concurrent: reviews,
+            max_bytes_in_flight: bytes,
+            ..Limits::default()
+        };
+        Shares::new(&limits, Gauges::default())
+    }
+
+    fn client(connection: u64, network: u8) -> Client {
+        Client::new(connection, [10, 0, 0, network].into())
+    }
+
+    fn in_flight(shares: &Shares) -> (usize, usize, usize) {
+        let table = shares.lock();
+        (table.open.len(), table.reviews, table.bytes)
+    }
+
+    #[test]
+    fn what_is_dropped_is_given_back() {
+        let shares = shares(1, 100);
+        let one = client(1, 1);
+        let first = shares.open(&one).unwrap();
+        first.grow_to(60).unwrap();
+        let second = shares.open(&one).unwrap();
+        assert_eq!(
+            second.grow_to(60),
+            Err(Shed::Bytes),
+            "of one connection the newer"
+        );
+        second.grow_to(40).unwrap();
+        first.complete().unwrap();
+        assert_eq!(second.complete(), Err(Shed::Requests));
+        assert_eq!(in_flight(&shares), (2, 1, 100));
+        drop((first, second));
+        assert_eq!(in_flight(&shares), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_body_that_grows_past_the_bound_keeps_what_it_had() {
+        let shares = shares(1, 100);
+        let share = shares.open(&client(1, 1)).unwrap();
+        share.grow_to(80).unwrap();
+        share.grow_to(50).unwrap();
+        assert_eq!(share.grow_to(101), Err(Shed::Bytes));
+        assert_eq!(in_flight(&shares), (1, 0, 80));
+    }
+
+    #[test]
+    fn a_request_whose_body_is_not_complete_is_no_review() {
+        let shares = shares(1, 100);
+        let open = [1, 2, 3].map(|connection| shares.open(&client(connection, 1)).unwrap());
+        assert_eq!(in_flight(&shares), (3, 0, 0));
+        open[2].complete().unwrap();
+        assert_eq!(open[0].complete(), Err(Shed::Requests));
+    }
+
+    #[test]
+    fn the_network_that_holds_most_is_refused_before_the_connection_that_does() {
+        let shares = shares(9, 100 << 10);
+        let crowd = [1, 2, 3].map(|connection| shares.open(&client(connection, 1)).unwrap());
+        for share in &crowd {
+            share.grow_to(20 << 10).unwrap();
+        }
+        let large = shares.open(&client(4, 2)).unwrap();
+        large.grow_to(40 << 10).unwrap();
+        let wait = Instant::now() + Duration::from_secs(1);
+        let first = shares.lock().first_refused(wait);
+        assert!(crowd.iter().any(|share| Some(share.number) == first));
+
+        let newcomer = shares.open(&client(5, 3)).unwrap();
+        newcomer.grow_to(30 << 10).unwrap();
+        let refused = |share: &Share| share.refused.is_cancelled();
+        assert_eq!(crowd.iter().filter(|share| refused(share)).count(), 2);
+        assert!(!refused(&large) && !refused(&newcomer));
+        assert_eq!(in_flight(&shares).2, 90 << 10);
+    }
+
+    #[test]
+    fn of_one_network_the_connection_that_has_held_most_for_longest_is_refused() {
+        let shares = shares(9, 100 << 10);
+        let hoard = [(); 5].map(|()| shares.open(&client(1, 1)).unwrap());
+        let honest = shares.open(&client(2, 1)).unwrap();
+        honest.grow_to(30 << 10).unwrap();
+        for share in &hoard {
+            share.grow_to(14 << 10).unwrap();
+        }
+        shares.open(&client(3, 1)).unwrap().grow_to(14 << 10).unwrap();
+        assert!(!honest.refused.is_cancelled());
+        let refused = hoard.iter().find(|share| share.refused.is_cancelled()).unwrap();
+        assert_eq!(refused.complete(), Err(Shed::Share));
+        assert_eq!(refused.grow_to(15 << 10), Err(Shed::Share));
+    }
+
+    #[test]
+    fn what_is_being_judged_is_not_refused_and_its_answer_takes_its_connection_along() {
+        let shares = shares(9, 100 << 20);
+        let (one, two) = (client(1, 1), client(2, 2));
+        let judged = shares.open(&one).unwrap();
+        judged.grow_to(80 << 20).unwrap();
+        judged.complete().unwrap();
+        assert!(judged.set_judged(true));
+        let waiting = shares.open(&two).unwrap();
+        assert_eq!(waiting.grow_to(30 << 20), Err(Shed::Bytes));
+
+        judged.answer(90 << 20).unwrap();
+        assert_eq!(in_flight(&shares), (2, 0, 90 << 20));
+        let later = Instant::now() + Duration::from_secs(1);
+        shares.lock().grow(waiting.number, 30 << 20, later).unwrap();
+        assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
+        assert!(!judged.set_judged(true));
+    }
+
+    #[test]
+    fn open_requests_are_bounded_and_the_hoard_makes_room() {
+        let shares = shares(1, 100);
+        let hoard: Vec<_> = (0..4).map(|_| shares.open(&client(1, 1)).unwrap()).collect();
+        assert_eq!(shares.open(&client(1, 1)).unwrap_err(), Shed::Open);
+        let newcomer = shares.open(&client(2, 1)).unwrap();
+        assert_eq!(
+            hoard.iter().filter(|share| share.refused.is_cancelled()).count(),
+            1
+        );
+        newcomer.complete().unwrap();
+    }
+}
