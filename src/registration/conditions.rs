@@ -7,7 +7,7 @@
 //! through for nothing costs one call.
 //!
 //! Only where `Fail` is asked for something exact stands behind the sign, [`Pools::surely`]: a Linux pod must not be
-//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGES`], [`TERMS`], [`FEW`]) is not looked into, and
+//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`TERMS`], [`FEW`]) is not looked into, and
 //! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use crate::model::selection::{is_build_label, is_os_label};
 
 /// The most containers, of all three lists together, that are looked into.
 const CONTAINERS: usize = 300;
-/// The most characters of all images together that are looked into.
-const IMAGES: usize = 65_536;
+/// The most characters of an image that are looked into.
+const IMAGE: usize = 512;
 /// The most terms of the required node affinity that are looked into, and the most expressions of the first.
 const TERMS: usize = 32;
 /// The most terms, expressions of one, and values of one of these that are looked into to be sure. On a label of the
@@ -150,17 +150,19 @@ fn containers() -> String {
 fn terms(test: &str) -> String {
     const REQUIRED: &str = "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
     let terms = list(&format!("{REQUIRED}.nodeSelectorTerms"));
-    format!("has(s.affinity) && has(s.affinity.nodeAffinity) && has({REQUIRED})\n    && [{terms}].exists(ts,\n    {test})")
+    format!(
+        "has(s.affinity) && has(s.affinity.nodeAffinity) && has({REQUIRED})\n    && [{terms}].exists(ts,\n    {test})"
+    )
 }
 
 /// The windowsOptions of any container, and what `model::image::os_hint` knows for Windows by words: tokens of a tag,
 /// repositories with Windows images only, and on Microsoft's own repositories the word for Windows beside which a bare
-/// version counts. All images are one text, so that each word is looked for once.
+/// version counts. Options become a word too, so that the containers are walked once.
 fn says_windows_in_a_container() -> String {
     const OPTIONS: &str = "windowsoptions";
     let texts = format!(
-        "cs.map(c, has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{OPTIONS}'\n      \
-         : has(c.image) ? c.image : '').join(' ').lowerAscii()"
+        "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{OPTIONS}'\n      \
+         : has(c.image) ? c.image : '').lowerAscii())"
     );
     let any = |words: &[&str]| {
         let each = words.iter().map(|word| format!("i.contains('{word}')"));
@@ -178,8 +180,8 @@ fn says_windows_in_a_container() -> String {
         "microsoft/wcf",
     ]);
     format!(
-        "[{}].exists(cs, cs.size() > {CONTAINERS} || [{texts}].exists(i,\n      \
-         i.size() > {IMAGES} || {words}\n      || i.contains('microsoft') && ({of_microsoft})))",
+        "[{}].exists(cs, cs.size() > {CONTAINERS} || {texts}.exists(i,\n      \
+         i.size() > {IMAGE} || {words}\n      || i.contains('microsoft') && ({of_microsoft})))",
         containers()
     )
 }
@@ -241,7 +243,8 @@ impl Pools {
         let system = format!(
             "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
         );
-        let first_of_values = |tests: &str| format!("e.values.size() > 0 && [e.values[0]].exists(v, {tests})");
+        let first_of_values =
+            |tests: &str| format!("e.values.size() > 0 && [e.values[0]].exists(v, {tests})");
         // The engine says Windows only where each term does that is not empty, and so the first of them.
         let first_of_terms = format!(
             "ts.size() > {TERMS} || ts.size() > 0 && (!has(ts[0].matchExpressions) ? !has(ts[0].matchFields)\n      \
@@ -345,7 +348,10 @@ fn is_one_of(values: &[String]) -> String {
 
 /// A list literal of CEL.
 fn among(keys: &[&str]) -> String {
-    format!("[{}]", keys.iter().map(|key| quoted(key)).collect::<Vec<_>>().join(", "))
+    format!(
+        "[{}]",
+        keys.iter().map(|key| quoted(key)).collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// A string literal of CEL.

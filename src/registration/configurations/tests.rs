@@ -117,10 +117,7 @@ fn in_two_entries() -> Configurations {
         title: phase.to_owned(),
         entries: entries(phase),
     });
-    Configurations {
-        mutating,
-        validating,
-    }
+    Configurations { mutating, validating }
 }
 
 #[test]
@@ -138,7 +135,9 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
     assert_eq!(gaps(&in_two_entries(), &heard), []);
     for mut half in [fails_closed, in_two_entries()] {
-        half.validating.entries.retain(|entry| !entry.name.starts_with("maybe"));
+        half.validating
+            .entries
+            .retain(|entry| !entry.name.starts_with("maybe"));
         assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "NoWebhooks");
     }
     // Of the one entry nothing is left to another.
