@@ -7,7 +7,7 @@
 //! through for nothing costs one call.
 //!
 //! Only where `Fail` is asked for something exact stands behind the sign, [`Pools::surely`]: a Linux pod must not be
-//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`TERMS`], [`FEW`]) is not looked into, and
+//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`TERMS`], [`FEW`], [`VALUE`]) is not looked into, and
 //! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ const TERMS: usize = 32;
 /// The most terms, expressions of one, and values of one of these that are looked into to be sure. On a label of the
 /// build any number of values may stand: none is read.
 const FEW: usize = 8;
+/// The most characters of a value that are compared with those of pools; no label has more.
+const VALUE: usize = 63;
 /// The most labels of pools beside the well-known ones.
 pub const MOST_POOL_LABELS: usize = 64;
 /// The most characters of a label's value, with a `*` at its end.
@@ -243,8 +245,9 @@ impl Pools {
         let system = format!(
             "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
         );
-        let first_of_values =
-            |tests: &str| format!("e.values.size() > 0 && [e.values[0]].exists(v, {tests})");
+        let first_of_values = |tests: &str| {
+            format!("e.values.size() > 0 && [e.values[0]].exists(v, v.size() > {VALUE} || {tests})")
+        };
         // The engine says Windows only where each term does that is not empty, and so the first of them.
         let first_of_terms = format!(
             "ts.size() > {TERMS} || ts.size() > 0 && (!has(ts[0].matchExpressions) ? !has(ts[0].matchFields)\n      \
@@ -264,22 +267,28 @@ impl Pools {
 
     /// Evidence 1 to 4 for Windows, on a pod that a cluster can do without for a while.
     fn surely(&self) -> String {
-        let system = format!(
-            "has(e.values) && e.values.size() <= {FEW} && (e.operator == 'In'\n        \
-             ? e.values.all(v, v.lowerAscii() == 'windows')\n        \
-             : e.operator == 'NotIn' && 'linux' in e.values && !('windows' in e.values))"
-        );
-        let all_values = |tests: &str| format!("e.values.size() <= {FEW} && e.values.all(v, {tests})");
+        let leaves = |os: &str, other: &str| {
+            format!(
+                "has(e.values) && e.values.size() <= {FEW} && (e.operator == 'In'\n        \
+                 ? e.values.all(v, v.size() <= {VALUE} && v.lowerAscii() == '{os}')\n        \
+                 : e.operator == 'NotIn' && '{other}' in e.values && !('{os}' in e.values))"
+            )
+        };
+        let all_values = |tests: &str| {
+            format!("e.values.size() <= {FEW} && e.values.all(v, v.size() <= {VALUE} && ({tests}))")
+        };
+        // The engine hears the first expression that speaks; of a term that speaks of both nothing is sure.
         let each_term = format!(
             "ts.size() <= {FEW} && ts.exists(t, has(t.matchExpressions) || has(t.matchFields)) && ts.all(t,\n      \
              has(t.matchExpressions)\n      \
              ? t.matchExpressions.size() <= {FEW}\n        \
-             && !t.matchExpressions.exists(e, e.key in {}\n          \
-             && has(e.values) && (e.operator == 'In') == ('linux' in e.values))\n        \
+             && !t.matchExpressions.exists(e, e.key in {}\n        \
+             && {})\n        \
              && t.matchExpressions.exists(e,\n      {})\n      \
              : !has(t.matchFields))",
             among(&[OS_LABEL, BETA_OS_LABEL]),
-            self.expression(&system, all_values)
+            leaves("linux", "windows"),
+            self.expression(&leaves("windows", "linux"), all_values)
         );
         let host_process = |of: &str| {
             let options = format!("{of}.securityContext.windowsOptions");
@@ -306,7 +315,7 @@ impl Pools {
             [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL].map(quoted);
         let pools = self.0.iter().map(|(key, values)| {
             let (key, tests) = (quoted(key), is_one_of(values));
-            format!("    || {key} in s.nodeSelector && [s.nodeSelector[{key}]].exists(v, {tests})\n")
+            format!("    || {key} in s.nodeSelector && [s.nodeSelector[{key}]].exists(v, v.size() > {VALUE} || {tests})\n")
         });
         let separator = if system.starts_with('.') { "" } else { " " };
         format!(
@@ -390,9 +399,9 @@ mod tests {
     fn a_policys_own_pool_labels_are_signs_too() {
         let own = condition(Sieve::Sign, &[("pool", "Win*"), ("pool", "it's"), ("all", "*")]);
         for part in [
-            "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.lowerAscii().startsWith('win') || \
+            "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.size() > 63 || v.lowerAscii().startsWith('win') || \
              v.lowerAscii() == 'it\\'s')\n",
-            "[s.nodeSelector['all']].exists(v, v.lowerAscii().startsWith(''))\n",
+            "[s.nodeSelector['all']].exists(v, v.size() > 63 || v.lowerAscii().startsWith(''))\n",
             ": e.key == 'pool' ?",
         ] {
             assert!(own.contains(part), "{part}: {own}");

@@ -98,6 +98,43 @@ fn no_missing_field_makes_a_condition_fail() {
     assert!(counts[&201] > 50 && counts[&422] > 50, "{counts:?}");
 }
 
+/// What no label can have is refused by the API server or never fits; until then it must not make a condition fail.
+#[test]
+fn no_text_of_any_length_makes_a_condition_fail() {
+    let Some(world) = world() else { return };
+    let long = "x".repeat(LARGEST_BODY - 4_000);
+    let pool_and_image = |over: Value| {
+        let mut spec = spec(&json!({"containers": [{"name": "a", "image": "x:ltsc2022"}]}));
+        json_patch::merge(&mut spec, &over);
+        spec
+    };
+    for (n, over) in [
+        json!({"os": {"name": long}}),
+        json!({"nodeSelector": {OS: long}}),
+        json!({"nodeSelector": {"pool": long}}),
+        json!({"nodeSelector": {(long.as_str()): "a"}}),
+        json!({"priorityClassName": long}),
+        json!({"nodeName": long}),
+        affinity(&[term("pool", "In", &[&long])]),
+        affinity(&[term(OS, "In", &[&long])]),
+        affinity(&[term(BUILD, "In", &[&long])]),
+        affinity(&[term(&long, "Exists", &[])]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for kind in [Kind::Pod, Kind::Deployment] {
+            let sent = wrap(kind, OPTED, &format!("long-{n}"), &pool_and_image(over.clone()));
+            let (answer, calls) = RUNTIME.block_on(world.create_all(&[sent])).remove(0);
+            let short = answer.as_ref().map_err(|(code, _)| *code);
+            assert!(!is_condition_error(&answer), "{n} in a {kind}: {short:?}");
+            // Refused by another plugin, or asked about.
+            let asked = entries(&calls).iter().any(|entry| entry.starts_with("strong"));
+            assert!(asked || short == Err(403), "{n} in a {kind}: {short:?}");
+        }
+    }
+}
+
 /// An error of a condition looks as these tests take it to look; else they would prove nothing.
 #[test]
 fn a_condition_that_fails_is_seen() {
