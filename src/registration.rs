@@ -16,7 +16,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
-pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS, POOLS};
+pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
 use self::conditions::{Sieve, conditions};
 use crate::engine::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
 use crate::model::named::named;
@@ -160,11 +160,11 @@ pub fn mutating(options: &Options) -> MutatingWebhookConfiguration {
     }
 }
 
-/// The configuration of `/validate`. Only `strong` may fail closed.
+/// The configuration of `/validate`. Only `strong` may fail closed, and then it is for what surely is for Windows.
 pub fn validating(options: &Options) -> ValidatingWebhookConfiguration {
     let entries = options.entries(Phase::Validate).into_iter().map(|entry| {
         let failure_policy = match entry.sieve {
-            Sieve::Strong => options.validate_failure_policy,
+            Sieve::Sure => FailurePolicy::Fail,
             _ => FailurePolicy::Ignore,
         };
         ValidatingWebhook {
@@ -202,17 +202,17 @@ struct Entry<'o> {
 }
 
 impl Options {
+    /// One entry for all that has a sign of Windows, as long as all of it fails the same way: the API server turns an
+    /// object into what CEL reads once for each entry.
     fn entries(&self, phase: Phase) -> Vec<Entry<'_>> {
-        let [strong, maybe, default_os, guard] = match phase {
+        let [strong, default_os, guard] = match phase {
             Phase::Mutate => [
                 names::STRONG_MUTATE,
-                names::MAYBE_MUTATE,
                 names::DEFAULT_OS_MUTATE,
                 names::GUARD_MUTATE,
             ],
             Phase::Validate => [
                 names::STRONG_VALIDATE,
-                names::MAYBE_VALIDATE,
                 names::DEFAULT_OS_VALIDATE,
                 names::GUARD_VALIDATE,
             ],
@@ -227,10 +227,13 @@ impl Options {
             },
             only_in,
         };
-        let mut entries = vec![
-            entry(strong, Sieve::Strong, None),
-            entry(maybe, Sieve::Maybe, None),
-        ];
+        let mut entries = match (phase, self.validate_failure_policy) {
+            (Phase::Validate, FailurePolicy::Fail) => vec![
+                entry(strong, Sieve::Sure, None),
+                entry(names::MAYBE_VALIDATE, Sieve::Rest, None),
+            ],
+            _ => vec![entry(strong, Sieve::Sign, None)],
+        };
         if let Some(selector) = &self.default_os {
             entries.push(entry(default_os, Sieve::Unsaid, Some(selector)));
         }

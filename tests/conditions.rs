@@ -10,6 +10,8 @@ mod control_plane;
 mod engine;
 #[path = "conditions/limits.rs"]
 mod limits;
+#[path = "conditions/plain.rs"]
+mod plain;
 #[path = "conditions/pods.rs"]
 mod pods;
 #[path = "support/recorder.rs"]
@@ -19,11 +21,13 @@ mod updates;
 #[path = "conditions/world.rs"]
 mod world;
 
-use pods::{linux_pods, windows_pods};
+use pods::{linux_pods, linux_pods_with_a_sign, windows_pods};
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
 use transom::registration::{FailurePolicy, Options, mutating, names, validating};
-use world::{KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, entries, image, spec, term, world, wrap};
+use world::{
+    KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, closed, entries, image, spec, term, world, wrap,
+};
 
 #[test]
 fn linux_pods_cause_no_call_in_any_kind() {
@@ -41,6 +45,22 @@ fn linux_pods_cause_no_call_in_any_kind() {
     println!("{} objects of Linux pods, no call", sent.len());
 }
 
+/// What is called without need costs a call and nothing else: where a part fails closed, they are in the other part.
+#[test]
+fn linux_pods_with_a_sign_of_windows_are_asked_about_and_fail_open() {
+    let Some(world) = world() else { return };
+    let sent: Vec<Sent> = (linux_pods_with_a_sign().iter().enumerate())
+        .flat_map(|(n, over)| KINDS.map(|kind| wrap(kind, PLAIN, &format!("vain-{n}"), &spec(over))))
+        .collect();
+    let answers = RUNTIME.block_on(world.create_all(&sent));
+    for (sent, (answer, calls)) in sent.iter().zip(&answers) {
+        let one = [names::STRONG_MUTATE, names::STRONG_VALIDATE];
+        assert_eq!(*answer, Ok(()), "{}", sent.object);
+        assert_eq!(entries(calls), one, "{}", sent.object);
+        assert_eq!(closed(calls), ["maybe"], "{}", sent.object);
+    }
+}
+
 #[test]
 fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
     let Some(world) = world() else { return };
@@ -55,12 +75,10 @@ fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
     let answers = RUNTIME.block_on(world.create_all(&sent));
     for ((strong, sent), (answer, calls)) in cases.iter().zip(&answers) {
         assert_eq!(*answer, Ok(()), "{}", sent.object);
-        let expected = if *strong {
-            [names::STRONG_MUTATE, names::STRONG_VALIDATE]
-        } else {
-            [names::MAYBE_MUTATE, names::MAYBE_VALIDATE]
-        };
-        assert_eq!(entries(calls), expected, "{}", sent.object);
+        let one = [names::STRONG_MUTATE, names::STRONG_VALIDATE];
+        assert_eq!(entries(calls), one, "{}", sent.object);
+        let expected = if *strong { "strong" } else { "maybe" };
+        assert_eq!(closed(calls), [expected], "{}", sent.object);
     }
     println!("{} objects of Windows pods, one call in each phase", sent.len());
 }
@@ -96,13 +114,15 @@ fn a_runtime_class_is_asked_about_in_templates_and_seen_in_pods() {
         }
         for (sent, (answer, calls)) in sent.iter().zip(world.create_all(&sent).await) {
             assert_eq!(answer, Ok(()), "{}", sent.object);
-            let expected: &[&str] = match (sent.kind, sent.name().ends_with("for-windows")) {
-                (Kind::Pod, true) => &[names::STRONG_MUTATE, names::STRONG_VALIDATE],
-                (Kind::Pod, false) => &[],
+            let one: &[&str] = &[names::STRONG_MUTATE, names::STRONG_VALIDATE];
+            let (expected, where_some_fail) = match (sent.kind, sent.name().ends_with("for-windows")) {
+                (Kind::Pod, true) => (one, &["strong"][..]),
+                (Kind::Pod, false) => (&[][..], &[][..]),
                 // Whether it fits what else the template says, only Transom knows.
-                _ => &[names::MAYBE_MUTATE, names::MAYBE_VALIDATE],
+                _ => (one, &["maybe"][..]),
             };
             assert_eq!(entries(&calls), expected, "{}", sent.object);
+            assert_eq!(closed(&calls), where_some_fail, "{}", sent.object);
         }
     });
 }
@@ -154,7 +174,7 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
         ),
         (json!({"nodeName": "w1"}), &both[..1], &both[..1]),
         (json!({"nodeSelector": {OS: "windows"}}), &["strong"], &["strong"]),
-        (image("x:ltsc2022"), &["maybe"], &["maybe"]),
+        (image("x:ltsc2022"), &["strong"], &["strong"]),
     ];
     let mut cases = Vec::new();
     for (n, (over, of_pods, of_templates)) in table.iter().enumerate() {

@@ -1,11 +1,14 @@
 //! The match conditions: CEL by which the API server decides, from what stands in an object, whether Transom is asked.
 //!
-//! They let through whatever [`crate::engine::infer`] can call Windows or Conflicting from the object and its
-//! RuntimeClass, and little else. Where the two cannot be equal the conditions let more through, never less:
+//! Each pod of a cluster pays for them, so they are cheap before they are exact: [`Pools::sign`] reads fields with `has`
+//! and `in`, walks each list once and compares words, never patterns. It is complete: it holds for whatever
+//! [`crate::engine::inspect`] would deny, warn of or change by what stands in the object and its RuntimeClass, and it
+//! meets no `null` that is an error, because an entry that fails open would then not be called. A pod that it lets
+//! through for nothing costs one call.
 //!
-//! - Of an image only words are compared, not whole tokens of its tag.
-//! - A pod of a size that no cluster runs ([`CONTAINERS`], [`TERMS`], [`VALUES`], [`POOLS`], [`IMAGE`]) is not looked into: it
-//!   goes to the entry that fails open. So the worst legal object stays within the cost that the API server allows.
+//! Only where `Fail` is asked for something exact stands behind the sign, [`Pools::surely`]: a Linux pod must not be
+//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`TERMS`], [`FEW`], [`VALUE`]) is not looked into, and
+//! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
 use std::collections::BTreeMap;
 
@@ -16,69 +19,78 @@ use crate::model::policy::PoolLabel;
 use crate::model::selection::{is_build_label, is_os_label};
 
 /// The most containers, of all three lists together, that are looked into.
-pub const CONTAINERS: usize = 300;
-/// The most terms of the required node affinity that are looked into, and the most expressions of each.
-pub const TERMS: usize = 32;
-/// The most values of an expression on a label of the operating system or of a pool that are looked into. On a label of
-/// the build any number may stand: none is read.
-pub const VALUES: usize = 8;
-/// The most expressions on labels of pools, in all terms together, that are looked into: each of their values is compared
-/// with each of up to [`MOST_POOL_LABELS`].
-pub const POOLS: usize = 16;
+const CONTAINERS: usize = 300;
+/// The most characters of an image that are looked into.
+const IMAGE: usize = 512;
+/// The most terms of the required node affinity that are looked into, and the most expressions of the first.
+const TERMS: usize = 32;
+/// The most terms, expressions of one, and values of one of these that are looked into to be sure. On a label of the
+/// build any number of values may stand: none is read.
+const FEW: usize = 8;
+/// The most characters of a value that are compared with those of pools; no label has more.
+const VALUE: usize = 63;
 /// The most labels of pools beside the well-known ones.
 pub const MOST_POOL_LABELS: usize = 64;
 /// The most characters of a label's value, with a `*` at its end.
 pub const LONGEST_POOL_LABEL: usize = 64;
-/// The most characters of an image that are looked into.
-pub const IMAGE: usize = 512;
 
-/// Which pods an entry is for. No pod is in two of the first two; the others are for what neither of them takes.
+/// The name of the condition of an entry that leaves a part of the Windows pods to `maybe`.
+pub const LEAVES_SOME: &str = "is-for-windows";
+
+/// Which pods an entry is for. No pod is for two entries of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sieve {
-    /// Evidence 1 to 4: `spec.os.name`, nodeSelector, pool and build labels, required node affinity.
-    Strong,
-    /// The same on pods that a cluster cannot do without, HostProcess, templates with a RuntimeClass, images.
-    Maybe,
-    /// Pods of which nothing speaks of an operating system, for a namespace's default.
+    /// Any sign of Windows.
+    Sign,
+    /// Of those: what surely says Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool and build labels,
+    /// required node affinity), but for the pods that a cluster cannot do without.
+    Sure,
+    /// The rest of them.
+    Rest,
+    /// No sign, and nothing that speaks of an operating system, for a namespace's default.
     Unsaid,
-    /// Pods that no selector keeps off Windows nodes, for the reverse guard.
+    /// No sign, and no selector that keeps the pod off Windows nodes, for the reverse guard.
     Unguarded,
 }
 
-/// The conditions of an entry; all must hold.
+/// The conditions of an entry. It is one: the API server would work out each of several, whatever the first says.
 pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition> {
     let pools = Pools::of(pool_labels);
+    let (sign, surely) = (pools.sign(), pools.surely());
     let (name, body) = match sieve {
-        Sieve::Strong => ("is-for-windows", pools.strong()),
-        Sieve::Maybe => ("may-be-for-windows", pools.maybe()),
-        Sieve::Unsaid => ("says-no-operating-system", pools.unsaid()),
-        Sieve::Unguarded => ("may-land-on-windows", pools.unguarded()),
+        Sieve::Sign => ("has-a-sign-of-windows", sign),
+        Sieve::Sure => (LEAVES_SOME, format!("({sign})\n  && ({surely})")),
+        Sieve::Rest => ("may-be-for-windows", format!("({sign})\n  && !({surely})")),
+        Sieve::Unsaid => (
+            "says-no-operating-system",
+            format!("!({sign})\n  && !({})", says_linux()),
+        ),
+        Sieve::Unguarded => ("may-land-on-windows", format!("!({sign})\n  && {}", unguarded())),
     };
-    [
-        ("is-not-being-deleted", NOT_DELETED.to_owned()),
-        ("changes-the-pod", CHANGED.to_owned()),
-        (name, on_the_pod(&pools, &body)),
-    ]
-    .map(|(name, expression)| MatchCondition {
+    let condition = MatchCondition {
         name: name.to_owned(),
-        expression,
-    })
-    .into()
+        // CEL has no `let` here: a list of one and `exists` is one, so that nothing is worked out twice.
+        expression: format!("[\n  {SPEC}\n].exists(s,\n  {body}\n) && {CHANGED}"),
+    };
+    vec![condition]
 }
 
-/// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the
-/// answer is no sooner than yes.
+/// Whether a condition that was written by [`conditions`], or before there was one entry for all signs, hears a label of
+/// pools. Wherever it was changed by hand, the answer is no sooner than yes.
 pub fn hears(expression: &str, label: &PoolLabel) -> bool {
     if is_os_label(&label.key) || is_build_label(&label.key) {
         return true;
     }
-    let start = format!("{}.optMap(v, ", selected(&label.key));
-    let Some((_, rest)) = expression.split_once(&start) else {
+    let key = quoted(&label.key);
+    let between = |start: String, end: &str| {
+        let (_, rest) = expression.split_once(&start)?;
+        Some(rest.split_once(end).map_or(rest, |(tests, _)| tests))
+    };
+    let now = between(format!("[s.nodeSelector[{key}]].exists(v, "), ")\n");
+    let before = || between(format!("s.?nodeSelector[?{key}].optMap(v, "), ").orValue(false)");
+    let Some(tests) = now.or_else(before) else {
         return false;
     };
-    let tests = rest
-        .split_once(").orValue(false)")
-        .map_or(rest, |(tests, _)| tests);
     let value = label.value.to_ascii_lowercase();
     let same = is_one_of(std::slice::from_ref(&value));
     let literal = quoted(value.strip_suffix('*').unwrap_or(&value));
@@ -90,11 +102,10 @@ pub fn hears(expression: &str, label: &PoolLabel) -> bool {
     })
 }
 
-const NOT_DELETED: &str = "!object.?metadata.?deletionTimestamp.hasValue()";
-
-/// An update that leaves the pod or its template as it was (scaling, labels, status, finalizers) can bring in nothing.
+/// An update that leaves the pod or its template as it was (scaling, labels, status, finalizers) can bring in nothing,
+/// and an object on its way out is not held up.
 const CHANGED: &str = "\
-request.operation != 'UPDATE' || (
+(request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp) && (
   request.resource.resource == 'pods'
     ? object.?spec.orValue({}) != oldObject.?spec.orValue({})
     : request.resource.resource == 'cronjobs'
@@ -102,108 +113,112 @@ request.operation != 'UPDATE' || (
     : request.resource.resource == 'podtemplates'
     ? object.?template.orValue({}) != oldObject.?template.orValue({})
     : object.?spec.?template.orValue({}) != oldObject.?spec.?template.orValue({})
-)";
+))";
 
-/// The pod spec, whatever kind it stands in.
+/// The pod spec, whatever kind it stands in. Pods come first: there are most of them.
 const SPEC: &str = "\
 request.resource.resource == 'pods'
-    ? object.?spec.orValue({})
+    ? (has(object.spec) ? object.spec : {})
     : request.resource.resource == 'cronjobs'
     ? object.?spec.?jobTemplate.?spec.?template.?spec.orValue({})
     : request.resource.resource == 'podtemplates'
     ? object.?template.?spec.orValue({})
     : object.?spec.?template.?spec.orValue({})";
 
-/// The terms of the required node affinity.
-const TERMS_OF: &str =
-    "s.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms";
-
-const CRITICAL: &str =
-    "s.?priorityClassName.orValue('') in ['system-node-critical', 'system-cluster-critical']";
+const CRITICAL: &str = "\
+has(s.priorityClassName) && s.priorityClassName in ['system-node-critical', 'system-cluster-critical']";
 
 /// Such a pod is pinned to its node already.
 const OF_A_DAEMONSET: &str = "\
-object.?metadata.?ownerReferences.orValue([]).exists(o,
-    o.?kind.orValue('') == 'DaemonSet' && o.?controller.orValue(false))";
-
-const HOST_PROCESS: &str = "\
-(s.?securityContext.?windowsOptions.?hostProcess.orValue(false)
-    || cs.exists(c, c.?securityContext.?windowsOptions.?hostProcess.orValue(false)))";
+has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o,
+    o.kind == 'DaemonSet' && has(o.controller) && o.controller)";
 
 /// Only templates: what a RuntimeClass selects has been merged into a pod's nodeSelector before webhooks are called.
-const RUNTIME_CLASS: &str = "(request.resource.resource != 'pods' && s.?runtimeClassName.orValue('') != '')";
+const RUNTIME_CLASS: &str = "request.resource.resource != 'pods' && has(s.runtimeClassName)";
 
-/// What `model::image::os_hint` knows for Windows, by words: tokens of a tag, repositories with Windows images only, and
-/// on Microsoft's own repositories the word for Windows beside which a bare version counts. Never `matches`, which costs
-/// many times more than `contains`.
-const IMAGE_WORDS: &str = "\
-i.contains('ltsc20') || i.contains('nanoserver') || i.contains('servercore')
-      || i.contains('dotnet/framework/')
-      || i.startsWith('mcr.microsoft.com/windows') || i.startsWith('mcr.microsoft.com:443/windows')
-      || ((i.startsWith('mcr.microsoft.com') || i.startsWith('microsoft/')
-          || i.startsWith('docker.io/microsoft/') || i.startsWith('index.docker.io/microsoft/'))
-        && (i.contains(':win') || i.contains('-win')
-          || i.contains('microsoft/iis') || i.contains('microsoft/aspnet')
-          || i.contains('microsoft/dotnet-framework') || i.contains('microsoft/wcf')))";
+/// A list of the pod. One without entries is `null` where Kubernetes' type does not leave it out.
+fn list(field: &str) -> String {
+    format!("(has({field}) && {field} != null ? {field} : [])")
+}
 
-/// A condition on these names:
-///
-/// - `s`: the pod spec
-/// - `cs`: its containers of all three lists
-/// - `ts`: the terms of its required node affinity
-/// - `big`: whether it is larger than anything that runs
-/// - `systems`: the operating system that each term leaves, or an empty text; a term with nothing in it matches no node
-///   and does not count
-///
-/// CEL has no `let` here: a list of one and `exists` is one, so that nothing is worked out twice.
-fn on_the_pod(pools: &Pools, body: &str) -> String {
-    // A list without entries is `null` where Kubernetes' type does not leave it out.
-    let list = |field: &str| format!("optional.ofNonZeroValue({field}.orValue(null)).orValue([])");
-    let containers = ["s.?initContainers", "s.?containers", "s.?ephemeralContainers"].map(list);
-    let (containers, terms) = (containers.join("\n  + "), list(TERMS_OF));
-    let (big, system) = (pools.big(), pools.system_of_expression());
+/// The containers of all three lists.
+fn containers() -> String {
+    ["s.initContainers", "s.containers", "s.ephemeralContainers"]
+        .map(list)
+        .join("\n    + ")
+}
+
+/// A test of `ts`, the terms of the required node affinity, where there is one.
+fn terms(test: &str) -> String {
+    const REQUIRED: &str = "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = list(&format!("{REQUIRED}.nodeSelectorTerms"));
     format!(
-        "\
-[
-  {SPEC}
-].exists(s, [
-  {containers}
-].exists(cs, [
-  {terms}
-].exists(ts, [
-  {big}
-].exists(big, [
-  big ? [] : ts.filter(t, t.?matchExpressions.orValue([]).size() + t.?matchFields.orValue([]).size() > 0).map(t,
-    t.?matchExpressions.orValue([]).map(e,
-      {system}
-    ).filter(os, os != '')[?0].orValue(''))
-].exists(systems,
-  {body}
-)))))"
+        "has(s.affinity) && has(s.affinity.nodeAffinity) && has({REQUIRED})\n    && [{terms}].exists(ts,\n    {test})"
     )
 }
 
-/// Every image that says Windows, and those too long to look at.
-fn windows_image() -> String {
+/// The windowsOptions of any container, and what `model::image::os_hint` knows for Windows by words: tokens of a tag,
+/// repositories with Windows images only, and on Microsoft's own repositories the word for Windows beside which a bare
+/// version counts. Options become a word too, so that the containers are walked once.
+fn says_windows_in_a_container() -> String {
+    const OPTIONS: &str = "windowsoptions";
+    let texts = format!(
+        "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{OPTIONS}'\n      \
+         : has(c.image) ? c.image : '').lowerAscii())"
+    );
+    let any = |words: &[&str]| {
+        let each = words.iter().map(|word| format!("i.contains('{word}')"));
+        each.collect::<Vec<_>>().join(" || ")
+    };
+    let words = any(&[OPTIONS, "ltsc20", "nanoserver", "servercore", "dotnet/framework/"]);
+    let of_microsoft = any(&[
+        "mcr.microsoft.com/windows",
+        "mcr.microsoft.com:443/windows",
+        ":win",
+        "-win",
+        "microsoft/iis",
+        "microsoft/aspnet",
+        "microsoft/dotnet-framework",
+        "microsoft/wcf",
+    ]);
     format!(
-        "cs.exists(c, c.?image.orValue('').size() > {IMAGE} || [c.?image.orValue('').lowerAscii()].exists(i,
-      {IMAGE_WORDS}))"
+        "[{}].exists(cs, cs.size() > {CONTAINERS} || {texts}.exists(i,\n      \
+         i.size() > {IMAGE} || {words}\n      || i.contains('microsoft') && ({of_microsoft})))",
+        containers()
     )
 }
 
-/// Evidence 1, 2 and 4 for an operating system, but for its labels of builds and pools.
-fn says(os: &str, more: &[String]) -> String {
-    let mut signs = vec![format!("s.?os.?name.orValue('').lowerAscii() == '{os}'")];
-    for key in [OS_LABEL, BETA_OS_LABEL] {
-        signs.push(format!("{}.orValue('').lowerAscii() == '{os}'", selected(key)));
-    }
-    signs.extend_from_slice(more);
-    signs.push(format!("(systems.size() > 0 && systems.all(os, os == '{os}'))"));
-    format!("({})", signs.join("\n    || "))
+/// Enough for the engine to hear of Linux, so that a namespace's default is not asked for.
+fn says_linux() -> String {
+    let one = format!(
+        "ts.size() == 1 && has(ts[0].matchExpressions) && ts[0].matchExpressions.exists(e,\n      \
+         e.key in {} && e.operator == 'In' && has(e.values) && e.values == ['linux'])",
+        among(&[OS_LABEL, BETA_OS_LABEL])
+    );
+    let selected = [OS_LABEL, BETA_OS_LABEL].map(quoted);
+    let selected = selected.map(|key| format!("{key} in s.nodeSelector && s.nodeSelector[{key}] == 'linux'"));
+    format!(
+        "has(s.os) && has(s.os.name) && s.os.name == 'linux'\n  || has(s.nodeSelector) && ({})\n  || {}",
+        selected.join(" || "),
+        terms(&one)
+    )
 }
 
-fn linux() -> String {
-    says("linux", &[])
+/// No node is chosen yet, and no selector speaks of the operating system.
+fn unguarded() -> String {
+    let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL];
+    let selected = keys.map(|key| format!("{} in s.nodeSelector", quoted(key)));
+    // A longer term speaks of too much to be read.
+    let in_terms = format!(
+        "ts.exists(t, has(t.matchExpressions) && t.matchExpressions.size() <= {TERMS}\n      \
+         && t.matchExpressions.exists(e, e.key in {}))",
+        among(&keys)
+    );
+    format!(
+        "!has(s.nodeName) && !({OF_A_DAEMONSET})\n  && !(has(s.nodeSelector) && ({}))\n  && !({})",
+        selected.join(" || "),
+        terms(&in_terms)
+    )
 }
 
 /// The labels by which a node selector says Windows, besides those of Kubernetes itself: key, and values in lower case.
@@ -224,108 +239,109 @@ impl Pools {
         Pools(pools)
     }
 
-    fn strong(&self) -> String {
+    /// Anything that the engine could call Windows or Conflicting, or refuse for any pod. What costs most stands last.
+    fn sign(&self) -> String {
+        // `In` without linux among its values, or `NotIn` with it.
+        let system = format!(
+            "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
+        );
+        let first_of_values = |tests: &str| {
+            format!("e.values.size() > 0 && [e.values[0]].exists(v, v.size() > {VALUE} || {tests})")
+        };
+        // The engine says Windows only where each term does that is not empty, and so the first of them.
+        let first_of_terms = format!(
+            "ts.size() > {TERMS} || ts.size() > 0 && (!has(ts[0].matchExpressions) ? !has(ts[0].matchFields)\n      \
+             : ts[0].matchExpressions.size() > {TERMS} || ts[0].matchExpressions.exists(e,\n      {}))",
+            self.expression(&system, first_of_values)
+        );
+        [
+            "has(s.os) && (!has(s.os.name) || s.os.name != 'linux')",
+            &self.selected("!= 'linux'"),
+            "has(s.securityContext) && has(s.securityContext.windowsOptions)",
+            RUNTIME_CLASS,
+            &terms(&first_of_terms),
+            &says_windows_in_a_container(),
+        ]
+        .join("\n  || ")
+    }
+
+    /// Evidence 1 to 4 for Windows, on a pod that a cluster can do without for a while.
+    fn surely(&self) -> String {
+        let leaves = |os: &str, other: &str| {
+            format!(
+                "has(e.values) && e.values.size() <= {FEW} && (e.operator == 'In'\n        \
+                 ? e.values.all(v, v.size() <= {VALUE} && v.lowerAscii() == '{os}')\n        \
+                 : e.operator == 'NotIn' && '{other}' in e.values && !('{os}' in e.values))"
+            )
+        };
+        let all_values = |tests: &str| {
+            format!("e.values.size() <= {FEW} && e.values.all(v, v.size() <= {VALUE} && ({tests}))")
+        };
+        // The engine hears the first expression that speaks; of a term that speaks of both nothing is sure.
+        let each_term = format!(
+            "ts.size() <= {FEW} && ts.exists(t, has(t.matchExpressions) || has(t.matchFields)) && ts.all(t,\n      \
+             has(t.matchExpressions)\n      \
+             ? t.matchExpressions.size() <= {FEW}\n        \
+             && !t.matchExpressions.exists(e, e.key in {}\n        \
+             && {})\n        \
+             && t.matchExpressions.exists(e,\n      {})\n      \
+             : !has(t.matchFields))",
+            among(&[OS_LABEL, BETA_OS_LABEL]),
+            leaves("linux", "windows"),
+            self.expression(&leaves("windows", "linux"), all_values)
+        );
+        let host_process = |of: &str| {
+            let options = format!("{of}.securityContext.windowsOptions");
+            format!(
+                "has({of}.securityContext) && has({options}) && has({options}.hostProcess) && {options}.hostProcess"
+            )
+        };
         format!(
-            "!big\n  && {}\n  && !({CRITICAL} || {HOST_PROCESS})",
-            self.windows()
+            "!({CRITICAL})\n  && !({})\n  \
+             && [{}].exists(cs, cs.size() <= {CONTAINERS} && !cs.exists(c, {}))\n  \
+             && (has(s.os) && has(s.os.name) && s.os.name.lowerAscii() == 'windows'\n  || {}\n  || {})",
+            host_process("s"),
+            containers(),
+            host_process("c"),
+            self.selected(".lowerAscii() == 'windows'"),
+            terms(&each_term)
         )
     }
 
-    fn maybe(&self) -> String {
-        format!(
-            "big || ({}\n  ? ({CRITICAL} || {HOST_PROCESS})\n  : ({HOST_PROCESS} || {RUNTIME_CLASS}\n    \
-             || (!{}\n    && {})))",
-            self.windows(),
-            linux(),
-            windows_image()
-        )
-    }
-
-    fn unsaid(&self) -> String {
-        format!(
-            "!big\n  && !{}\n  && !{}\n  && !{HOST_PROCESS} && !{RUNTIME_CLASS}\n  && !{}",
-            self.windows(),
-            linux(),
-            windows_image()
-        )
-    }
-
-    fn unguarded(&self) -> String {
-        let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL]
-            .map(quoted)
-            .join(", ");
-        format!(
-            "!big\n  && s.?nodeName.orValue('') == '' && !{OF_A_DAEMONSET}\n  \
-             && ![{keys}].exists(k, s.?nodeSelector[?k].hasValue()\n    \
-             || ts.exists(t, t.?matchExpressions.orValue([]).exists(e, e.?key.orValue('') == k)))\n  \
-             && !{}\n  && !{HOST_PROCESS}\n  && ({}\n    || !{})",
-            self.windows(),
-            linux(),
-            windows_image()
-        )
-    }
-
-    /// Larger than anything that runs. What costs most stands last.
-    fn big(&self) -> String {
-        let systems = [OS_LABEL, BETA_OS_LABEL];
-        let both = systems.into_iter().chain(self.0.keys().map(String::as_str));
-        // The chart puts in each label of a pool where one stands: after a comma, everywhere.
-        let both = both.map(quoted).collect::<Vec<_>>().join(", ");
-        let systems = systems.map(quoted).join(", ");
-        let key = "e.?key.orValue('')";
-        format!(
-            "cs.size() > {CONTAINERS} || ts.size() > {TERMS} || ts.exists(t,
-    t.?matchExpressions.orValue([]).size() > {TERMS} || t.?matchExpressions.orValue([]).exists(e,
-      e.?values.orValue([]).size() > {VALUES}
-      && {key} in [{both}]))
-    || ts.map(t, t.?matchExpressions.orValue([]).filter(e,
-      {key} in [{both}] && !({key} in [{systems}])).size()).sum() > {POOLS}"
-        )
-    }
-
-    /// Evidence 1 to 4 for Windows.
-    fn windows(&self) -> String {
-        let builds = [BUILD_LABEL, TRUSTED_BUILD_LABEL].map(|key| format!("{}.hasValue()", selected(key)));
+    /// The labels of the nodeSelector, of which those of the operating system stand this test. Each label of a pool has a
+    /// line of its own, which the chart repeats and [`hears`] finds.
+    fn selected(&self, system: &str) -> String {
+        let [os, beta, build, trusted] =
+            [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL].map(quoted);
         let pools = self.0.iter().map(|(key, values)| {
-            format!(
-                "{}.optMap(v, {}).orValue(false)",
-                selected(key),
-                is_one_of(values)
-            )
+            let (key, tests) = (quoted(key), is_one_of(values));
+            format!("    || {key} in s.nodeSelector && [s.nodeSelector[{key}]].exists(v, v.size() > {VALUE} || {tests})\n")
         });
-        says("windows", &builds.into_iter().chain(pools).collect::<Vec<_>>())
+        let separator = if system.starts_with('.') { "" } else { " " };
+        format!(
+            "has(s.nodeSelector) && (\n    \
+             {os} in s.nodeSelector && s.nodeSelector[{os}]{separator}{system}\n    \
+             || {beta} in s.nodeSelector && s.nodeSelector[{beta}]{separator}{system}\n    \
+             || {build} in s.nodeSelector || {trusted} in s.nodeSelector\n{}  )",
+            pools.collect::<String>()
+        )
     }
 
-    /// The operating system that an expression `e` leaves, or an empty text: `model::selection::os_of_expression`.
-    fn system_of_expression(&self) -> String {
-        let [os, build] = [[OS_LABEL, BETA_OS_LABEL], [BUILD_LABEL, TRUSTED_BUILD_LABEL]]
-            .map(|keys| format!("e.?key.orValue('') in [{}]", keys.map(quoted).join(", ")));
-        let is_in = "e.?operator.orValue('') == 'In' && e.?values.orValue([]).size() > 0";
-        let all = |os: &str| format!("e.?values.orValue([]).all(v, v.lowerAscii() == '{os}')");
-        let (windows, linux) = (all("windows"), all("linux"));
-        let names = |os: &str| format!("'{os}' in e.?values.orValue([])");
-        let (names_windows, names_linux) = (names("windows"), names("linux"));
-        let pools = (self.0.iter()).map(|(key, values)| {
+    /// Whether an expression `e` says Windows: `model::selection::os_of_expression`.
+    fn expression(&self, system: &str, values: impl Fn(&str) -> String) -> String {
+        let pools = self.0.iter().map(|(key, tests)| {
             format!(
-                ": e.?key.orValue('') == {}
-      ? ({is_in}
-        && e.?values.orValue([]).all(v, {}) ? 'windows' : '')
-      ",
+                "\n      : e.key == {} ? e.operator == 'In' && has(e.values) && {}",
                 quoted(key),
-                is_one_of(values)
+                values(&is_one_of(tests))
             )
         });
-        let pools = pools.collect::<Vec<_>>().concat();
         format!(
-            "{os}
-      ? ({is_in}
-        ? ({windows} ? 'windows'
-          : {linux} ? 'linux' : '')
-        : e.?operator.orValue('') != 'NotIn' || ({names_linux}) == ({names_windows}) ? ''
-        : {names_linux} ? 'windows' : 'linux')
-      : {build}
-      ? (e.?operator.orValue('') in ['Exists', 'Gt', 'Lt'] || ({is_in}) ? 'windows' : '')
-      {pools}: ''"
+            "  e.key in {} ? {system}\n      \
+             : e.key in {} ? e.operator in ['Exists', 'Gt', 'Lt'] || e.operator == 'In' && has(e.values){}\n      : false",
+            among(&[OS_LABEL, BETA_OS_LABEL]),
+            among(&[BUILD_LABEL, TRUSTED_BUILD_LABEL]),
+            pools.collect::<String>()
         )
     }
 }
@@ -339,9 +355,12 @@ fn is_one_of(values: &[String]) -> String {
     each.collect::<Vec<_>>().join(" || ")
 }
 
-/// The value that the nodeSelector has for a label, if any.
-fn selected(key: &str) -> String {
-    format!("s.?nodeSelector[?{}]", quoted(key))
+/// A list literal of CEL.
+fn among(keys: &[&str]) -> String {
+    format!(
+        "[{}]",
+        keys.iter().map(|key| quoted(key)).collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// A string literal of CEL.
@@ -363,38 +382,41 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn label(key: &str, value: &str) -> PoolLabel {
+        PoolLabel {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }
+    }
+
     fn condition(sieve: Sieve, labels: &[(&str, &str)]) -> String {
-        let labels: Vec<PoolLabel> = (labels.iter())
-            .map(|(key, value)| PoolLabel {
-                key: (*key).to_owned(),
-                value: (*value).to_owned(),
-            })
-            .collect();
-        conditions(sieve, &labels).remove(2).expression
+        let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
+        let [only] = <[MatchCondition; 1]>::try_from(conditions(sieve, &labels)).unwrap();
+        only.expression
     }
 
     #[test]
     fn a_policys_own_pool_labels_are_signs_too() {
-        let own = condition(Sieve::Strong, &[("pool", "Win*"), ("pool", "it's"), ("all", "*")]);
-        assert!(
-            own.contains("s.?nodeSelector[?'pool'].optMap(v, v.lowerAscii().startsWith('win') || v.lowerAscii() == 'it\\'s')"),
-            "{own}"
-        );
-        assert!(
-            own.contains("[?'all'].optMap(v, v.lowerAscii().startsWith(''))"),
-            "{own}"
-        );
-        assert!(own.contains(": e.?key.orValue('') == 'pool'"), "{own}");
+        let own = condition(Sieve::Sign, &[("pool", "Win*"), ("pool", "it's"), ("all", "*")]);
+        for part in [
+            "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.size() > 63 || v.lowerAscii().startsWith('win') || \
+             v.lowerAscii() == 'it\\'s')\n",
+            "[s.nodeSelector['all']].exists(v, v.size() > 63 || v.lowerAscii().startsWith(''))\n",
+            ": e.key == 'pool' ?",
+        ] {
+            assert!(own.contains(part), "{part}: {own}");
+        }
     }
 
     #[test]
     fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
-        let label = |key: &str, value: &str| PoolLabel {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        for sieve in [Sieve::Strong, Sieve::Maybe] {
-            let made = condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]);
+        // As it was written while there were two entries for Windows pods in each phase.
+        let before = "|| s.?nodeSelector[?'pool'].optMap(v, v.lowerAscii().startsWith('win') || v.lowerAscii() == \
+                      'it\\'s').orValue(false)\n    || s.?nodeSelector[?'team'].optMap(v, v.lowerAscii() == \
+                      'a').orValue(false)";
+        let made = [Sieve::Sign, Sieve::Sure, Sieve::Rest]
+            .map(|sieve| condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
+        for made in made.iter().map(String::as_str).chain([before]) {
             for (key, value, expected) in [
                 ("pool", "win*", true),
                 ("pool", "WINDOWS-2022", true),
@@ -403,12 +425,13 @@ mod tests {
                 ("pool", "it's*", false),
                 ("pool", "wi*", false),
                 ("pool", "linux", false),
+                ("pool", "a", false),
                 ("team", "a", true),
                 ("team", "a*", false),
                 ("pools", "win", false),
                 (OS_LABEL, "anything", true),
             ] {
-                assert_eq!(hears(&made, &label(key, value)), expected, "{key}={value}");
+                assert_eq!(hears(made, &label(key, value)), expected, "{key}={value}: {made}");
             }
         }
         assert!(!hears("true", &label("pool", "win")));
@@ -416,7 +439,13 @@ mod tests {
 
     #[test]
     fn a_pool_label_does_not_change_what_kubernetes_labels_say() {
-        for sieve in [Sieve::Strong, Sieve::Maybe, Sieve::Unsaid, Sieve::Unguarded] {
+        for sieve in [
+            Sieve::Sign,
+            Sieve::Sure,
+            Sieve::Rest,
+            Sieve::Unsaid,
+            Sieve::Unguarded,
+        ] {
             let plain = condition(sieve, &[]);
             assert_eq!(
                 condition(sieve, &[(OS_LABEL, "linux"), (BUILD_LABEL, "*")]),

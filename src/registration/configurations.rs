@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::conditions::hears;
+use super::conditions::{LEAVES_SOME, hears};
 use super::names;
 use crate::engine::effective::StoredPolicy;
 use crate::model::policy::{Action, Policy, PoolLabel, ReverseGuard, Switch};
@@ -42,7 +42,7 @@ pub struct Configuration {
 pub struct Entry {
     name: String,
     namespaces: LabelSelector,
-    conditions: Vec<String>,
+    conditions: Vec<MatchCondition>,
 }
 
 #[derive(Deserialize, Default)]
@@ -53,9 +53,10 @@ struct Webhook {
     match_conditions: Option<Vec<MatchCondition>>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(default)]
 struct MatchCondition {
+    name: String,
     expression: String,
 }
 
@@ -63,23 +64,35 @@ impl Entry {
     /// Reads one of `webhooks`; `None` where it is none.
     pub fn read(webhook: &Value) -> Option<Self> {
         let webhook = Webhook::deserialize(webhook).ok()?;
-        let conditions = webhook.match_conditions.unwrap_or_default().into_iter();
         Some(Entry {
             name: webhook.name,
             namespaces: webhook.namespace_selector.unwrap_or_default(),
-            conditions: conditions.map(|condition| condition.expression).collect(),
+            conditions: webhook.match_conditions.unwrap_or_default(),
         })
     }
 
     /// Without conditions it is asked about everything.
     fn hears(&self, label: &PoolLabel) -> bool {
-        self.conditions.is_empty() || self.conditions.iter().any(|text| hears(text, label))
+        let mut conditions = self.conditions.iter();
+        self.conditions.is_empty() || conditions.any(|condition| hears(&condition.expression, label))
+    }
+
+    /// Whether it is for a part of the Windows pods only: where `Fail` is asked for, and in every registration that was
+    /// made before one entry was for all of them.
+    fn leaves_some(&self) -> bool {
+        (self.conditions.iter()).any(|condition| condition.name == LEAVES_SOME)
     }
 }
 
 impl Configuration {
     fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Whether every Windows pod is asked about: by the entry of the first name, or by both.
+    fn is_whole(&self, [strong, maybe]: [&str; 2]) -> bool {
+        let strong = self.entry(strong);
+        strong.is_some_and(|strong| !strong.leaves_some() || self.entry(maybe).is_some())
     }
 }
 
@@ -118,12 +131,8 @@ impl Configurations {
         if policy.validation == Action::Off && policy.placement == Switch::Off {
             return Vec::new();
         }
-        let without = self
-            .phases()
-            .into_iter()
-            .filter(|(configuration, [strong, maybe])| {
-                configuration.entry(strong).is_none() || configuration.entry(maybe).is_none()
-            });
+        let without = self.phases().into_iter();
+        let without = without.filter(|(configuration, names)| !configuration.is_whole(*names));
         let without: Vec<&str> = without
             .map(|(configuration, _)| configuration.title.as_str())
             .collect();
@@ -131,9 +140,9 @@ impl Configurations {
             return vec![Gap {
                 reason: "NoWebhooks",
                 message: format!(
-                    "no effect on what is created: there is no {}, or its entries strong and maybe are missing, so the API \
-                     server does not call Transom; run helm upgrade again, or transom generate webhooks | kubectl apply \
-                     --server-side -f -",
+                    "no effect on what is created: there is no {}, or its entry strong is missing, or maybe beside a strong \
+                     that fails closed, so the API server does not call Transom; run helm upgrade again, or transom \
+                     generate webhooks | kubectl apply --server-side -f -",
                     without.join(" and no ")
                 ),
             }];

@@ -1,16 +1,19 @@
 //! The names of the entries. They are frozen: an entry is known by its name to every field manager that owns a part of it.
+//!
+//! `strong` is the one that is always there. An upgrade from a registration with two entries therefore keeps the one that
+//! most pods go to, with the `caBundle` that stands in it.
 
-/// `/mutate`: evidence 1 to 4.
+/// `/mutate`: any sign of Windows.
 pub const STRONG_MUTATE: &str = "strong.mutate.transom.dev";
-/// `/mutate`: critical pods, HostProcess, RuntimeClasses, images.
+/// `/mutate`: a part of the pods of [`STRONG_MUTATE`], in registrations made before that one was for all of them.
 pub const MAYBE_MUTATE: &str = "maybe.mutate.transom.dev";
 /// `/mutate`: namespaces with a default operating system.
 pub const DEFAULT_OS_MUTATE: &str = "default-os.mutate.transom.dev";
 /// `/mutate`: the reverse guard.
 pub const GUARD_MUTATE: &str = "guard.mutate.transom.dev";
-/// `/validate`: evidence 1 to 4.
+/// `/validate`: any sign of Windows; where it fails closed, evidence 1 to 4.
 pub const STRONG_VALIDATE: &str = "strong.validate.transom.dev";
-/// `/validate`: critical pods, HostProcess, RuntimeClasses, images.
+/// `/validate`: the rest of the pods with a sign of Windows, where [`STRONG_VALIDATE`] fails closed.
 pub const MAYBE_VALIDATE: &str = "maybe.validate.transom.dev";
 /// `/validate`: namespaces with a default operating system.
 pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";

@@ -36,7 +36,8 @@ pub fn is_up_to_date(file: &Path, generated: &str) {
     );
 }
 
-/// Both webhook configurations with every entry, and what stands in them once for each pool label.
+/// The webhook configurations with every entry (that of `/validate` by what it does without Transom), and what stands in
+/// them once for each pool label.
 pub fn webhooks() -> Value {
     let is_value = format!("v.lowerAscii() == '{VALUE}'");
     let (without, with) = (configurations(&[]), configurations(&[KEY]));
@@ -52,10 +53,10 @@ pub fn webhooks() -> Value {
         .iter()
         .map(|label| json!({"key": label.key, "value": label.value}))
         .collect();
-    let [mutating, validating] = with;
+    let [mutating, ignore, fail] = with;
     json!({
         "mutating": mutating,
-        "validating": validating,
+        "validating": {"Ignore": ignore, "Fail": fail},
         "pools": {
             "wellKnown": well_known,
             // What the engine knows by itself of these labels counts, whatever a policy says.
@@ -67,29 +68,35 @@ pub fn webhooks() -> Value {
     })
 }
 
-/// Both configurations with every entry, for pools with these labels.
-fn configurations(keys: &[&str]) -> [Value; 2] {
+/// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
+fn configurations(keys: &[&str]) -> [Value; 3] {
     let pool = |key: &&str| PoolLabel {
         key: (*key).to_owned(),
         value: VALUE.to_owned(),
     };
-    let options = Options {
+    let open = Options {
         endpoint: Endpoint::Service {
             name: "NAME".to_owned(),
             namespace: "NAMESPACE".to_owned(),
         },
-        // The entries that may fail closed are those that do here.
-        validate_failure_policy: FailurePolicy::Fail,
         excluded_namespaces: Vec::new(),
         pool_labels: keys.iter().map(pool).collect(),
         reverse_guard: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
         ..Options::default()
     };
-    [json!(mutating(&options)), json!(validating(&options))]
+    let closed = Options {
+        validate_failure_policy: FailurePolicy::Fail,
+        ..open.clone()
+    };
+    [
+        json!(mutating(&open)),
+        json!(validating(&open)),
+        json!(validating(&closed)),
+    ]
 }
 
-fn expressions(configurations: &[Value; 2]) -> Vec<String> {
+fn expressions(configurations: &[Value; 3]) -> Vec<String> {
     let webhooks = configurations
         .iter()
         .flat_map(|it| it["webhooks"].as_array().unwrap());

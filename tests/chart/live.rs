@@ -24,21 +24,30 @@ const GUARD: &str = "guard.validate.transom.dev";
 /// How many create pods at the same time.
 const WRITERS: usize = 4;
 
-/// Creates Windows pods, several at a time, until it is told to stop; each must be accepted and placed.
+/// Creates Windows pods, several at a time, until it is told to stop: each must be placed, or refused where it is a bad one.
+/// All webhooks fail open, so that a review that is lost is seen.
 struct Stream {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<(usize, Vec<String>)>,
 }
 
 impl Stream {
-    fn start(cluster: &Arc<ControlPlane>) -> Self {
+    fn start(cluster: &Arc<ControlPlane>, name: &'static str, kinds: &'static [Streamed]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (cluster, stopped) = (Arc::clone(cluster), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
                 let client = Client::try_from(cluster.config().await).unwrap();
-                let writers = (0..WRITERS).map(|writer| write(client.clone(), writer, Arc::clone(&stopped)));
+                let writers = (0..WRITERS).map(|writer| {
+                    let kind = kinds[writer % kinds.len()];
+                    write(
+                        client.clone(),
+                        format!("{name}-{writer}"),
+                        kind,
+                        Arc::clone(&stopped),
+                    )
+                });
                 let outcomes = futures::future::join_all(writers).await;
                 let made = outcomes.iter().map(|(made, _)| made).sum();
                 (
@@ -50,26 +59,66 @@ impl Stream {
         Stream { stop, thread }
     }
 
-    /// How many were created, and what went wrong.
-    fn end(self) -> (usize, Vec<String>) {
+    /// How many were created; nothing went wrong.
+    fn end(self, world: &World) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
+        let (made, failed) = self.thread.join().unwrap();
+        assert!(
+            failed.is_empty(),
+            "{} of {made}: {}\n{}",
+            failed.len(),
+            failed.join("\n"),
+            world.kubelet.logs()
+        );
+        made
     }
 }
 
-async fn write(client: Client, writer: usize, stop: Arc<AtomicBool>) -> (usize, Vec<String>) {
+/// What is streamed.
+#[derive(Clone, Copy, PartialEq)]
+enum Streamed {
+    /// Its nodeSelector says Windows.
+    Selects,
+    /// Only its image does.
+    ByImage,
+    /// It has a field that Windows has not, which the API server takes.
+    Bad,
+}
+
+impl Streamed {
+    fn pod(self, name: &str) -> Value {
+        let mut pod = windows_pod(name);
+        match self {
+            Streamed::Selects => {}
+            Streamed::ByImage => {
+                pod["spec"].as_object_mut().unwrap().remove("nodeSelector");
+            }
+            Streamed::Bad => pod["spec"]["hostPID"] = json!(true),
+        }
+        pod
+    }
+}
+
+async fn write(
+    client: Client,
+    writer: String,
+    kind: Streamed,
+    stop: Arc<AtomicBool>,
+) -> (usize, Vec<String>) {
     let pods: Api<Pod> = Api::namespaced(client, "apps");
     let (mut made, mut failed) = (0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
-        let name = format!("stream-{writer}-{made}");
-        let pod: Pod = serde_json::from_value(windows_pod(&name)).unwrap();
+        let name = format!("{writer}-{made}");
+        let pod: Pod = serde_json::from_value(kind.pod(&name)).unwrap();
         match pods.create(&PostParams::default(), &pod).await {
+            Ok(_) if kind == Streamed::Bad => failed.push(format!("{name} was let through")),
             Ok(pod) => {
                 let tolerations = pod.spec.and_then(|spec| spec.tolerations).unwrap_or_default();
                 if !tolerations.iter().any(|it| it.key.as_deref() == Some("os")) {
                     failed.push(format!("{name} was let through without placement"));
                 }
             }
+            Err(error) if kind == Streamed::Bad && error.to_string().contains("denied the request") => {}
             Err(error) => failed.push(format!("{name}: {error}")),
         }
         made += 1;
@@ -137,8 +186,7 @@ fn a_release_lives_and_leaves_nothing() {
 }
 
 fn install(world: &World, engine: &Engine) {
-    // With Fail, a gap would be seen.
-    world.deploy(engine, "install", &json!({"webhooks": {"failurePolicy": "Fail"}}));
+    world.deploy(engine, "install", &json!({}));
     let published = || {
         let entries = entries(world);
         entries
@@ -151,17 +199,24 @@ fn install(world: &World, engine: &Engine) {
         world.kubelet.logs()
     );
     world.is_called();
-    assert!(
-        entries(world).contains_key(older::THEN),
-        "it was not called so then"
-    );
+    assert_eq!(entries(world).into_keys().collect::<Vec<_>>(), BEFORE);
     assert!(!older::knows_it(&definition(world)));
 }
 
-/// The entries for /validate, by name.
+/// The entries of the older chart.
+const BEFORE: [&str; 4] = [
+    older::GONE[0],
+    older::GONE[1],
+    "strong.mutate.transom.dev",
+    "strong.validate.transom.dev",
+];
+
+const CONFIGURATIONS: [&str; 2] = ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"];
+
+/// The entries of both phases, by name.
 fn entries(world: &World) -> BTreeMap<String, Value> {
-    let seen = world.get("validatingwebhookconfiguration", "zz-transom");
-    let entries = seen["webhooks"].as_array().unwrap().iter();
+    let seen = CONFIGURATIONS.map(|kind| world.get(kind, "zz-transom"));
+    let entries = seen.iter().flat_map(|seen| seen["webhooks"].as_array().unwrap());
     entries
         .map(|entry| (entry["name"].as_str().unwrap().to_owned(), entry.clone()))
         .collect()
@@ -247,7 +302,11 @@ fn ignored_labels_told(cluster: &ControlPlane) -> usize {
 
 fn upgrade_and_back(world: &World, engine: &Engine) {
     let kubelet = &world.kubelet;
-    let stream = Stream::start(&world.cluster);
+    let stream = Stream::start(
+        &world.cluster,
+        "up",
+        &[Streamed::Selects, Streamed::ByImage, Streamed::Bad],
+    );
     let bundle = || {
         let webhooks = world.get("mutatingwebhookconfiguration", "zz-transom")["webhooks"].clone();
         (
@@ -257,7 +316,7 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     };
     let (old, seconds) = bundle();
     assert_eq!(seconds, 2);
-    let values = json!({"webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1, "reverseGuard": {"enabled": true}},
+    let values = json!({"webhooks": {"timeoutSeconds": 1, "reverseGuard": {"enabled": true}},
                         "log": {"filter": "debug"},
                         "podAnnotations": {"generation": "two"}});
     world.deploy(engine, "upgrade", &values);
@@ -270,26 +329,19 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     );
     assert!(older::knows_it(&definition(world)));
     assert_eq!(bundle(), (old.clone(), json!(1)));
-    // An entry more and one of another name, which the controller publishes into, and lets go.
+    // An entry more, which the controller publishes into, and the one for all in place of two, of which it let one go.
     let registered = || {
         let entries = entries(world);
-        let shown = [
-            "get",
-            "validatingwebhookconfiguration",
-            "zz-transom",
-            "-o",
-            "json",
-            "--show-managed-fields",
-        ];
-        let owners =
-            world.cluster.kubectl(&shown).succeeded().object()["metadata"]["managedFields"].to_string();
+        let owners = CONFIGURATIONS.map(|kind| {
+            let shown = ["get", kind, "zz-transom", "-o", "json", "--show-managed-fields"];
+            world.cluster.kubectl(&shown).succeeded().object()["metadata"]["managedFields"].to_string()
+        });
         entries.contains_key(GUARD)
-            && entries.contains_key(older::NOW)
-            && !entries.contains_key(older::THEN)
+            && older::GONE.iter().all(|gone| !entries.contains_key(*gone))
             && entries
                 .values()
                 .all(|entry| entry["clientConfig"]["caBundle"] == old)
-            && !owners.contains("transom-certificates")
+            && !owners.concat().contains("transom-certificates")
     };
     assert!(
         wait(Duration::from_secs(30), registered),
@@ -297,23 +349,18 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
         entries(world),
         kubelet.logs()
     );
+    let made = stream.end(world);
+    // The entry that comes back has no CA until the leader writes it; what goes to the other one is never lost.
+    let stream = Stream::start(&world.cluster, "back", &[Streamed::Selects, Streamed::Bad]);
     world.ask(engine, "rollback", &json!({"version": 1})).unwrap();
     kubelet.settled();
     assert_eq!(bundle(), (old, json!(2)));
-    let entries: Vec<String> = entries(world).into_keys().collect();
-    assert_eq!(entries, [older::THEN, "strong.validate.transom.dev"]);
+    assert_eq!(entries(world).into_keys().collect::<Vec<_>>(), BEFORE);
     // The definition stays the newer one, which knows all that the older one knew.
     assert!(older::knows_it(&definition(world)));
-    let (made, failed) = stream.end();
-    assert!(
-        failed.is_empty(),
-        "{} of {made}: {}\n{}",
-        failed.len(),
-        failed.join("\n"),
-        kubelet.logs()
-    );
+    let made = made + stream.end(world);
     assert!(made > 100, "only {made} pods");
-    println!("{made} pods were created during an upgrade and its rollback");
+    println!("{made} pods were created or refused during an upgrade and its rollback");
     // One request for all; one for each would take longer than everything before.
     let all = [
         "delete",

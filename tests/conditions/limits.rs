@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
-use transom::registration::{Endpoint, Options, POOLS, validating};
+use transom::registration::{Endpoint, Options, validating};
 
 use crate::pods::Dice;
 use crate::world::{
-    BETA, BUILD, KINDS, OPTED, OS, RUNTIME, Sent, affinity, api_version, entries, is_condition_error,
+    BETA, BUILD, KINDS, OPTED, OS, RUNTIME, Sent, affinity, api_version, closed, entries, is_condition_error,
     last_pool, spec, spec_of, term, world, wrap,
 };
 
@@ -40,7 +40,7 @@ fn full_spec() -> Value {
 }
 
 /// Takes fields out at random, or makes them null or empty.
-fn thin_out(value: &mut Value, dice: &mut Dice) {
+pub fn thin_out(value: &mut Value, dice: &mut Dice) {
     match value {
         Value::Object(fields) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
@@ -96,6 +96,43 @@ fn no_missing_field_makes_a_condition_fail() {
     }
     println!("objects with missing fields, by the API server's answer: {counts:?}");
     assert!(counts[&201] > 50 && counts[&422] > 50, "{counts:?}");
+}
+
+/// What no label can have is refused by the API server or never fits; until then it must not make a condition fail.
+#[test]
+fn no_text_of_any_length_makes_a_condition_fail() {
+    let Some(world) = world() else { return };
+    let long = "x".repeat(LARGEST_BODY - 4_000);
+    let pool_and_image = |over: Value| {
+        let mut spec = spec(&json!({"containers": [{"name": "a", "image": "x:ltsc2022"}]}));
+        json_patch::merge(&mut spec, &over);
+        spec
+    };
+    for (n, over) in [
+        json!({"os": {"name": long}}),
+        json!({"nodeSelector": {OS: long}}),
+        json!({"nodeSelector": {"pool": long}}),
+        json!({"nodeSelector": {(long.as_str()): "a"}}),
+        json!({"priorityClassName": long}),
+        json!({"nodeName": long}),
+        affinity(&[term("pool", "In", &[&long])]),
+        affinity(&[term(OS, "In", &[&long])]),
+        affinity(&[term(BUILD, "In", &[&long])]),
+        affinity(&[term(&long, "Exists", &[])]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for kind in [Kind::Pod, Kind::Deployment] {
+            let sent = wrap(kind, OPTED, &format!("long-{n}"), &pool_and_image(over.clone()));
+            let (answer, calls) = RUNTIME.block_on(world.create_all(&[sent])).remove(0);
+            let short = answer.as_ref().map_err(|(code, _)| *code);
+            assert!(!is_condition_error(&answer), "{n} in a {kind}: {short:?}");
+            // Refused by another plugin, or asked about.
+            let asked = entries(&calls).iter().any(|entry| entry.starts_with("strong"));
+            assert!(asked || short == Err(403), "{n} in a {kind}: {short:?}");
+        }
+    }
 }
 
 /// An error of a condition looks as these tests take it to look; else they would prove nothing.
@@ -168,39 +205,38 @@ fn long_image(length: usize) -> String {
     format!("{start}{}", "x".repeat(length - start.len()))
 }
 
-/// As much as is looked into: everything that costs, and nothing that ends the search early.
-fn costliest_spec() -> Value {
-    // Only the last of the pool's patterns fits, and the last value fits none.
-    let wide = |key: &str, value: &str| {
-        let mut values = vec![value; 7];
-        values.push("other");
-        term(key, "In", &values)["matchExpressions"][0].clone()
-    };
-    let last = last_pool();
-    let mut pools = POOLS;
-    let mut terms: Vec<Value> = (0..32)
-        .map(|_| {
-            let mut expressions: Vec<Value> = (0..31)
-                .map(|n| match n % 3 {
-                    1 | 2 if pools > 0 => {
-                        pools -= 1;
-                        wide("pool", &last)
-                    }
-                    _ => wide(OS, "linux"),
-                })
-                .collect();
-            expressions.push(term(OS, "In", &["windows"])["matchExpressions"][0].clone());
-            json!({"matchExpressions": expressions})
-        })
-        .collect();
-    terms[31]["matchExpressions"][31] = wide(OS, "windows");
+/// As many containers, and as long images, as are looked into.
+fn most_images() -> Value {
     let list = |prefix: &str| -> Vec<Value> {
         (0..150)
             .map(|n| json!({"name": format!("{prefix}{n}"), "image": long_image(512)}))
             .collect()
     };
-    let mut spec = json!({"initContainers": list("i"), "containers": list("c")});
-    json_patch::merge(&mut spec, &affinity(&terms));
+    json!({"initContainers": list("i"), "containers": list("c")})
+}
+
+/// As much as is looked into for a sign, and there is none. All patterns of the pool are tried.
+fn costliest_without_a_sign() -> Value {
+    let other = term("pool", "In", &["other"]);
+    let first = json!({"matchExpressions": vec![other["matchExpressions"][0].clone(); 32]});
+    let mut spec = most_images();
+    json_patch::merge(&mut spec, &affinity(&vec![first; 32]));
+    spec
+}
+
+/// As much as is looked into to be sure, and it surely is for Windows: only the last of the pool's patterns fits, the last
+/// value fits none, and the last expression of each term says Windows.
+fn costliest_to_be_sure_of() -> Value {
+    let mut values = vec![last_pool(); 7];
+    values.push("other".to_owned());
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let mut expressions = vec![term("pool", "In", &values)["matchExpressions"][0].clone(); 7];
+    expressions.push(term(OS, "In", &["windows"; 8])["matchExpressions"][0].clone());
+    let mut spec = most_images();
+    json_patch::merge(
+        &mut spec,
+        &affinity(&vec![json!({"matchExpressions": expressions}); 8]),
+    );
     spec
 }
 
@@ -228,9 +264,14 @@ fn the_worst_legal_pods_stay_within_the_cost() {
         .collect();
     let cases = [
         (
-            "300 long images, 32 terms of 32 expressions",
+            "300 long images, 32 terms of 32 expressions, no sign",
             every,
-            costliest_spec(),
+            costliest_without_a_sign(),
+        ),
+        (
+            "300 long images, 8 terms of 8 expressions with 8 values, for Windows",
+            every,
+            costliest_to_be_sure_of(),
         ),
         (
             "containers with images of 255 characters",
@@ -271,11 +312,20 @@ fn the_worst_legal_pods_stay_within_the_cost() {
                 .as_ref()
                 .map_err(|(code, message)| (*code, message.chars().take(160).collect::<String>()));
             println!(
-                "{what} in a {kind}: {} kB, {:?}, {short:?}, {:?}",
+                "{what} in a {kind}: {} kB, {:?}, {short:?}, {:?}, {:?}",
                 size / 1_024,
                 start.elapsed(),
-                entries(&calls)
+                entries(&calls),
+                closed(&calls)
             );
+            match n {
+                0 => assert!(
+                    !entries(&calls).iter().any(|entry| entry.starts_with("strong")),
+                    "{calls:?}"
+                ),
+                1 => assert_eq!(closed(&calls), ["strong"]),
+                _ => {}
+            }
             assert_eq!(answer, Ok(()), "{what} in a {kind} is legal");
         }
     }

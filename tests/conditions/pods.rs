@@ -17,13 +17,10 @@ pub fn linux_pods() -> Vec<Value> {
         json!({"nodeSelector": {"windows": "true"}, "tolerations": [{"key": "os", "value": "windows"}]}),
         json!({"tolerations": [{"operator": "Exists"}]}),
         json!({"nodeSelector": {"pool": "linux"}}),
-        affinity(&[term("pool", "In", &["win1", "linux"])]),
         affinity(&[term(OS, "In", &["linux"])]),
         affinity(&[term(OS, "In", &["linux", "windows"])]),
         affinity(&[term(OS, "NotIn", &["windows"])]),
         affinity(&[term(OS, "Exists", &[])]),
-        affinity(&[term(OS, "In", &["windows"]), term(OS, "In", &["linux"])]),
-        affinity(&[term(OS, "In", &["windows"]), node.clone()]),
         affinity(&[term(BUILD, "DoesNotExist", &[])]),
         affinity(&[term(BUILD, "NotIn", &["10.0.20348"])]),
         affinity(&[term(
@@ -41,17 +38,8 @@ pub fn linux_pods() -> Vec<Value> {
         json!({"priorityClassName": "system-node-critical", "hostNetwork": true}),
         json!({"priorityClassName": "system-cluster-critical"}),
         json!({"hostPID": true, "hostNetwork": true, "securityContext": {"runAsUser": 0, "fsGroup": 1}}),
-        json!({"securityContext": {"windowsOptions": {"runAsUserName": "ContainerUser"}}}),
-        json!({"securityContext": {"windowsOptions": {"hostProcess": false}}}),
         json!({"volumes": [{"name": "a", "emptyDir": {}}], "initContainers": [{"name": "i", "image": "busybox"}]}),
-        // What an image says does not count beside a selector.
-        json!({"nodeSelector": {OS: "linux"}, "containers": image("x:ltsc2022")["containers"]}),
-        json!({"os": {"name": "linux"}, "containers": image("x:1-nanoserver")["containers"]}),
     ];
-    let linux_image = affinity(&[term(OS, "In", &["linux"])]);
-    let mut mixed = image("mcr.microsoft.com/windows/servercore:ltsc2022");
-    json_patch::merge(&mut mixed, &linux_image);
-    pods.push(mixed);
     for name in [
         "nginx",
         "docker.io/library/nginx:1.27-alpine",
@@ -73,6 +61,24 @@ pub fn linux_pods() -> Vec<Value> {
         pods.push(image(name));
     }
     pods
+}
+
+/// Linux pods, and pods that say nothing, with something that only a look at all of it tells from a Windows pod.
+pub fn linux_pods_with_a_sign() -> Vec<Value> {
+    let zone = term("topology.kubernetes.io/zone", "In", &["a", "b"]);
+    let mut linux_by_affinity = image("mcr.microsoft.com/windows/servercore:ltsc2022");
+    json_patch::merge(&mut linux_by_affinity, &affinity(&[term(OS, "In", &["linux"])]));
+    vec![
+        affinity(&[term("pool", "In", &["win1", "linux"])]),
+        affinity(&[term(OS, "In", &["windows"]), term(OS, "In", &["linux"])]),
+        affinity(&[term(OS, "In", &["windows"]), zone]),
+        json!({"securityContext": {"windowsOptions": {"runAsUserName": "ContainerUser"}}}),
+        json!({"securityContext": {"windowsOptions": {"hostProcess": false}}}),
+        // What an image says does not count beside a selector.
+        json!({"nodeSelector": {OS: "linux"}, "containers": image("x:ltsc2022")["containers"]}),
+        json!({"os": {"name": "linux"}, "containers": image("x:1-nanoserver")["containers"]}),
+        linux_by_affinity,
+    ]
 }
 
 /// Images that say Windows by their names.
@@ -145,6 +151,8 @@ pub fn windows_pods() -> Vec<(bool, Value)> {
             ]),
         ),
         (true, affinity(&[term(OS, "In", &["windows"]), json!({})])),
+        // A term with nothing in it matches no node.
+        (true, affinity(&[json!({}), term(OS, "In", &["windows"])])),
         // Both at once is a finding.
         (true, json!({"os": {"name": "linux"}, "nodeSelector": windows})),
         (
@@ -240,13 +248,13 @@ pub fn thrown_term(dice: &mut Dice) -> Value {
         let key = dice.word(
             "kubernetes.io/os kubernetes.io/os kubernetes.io/os beta.kubernetes.io/os \
              node.kubernetes.io/windows-build node-restriction.kubernetes.io/windows-build \
-             kubernetes.azure.com/os-sku cloud.google.com/gke-os-distribution zone",
+             kubernetes.azure.com/os-sku cloud.google.com/gke-os-distribution pool zone",
         );
         let operator = dice.word("In In In NotIn NotIn Exists DoesNotExist Gt Lt");
         let values = match operator {
             "In" | "NotIn" => dice.word(
                 "windows windows linux linux linux,windows Windows LINUX Windows2022,windows2019 \
-                 Windows2022,Ubuntu windows_ltsc 10.0.20348",
+                 Windows2022,Ubuntu windows_ltsc 10.0.20348 win1 W2,win-1 win1,linux linux,win1",
             ),
             "Gt" | "Lt" => "5",
             _ => "",
@@ -268,28 +276,42 @@ pub fn thrown_term(dice: &mut Dice) -> Value {
 pub fn thrown_spec(dice: &mut Dice) -> Value {
     let mut spec = json!({});
     if dice.one_in(8) {
-        spec["os"] = json!({"name": dice.word("windows linux")});
+        spec["os"] = json!({"name": dice.word("windows windows windows linux linux linux Windows freebsd")});
     }
     if dice.one_in(4) {
         let entry = dice.word(
             "kubernetes.io/os=windows kubernetes.io/os=Windows kubernetes.io/os=linux kubernetes.io/os=LINUX \
              kubernetes.io/os=other beta.kubernetes.io/os=windows beta.kubernetes.io/os=linux \
              node.kubernetes.io/windows-build=10.0.20348 kubernetes.azure.com/os-sku=Windows2022 \
-             kubernetes.azure.com/os-sku=Ubuntu cloud.google.com/gke-os-distribution=WINDOWS_SAC zone=windows",
+             kubernetes.azure.com/os-sku=Ubuntu cloud.google.com/gke-os-distribution=WINDOWS_SAC zone=windows \
+             node-restriction.kubernetes.io/windows-build=10.0.20348 pool=Win-1 pool=linux",
         );
         let (key, value) = entry.split_once('=').unwrap();
         spec["nodeSelector"] = json!({key: value});
     }
-    if dice.one_in(2) {
+    if dice.one_in(3) {
         let terms: Vec<Value> = (0..=dice.below(3)).map(|_| thrown_term(dice)).collect();
         json_patch::merge(&mut spec, &affinity(&terms));
     }
     if dice.one_in(10) {
         spec["priorityClassName"] = "system-node-critical".into();
     }
+    if dice.one_in(12) {
+        spec["runtimeClassName"] = dice.word("thrown-windows thrown-linux thrown-anything").into();
+    }
+    if dice.one_in(20) {
+        spec["securityContext"] = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
+    }
+    // Not every sign beside an image that is one: a missing one would not be seen.
+    let plain_images = !dice.one_in(4);
     let containers = |dice: &mut Dice, list: &str, count: usize, host: bool| -> Vec<Value> {
         let each = (0..count).map(|n| {
-            let mut container = json!({"name": format!("{list}{n}"), "image": thrown_image(dice)});
+            let image = if plain_images {
+                "nginx:1.27".to_owned()
+            } else {
+                thrown_image(dice)
+            };
+            let mut container = json!({"name": format!("{list}{n}"), "image": image});
             if host {
                 container["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
             }

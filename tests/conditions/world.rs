@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use transom::model::policy::{Policy, PoolLabel};
 use transom::model::workload::Kind;
-use transom::registration::{Endpoint, MOST_POOL_LABELS, Options, mutating, names, validating};
+use transom::registration::{
+    Endpoint, FailurePolicy, MOST_POOL_LABELS, Options, mutating, names, validating,
+};
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
 use crate::recorder::{Call, Recorder};
@@ -137,14 +139,31 @@ impl World {
             default_os: Some(only("opted", "in")),
             ..Options::default()
         };
+        let fails_closed = Options {
+            name: "closed".to_owned(),
+            validate_failure_policy: FailurePolicy::Fail,
+            reverse_guard: None,
+            default_os: None,
+            ..options.clone()
+        };
         let configurations = [
-            ("mutating", serde_json::to_value(mutating(&options)).unwrap()),
-            ("validating", serde_json::to_value(validating(&options)).unwrap()),
+            ("mutating", "", serde_json::to_value(mutating(&options)).unwrap()),
+            (
+                "validating",
+                "",
+                serde_json::to_value(validating(&options)).unwrap(),
+            ),
+            (
+                "validating",
+                CLOSED,
+                serde_json::to_value(validating(&fails_closed)).unwrap(),
+            ),
         ];
-        for (phase, mut configuration) in configurations {
+        for (phase, mark, mut configuration) in configurations {
             for entry in configuration["webhooks"].as_array_mut().unwrap() {
                 // The test's own: which entry it was, and no error unseen.
-                let url = format!("{}/{}", world.recorder.url, entry["name"].as_str().unwrap());
+                let name = entry["name"].as_str().unwrap();
+                let url = format!("{}/{mark}{name}", world.recorder.url);
                 entry["clientConfig"]["url"] = url.into();
                 entry["failurePolicy"] = "Fail".into();
                 entry["timeoutSeconds"] = 30.into();
@@ -171,7 +190,16 @@ impl World {
                 let _ = self.create(probe).await;
             }
             let called: BTreeSet<String> = self.recorder.calls().into_iter().map(|c| c.entry).collect();
-            if names::ALL.iter().all(|name| called.contains(*name)) {
+            let registered = names::ALL
+                .into_iter()
+                .filter(|name| *name != names::MAYBE_MUTATE && *name != names::MAYBE_VALIDATE);
+            let of_closed =
+                [names::STRONG_VALIDATE, names::MAYBE_VALIDATE].map(|name| format!("{CLOSED}{name}"));
+            if registered
+                .map(str::to_owned)
+                .chain(of_closed)
+                .all(|name| called.contains(&name))
+            {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -196,12 +224,14 @@ impl World {
             .await
     }
 
-    /// Creates each of them in a dry run; answers and calls of each.
+    /// Creates each of them in a dry run; answers and calls of each. What one entry is for goes to exactly one of the two
+    /// that are registered where a part of it fails closed.
     pub async fn create_all(&self, sent: &[Sent]) -> Vec<(Answer, Vec<Call>)> {
+        let before = self.recorder.count();
         let requests = sent.iter().map(|sent| self.create(sent));
         let answers: Vec<Answer> = futures::stream::iter(requests).buffered(AT_ONCE).collect().await;
         let mut calls = BTreeMap::<(String, String, String), Vec<Call>>::new();
-        for call in self.recorder.calls() {
+        for call in self.recorder.calls_after(before) {
             let key = (call.namespace.clone(), call.kind.clone(), call.name.clone());
             calls.entry(key).or_default().push(call);
         }
@@ -211,7 +241,12 @@ impl World {
                 sent.kind.as_str().to_owned(),
                 sent.name().to_owned(),
             );
-            (answer, calls.remove(&key).unwrap_or_default())
+            let calls = calls.remove(&key).unwrap_or_default();
+            let one = entries(&calls)
+                .into_iter()
+                .filter(|entry| *entry == names::STRONG_VALIDATE);
+            assert_eq!(closed(&calls).len(), one.count(), "{}: {calls:?}", sent.object);
+            (answer, calls)
         });
         with_calls.collect()
     }
@@ -287,11 +322,21 @@ pub fn wrap(kind: Kind, namespace: &'static str, name: &str, spec: &Value) -> Se
     }
 }
 
-/// The entries that were called, sorted.
+/// What stands before the entries of the configuration of which a part fails closed.
+const CLOSED: &str = "closed-";
+
+/// The entries that were called where all of them fail open, sorted.
 pub fn entries(calls: &[Call]) -> Vec<&str> {
-    let mut entries: Vec<&str> = calls.iter().map(|call| call.entry.as_str()).collect();
+    let all = calls.iter().map(|call| call.entry.as_str());
+    let mut entries: Vec<&str> = all.filter(|entry| !entry.starts_with(CLOSED)).collect();
     entries.sort_unstable();
     entries
+}
+
+/// The first words of those that were called where a part of `/validate` fails closed.
+pub fn closed(calls: &[Call]) -> Vec<&str> {
+    let names = calls.iter().filter_map(|call| call.entry.strip_prefix(CLOSED));
+    names.filter_map(|name| name.split('.').next()).collect()
 }
 
 /// An expression of required node affinity, in a term of its own.

@@ -74,7 +74,18 @@ impl Recorder {
 
     /// What it was asked so far.
     pub fn calls(&self) -> Vec<Call> {
-        self.calls.lock().unwrap().clone()
+        self.calls_after(0)
+    }
+
+    /// What it was asked after so many calls.
+    pub fn calls_after(&self, first: usize) -> Vec<Call> {
+        self.calls.lock().unwrap()[first..].to_vec()
+    }
+
+    /// How often it was asked so far.
+    #[allow(dead_code, reason = "not every file of tests does")]
+    pub fn count(&self) -> usize {
+        self.calls.lock().unwrap().len()
     }
 }
 

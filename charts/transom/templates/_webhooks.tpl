@@ -38,6 +38,9 @@ compares). Here stands only what differs from one installation to the next.
 {{- $values := $root.Values -}}
 {{- $source := $root.Files.Get "files/webhooks.json" | fromJson -}}
 {{- $configuration := get $source .kind -}}
+{{- if eq .kind "validating" -}}
+{{- $configuration = get $configuration $values.webhooks.failurePolicy -}}
+{{- end -}}
 {{- $pools := include "transom.pools" (dict "root" $root "wellKnown" $source.pools.wellKnown "known" $source.pools.known) | fromYaml -}}
 {{- $everywhere := default (dict) $values.policy.spec.namespaceSelector -}}
 {{- $guard := default (include "transom.orOff" (default "Off" $values.policy.spec.reverseGuard)) -}}
@@ -60,9 +63,6 @@ compares). Here stands only what differs from one installation to the next.
 {{- $service := $entry.clientConfig.service -}}
 {{- $_ := set $service "name" (include "transom.fullname" $root) -}}
 {{- $_ := set $service "namespace" $root.Release.Namespace -}}
-{{- if eq $entry.failurePolicy "Fail" -}}
-{{- $_ := set $entry "failurePolicy" $values.webhooks.failurePolicy -}}
-{{- end -}}
 {{- $_ := set $entry "timeoutSeconds" (int $values.webhooks.timeoutSeconds) -}}
 {{- $selector := $entry.namespaceSelector -}}
 {{- $left := first $selector.matchExpressions -}}

@@ -1,6 +1,6 @@
 //! What is missing is named with what mends it, and what is there is not complained about.
 
-use super::super::{Options, mutating, validating};
+use super::super::{FailurePolicy, Options, mutating, validating};
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
 
@@ -96,6 +96,52 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
     );
     let off = policy(|policy| (policy.validation, policy.placement) = (Action::Off, Switch::Off));
     assert_eq!(gaps(&gone, &off), []);
+}
+
+/// As it was registered while each phase had two entries for Windows pods, whatever became of them without Transom.
+fn in_two_entries() -> Configurations {
+    let entries = |phase: &str| {
+        let entry = |which: &str, condition: &str| {
+            json!({"name": format!("{which}.{phase}.transom.dev"), "namespaceSelector": {}, "matchConditions": [
+                {"name": "is-not-being-deleted", "expression": "!object.?metadata.?deletionTimestamp.hasValue()"},
+                {"name": condition, "expression": "s.?nodeSelector[?'pool'].optMap(v, v.lowerAscii() == 'w').orValue(false)"},
+            ]})
+        };
+        let both = [
+            entry("strong", "is-for-windows"),
+            entry("maybe", "may-be-for-windows"),
+        ];
+        both.iter().map(|entry| Entry::read(entry).unwrap()).collect()
+    };
+    let [mutating, validating] = ["mutate", "validate"].map(|phase| Configuration {
+        title: phase.to_owned(),
+        entries: entries(phase),
+    });
+    Configurations { mutating, validating }
+}
+
+#[test]
+fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
+    let fails_closed = registered(&Options {
+        validate_failure_policy: FailurePolicy::Fail,
+        ..Options::default()
+    });
+    let heard = policy(|policy| {
+        policy.pool_labels = vec![PoolLabel {
+            key: "pool".to_owned(),
+            value: "w".to_owned(),
+        }];
+    });
+    assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
+    assert_eq!(gaps(&in_two_entries(), &heard), []);
+    for mut half in [fails_closed, in_two_entries()] {
+        half.validating
+            .entries
+            .retain(|entry| !entry.name.starts_with("maybe"));
+        assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "NoWebhooks");
+    }
+    // Of the one entry nothing is left to another.
+    assert_eq!(registered(&Options::default()).mutating.entries.len(), 1);
 }
 
 #[test]
