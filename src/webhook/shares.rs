@@ -325,15 +325,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_whose_body_is_not_complete_is_no_review() {
-        let shares = shares(1, 100);
-        let open = [1, 2, 3].map(|connection| shares.open(&client(connection, 1)).unwrap());
-        assert_eq!(in_flight(&shares), (3, 0, 0));
-        open[2].complete().unwrap();
-        assert_eq!(open[0].complete(), Err(Shed::Requests));
-    }
-
-    #[test]
     fn the_network_that_holds_most_is_refused_before_the_connection_that_does() {
         let shares = shares(9, 100 << 10);
         let crowd = [1, 2, 3].map(|connection| shares.open(&client(connection, 1)).unwrap());
