@@ -5,6 +5,8 @@
 #   benches/run.sh            the load test: about two minutes, after the build
 #   benches/run.sh --cluster  only what the webhooks add to a create through a real API server (the programs of envtest in
 #                             $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin): about three minutes
+#   benches/run.sh --cost     only what Linux and Windows pods cost the API server, in its own processor time: about four
+#                             minutes
 #   benches/run.sh --all      all of it, and the criterion benchmarks of benches/engine.rs and benches/check.rs
 #
 # ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load, API_ROUNDS (20) and REQUESTS (100) what is sent to the
@@ -26,8 +28,15 @@ echo
 latency() {
     "$load" latency --transom "$transom" --rounds "${API_ROUNDS:-20}" --requests "${REQUESTS:-100}"
 }
+cost() {
+    "$load" cost --transom "$transom" --rounds "${API_ROUNDS:-12}" --requests "${REQUESTS:-100}"
+}
 if [ "${1:-}" = --cluster ]; then
     latency
+    exit
+fi
+if [ "${1:-}" = --cost ]; then
+    cost
     exit
 fi
 "$load" compare --transom "$transom" --rounds "$rounds" --seconds "$seconds" --connections "$connections"
@@ -36,5 +45,7 @@ echo
 if [ "${1:-}" = --all ]; then
     echo
     latency
+    echo
+    cost
     cargo bench --locked --bench engine --bench check
 fi

@@ -68,6 +68,7 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
         bare_target.address(),
         ["/", "/"],
         &bare.ca_pem()?,
+        None,
     );
     let paths = ["/patch", "/"];
     register(
@@ -76,9 +77,17 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
         patching_target.address(),
         paths,
         &patching.ca_pem()?,
+        None,
     );
     let paths = ["/mutate", "/validate"];
-    register(&cluster, "transom", target.address(), paths, &server.ca_pem()?);
+    register(
+        &cluster,
+        "transom",
+        target.address(),
+        paths,
+        &server.ca_pem()?,
+        None,
+    );
 
     let mut client = Client::connect(&cluster).await?;
     let placed = prove(&cluster, &mut client, &pod).await?;
@@ -141,7 +150,7 @@ fn lines(round: &str, measured: &Round) {
 }
 
 /// An address of this machine that is not a loopback one, where it has one. Nothing is sent.
-fn outside() -> IpAddr {
+pub fn outside() -> IpAddr {
     let found = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
         socket.local_addr()
@@ -150,7 +159,7 @@ fn outside() -> IpAddr {
 }
 
 /// What Transom's `/mutate` answers for the pod, in base64.
-async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result<String> {
+pub async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result<String> {
     let mut review: Value = serde_json::from_str(review)?;
     review["request"]["object"] = pod.clone();
     let answer = target.ask(&review.to_string()).await?;
@@ -179,7 +188,7 @@ fn pod_of(review: &str) -> anyhow::Result<Value> {
 }
 
 /// Takes out what an API server adds.
-fn unserved(pod: &mut Value) -> anyhow::Result<()> {
+pub fn unserved(pod: &mut Value) -> anyhow::Result<()> {
     let metadata = pod["metadata"].as_object_mut().context("there is no pod")?;
     for server in [
         "managedFields",
@@ -257,10 +266,21 @@ fn policy() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]})
 }
 
-/// Registers a mutating and a validating webhook for the pods of the namespace of this name.
-fn register(cluster: &ControlPlane, way: &str, address: SocketAddr, paths: [&str; 2], ca: &str) {
+/// Registers a mutating and a validating webhook for the pods of the namespace of this name, behind a condition where one
+/// is given.
+pub fn register(
+    cluster: &ControlPlane,
+    way: &str,
+    address: SocketAddr,
+    paths: [&str; 2],
+    ca: &str,
+    condition: Option<&str>,
+) {
     use base64::Engine as _;
     let ca = base64::prelude::BASE64_STANDARD.encode(ca);
+    let conditions: Vec<Value> = (condition.into_iter())
+        .map(|expression| json!({"name": "condition", "expression": expression}))
+        .collect();
     let configuration = |kind: &str, path: &str| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": way},
@@ -270,6 +290,7 @@ fn register(cluster: &ControlPlane, way: &str, address: SocketAddr, paths: [&str
                 "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
                 "namespaceSelector": {"matchLabels": {"way": way}},
                 "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 2,
+                "matchConditions": conditions,
             }],
         })
     };
@@ -354,7 +375,7 @@ fn ratio(part: &Part, base: usize) -> f64 {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss
 )]
-fn at(sorted: &[f64], part: f64) -> f64 {
+pub fn at(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted
         .get((last as f64 * part).round() as usize)
@@ -368,7 +389,7 @@ fn at(sorted: &[f64], part: f64) -> f64 {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss
 )]
-fn interval(sorted: &[f64]) -> (f64, f64) {
+pub fn interval(sorted: &[f64]) -> (f64, f64) {
     let n = sorted.len() as f64;
     let half = 1.96 * n.sqrt() / 2.0;
     let low = (n / 2.0 - half).floor().max(0.0) as usize;

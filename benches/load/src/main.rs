@@ -6,6 +6,7 @@ mod compare;
 #[path = "../../../tests/support/control_plane.rs"]
 #[allow(dead_code)] // the tests need more of it
 mod control_plane;
+mod cost;
 mod drive;
 #[path = "../../support/inputs.rs"]
 mod inputs;
@@ -53,6 +54,18 @@ enum Command {
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=200))]
         rounds: u16,
         /// Requests of each way in a round
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
+        requests: u16,
+    },
+    /// What Linux and Windows pods cost the API server, in its own processor time, by what is registered; needs the programs
+    /// of envtest
+    Cost {
+        #[command(flatten)]
+        transom: Transom,
+        /// How often all ways are measured, after once to warm up
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=200))]
+        rounds: u16,
+        /// Requests of each way and pod in a round
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
         requests: u16,
     },
@@ -148,6 +161,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
             rounds,
             requests,
         } => latency::run(&transom.transom, rounds.into(), requests.into()).await,
+        Command::Cost {
+            transom,
+            rounds,
+            requests,
+        } => cost::run(&transom.transom, rounds.into(), requests.into()).await,
         Command::Memory {
             transom,
             connections,

@@ -141,19 +141,7 @@ impl Server {
 
     /// Seconds of CPU that it has used, user and system, in steps of 10 ms.
     pub fn cpu(&self) -> anyhow::Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
-            .context("the server is gone")?;
-        // The name of the program stands in parentheses and may hold anything; utime and stime are fields 14 and 15.
-        let fields = stat
-            .rsplit_once(')')
-            .map_or("", |(_, rest)| rest)
-            .split_whitespace();
-        let ticks: f64 = fields
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<f64>().ok())
-            .sum();
-        Ok(ticks / TICKS)
+        cpu_of(self.child.id())
     }
 
     /// What it has in memory.
@@ -181,6 +169,22 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Seconds of CPU that a process has used, user and system, in steps of 10 ms.
+pub fn cpu_of(process: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).context("the server is gone")?;
+    // The name of the program stands in parentheses and may hold anything; utime and stime are fields 14 and 15.
+    let fields = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_whitespace();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum();
+    Ok(ticks / TICKS)
 }
 
 /// A port that nobody listens on. Somebody else may take it before the server does; then the server says so.

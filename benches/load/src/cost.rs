@@ -1,0 +1,289 @@
+//! `cost`: what a pod costs the API server, in its own processor time and in time, by what is registered.
+//!
+//! Six pods (Linux, Windows as it is placed, and Windows to be placed; of one container and of three) are created as dry
+//! runs in namespaces where nothing is registered, two webhooks whose one condition is false, two bare handlers behind one
+//! cheap condition, the same with the patch that Transom makes, and Transom as it registers itself. Processor time comes
+//! in steps of 10 ms, so each turn is a block of requests; the blocks of a round are shuffled.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+
+use crate::apiserver::Client;
+use crate::control_plane::{ControlPlane, programs};
+use crate::latency::{at, interval, outside, patch, register, unserved};
+use crate::process::{Server, cpu_of};
+
+/// The namespaces, in the order of the tables.
+const WAYS: [&str; 5] = ["nothing", "floor", "cheap", "patching", "transom"];
+const FLOOR: usize = 1;
+const CHEAP: usize = 2;
+const PATCHING: usize = 3;
+const TRANSOM: usize = 4;
+
+const SIZES: [usize; 2] = [1, 3];
+
+/// What a condition can hardly do for less, and still be good for something.
+const CHEAP_CONDITION: &str = "\
+has(object.spec.os) && object.spec.os.name == 'windows' || has(object.spec.nodeSelector) \
+&& 'kubernetes.io/os' in object.spec.nodeSelector && object.spec.nodeSelector['kubernetes.io/os'] != 'linux' \
+|| has(object.spec.runtimeClassName) || object.spec.containers.exists(c, c.image.contains('nanoserver') \
+|| c.image.contains('servercore') || c.image.contains('ltsc20'))";
+
+/// A pod, what it is called, and against what Transom is measured.
+struct Case {
+    name: String,
+    pod: Value,
+    /// Which of the patching namespaces knows its patch.
+    size: usize,
+    base: usize,
+    /// For each way, of each round: milliseconds of processor time per create, and the median latency in milliseconds.
+    measured: [Vec<(f64, f64)>; WAYS.len()],
+}
+
+pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Result<()> {
+    let cluster = programs()
+        .and_then(ControlPlane::start)
+        .map_err(anyhow::Error::msg)?;
+    let review = crate::inputs::read(&crate::inputs::reviews().join(crate::TYPICAL));
+    let host = outside();
+    let mut server = Server::transom_at(transom, host)?;
+    let (target, _) = server.ready("/mutate", &review).await?;
+    let mut bare = Server::bare_at("serve-uid", host, &[])?;
+    let (bare_target, _) = bare.ready("/", &review).await?;
+    let patching = SIZES.map(|size| format!("patching-{size}"));
+    for way in WAYS.into_iter().chain(patching.iter().map(String::as_str)) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": way, "labels": {"way": way}}});
+        cluster
+            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
+            .succeeded();
+    }
+    let mut client = Client::connect(&cluster).await?;
+    let (address, ca) = (bare_target.address(), bare.ca_pem()?);
+    for (way, condition) in [("floor", "false"), ("cheap", CHEAP_CONDITION)] {
+        register(&cluster, way, address, ["/", "/"], &ca, Some(condition));
+    }
+    register_transom(
+        &cluster,
+        transom,
+        &format!("https://{}", target.address()),
+        &server.ca_pem()?,
+    )?;
+
+    // They must live as long as they are called.
+    let mut handlers = Vec::new();
+    let mut cases = Vec::new();
+    for (size, way) in SIZES.into_iter().zip(&patching) {
+        let [linux, windows] = defaulted(&mut client, size).await?;
+        let patch = patch(&target, &review, &windows).await?;
+        let mut handler = Server::bare_at("serve-uid", host, &["--patch", &patch])?;
+        let (handler_target, _) = handler.ready("/", &review).await?;
+        register(
+            &cluster,
+            way,
+            handler_target.address(),
+            ["/patch", "/"],
+            &handler.ca_pem()?,
+            Some(CHEAP_CONDITION),
+        );
+        handlers.push(handler);
+        let placed = placed(&mut client, &linux, &windows, way).await?;
+        for (name, pod, base) in [
+            ("Linux", linux, FLOOR),
+            ("Windows, placed", placed, CHEAP),
+            ("Windows, to place", windows, PATCHING),
+        ] {
+            cases.push(Case {
+                name: format!("{name}, {size}"),
+                pod,
+                size,
+                base,
+                measured: Default::default(),
+            });
+        }
+    }
+    measure(
+        &mut client,
+        &mut cases,
+        cluster.pid("kube-apiserver"),
+        rounds,
+        requests,
+    )
+    .await?;
+    print(&cases, rounds, requests);
+    Ok(())
+}
+
+/// Registers Transom as it registers itself, for its namespace.
+fn register_transom(cluster: &ControlPlane, transom: &Path, url: &str, ca: &str) -> anyhow::Result<()> {
+    let file = tempfile::NamedTempFile::new().context("cannot make a file for the CA")?;
+    std::fs::write(file.path(), ca).context("cannot write the CA")?;
+    let output = Command::new(transom)
+        .args([
+            "generate",
+            "webhooks",
+            "--output",
+            "json",
+            "--url",
+            url,
+            "--ca-bundle",
+        ])
+        .arg(file.path())
+        .output()
+        .context("cannot run transom generate webhooks")?;
+    let mut list: Value = serde_json::from_slice(&output.stdout).context("transom printed no webhooks")?;
+    let configurations = list["items"].as_array_mut().into_iter().flatten();
+    for entry in configurations.flat_map(|item| item["webhooks"].as_array_mut().into_iter().flatten()) {
+        let here = json!({"key": "way", "operator": "In", "values": [WAYS[TRANSOM]]});
+        let expressions = entry["namespaceSelector"]["matchExpressions"].as_array_mut();
+        expressions.context("an entry has no selector")?.push(here);
+    }
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &list.to_string())
+        .succeeded();
+    Ok(())
+}
+
+/// A Linux pod and a Windows one of so many containers, with the defaults that the API server writes, so that the patch
+/// of one fits.
+async fn defaulted(client: &mut Client, size: usize) -> anyhow::Result<[Value; 2]> {
+    let pod = |os: &str, image: &str| {
+        let variables: Vec<Value> = (0..10)
+            .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("value-of-the-variable-{n}")}))
+            .collect();
+        let containers: Vec<Value> = (0..size)
+            .map(|n| json!({"name": format!("container-{n}"), "image": image, "env": variables}))
+            .collect();
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "measured", "labels": {"app": "measured"}},
+            "spec": {"nodeSelector": {"kubernetes.io/os": os}, "containers": containers},
+        })
+    };
+    let mut both = [
+        pod("linux", "registry.example.com/team/application:1.27.3"),
+        pod("windows", "mcr.microsoft.com/windows/servercore:ltsc2022"),
+    ];
+    for pod in &mut both {
+        (_, *pod) = client.create(WAYS[0], pod).await?;
+        unserved(pod)?;
+    }
+    Ok(both)
+}
+
+/// Waits until each way does what its name says; returns the pod as Transom places it.
+async fn placed(
+    client: &mut Client,
+    linux: &Value,
+    windows: &Value,
+    patching: &str,
+) -> anyhow::Result<Value> {
+    let touched = |answer: &Value| answer["spec"]["os"]["name"] == "windows";
+    for _ in 0..300 {
+        let (_, mut by_transom) = client.create(WAYS[TRANSOM], windows).await?;
+        let (_, by_handler) = client.create(patching, windows).await?;
+        if touched(&by_transom) && by_handler["spec"] == by_transom["spec"] {
+            let (_, left_alone) = client.create(WAYS[TRANSOM], linux).await?;
+            if left_alone["spec"] != linux["spec"] {
+                bail!("the Linux pod comes back as {left_alone}");
+            }
+            unserved(&mut by_transom)?;
+            return Ok(by_transom);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    bail!("Transom does not place the pod, or the handler with its patch does not");
+}
+
+async fn measure(
+    client: &mut Client,
+    cases: &mut [Case],
+    server: u32,
+    rounds: usize,
+    requests: usize,
+) -> anyhow::Result<()> {
+    // A fixed generator, so that two runs send the same order.
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..=rounds {
+        let mut order: Vec<(usize, usize)> = (0..cases.len())
+            .flat_map(|case| (0..WAYS.len()).map(move |way| (case, way)))
+            .filter(|(case, way)| *way != PATCHING || cases.get(*case).is_some_and(|it| it.base == PATCHING))
+            .collect();
+        for last in (1..order.len()).rev() {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            order.swap(last, usize::try_from(random % (last as u64 + 1)).unwrap_or(0));
+        }
+        for (case, way) in order {
+            let case = &mut cases[case];
+            let namespace = if way == PATCHING {
+                format!("patching-{}", case.size)
+            } else {
+                WAYS[way].to_owned()
+            };
+            let mut latencies = Vec::with_capacity(requests);
+            let before = cpu_of(server)?;
+            for _ in 0..requests {
+                let (took, _) = client.create(&namespace, &case.pod).await?;
+                latencies.push(took.as_secs_f64() * 1e3);
+            }
+            #[allow(clippy::cast_precision_loss)] // there are at most thousands
+            let cpu = (cpu_of(server)? - before) * 1e3 / requests as f64;
+            latencies.sort_by(f64::total_cmp);
+            // The first round is there to warm up.
+            if round > 0 {
+                case.measured[way].push((cpu, at(&latencies, 0.5)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print(cases: &[Case], rounds: usize, requests: usize) {
+    println!(
+        "medians of {rounds} rounds of {requests} creates: processor time of the API server in ms per create (95 % \
+         interval), latency in ms"
+    );
+    print!("{:<22}", "pod, containers");
+    for way in WAYS {
+        print!(" {way:>32}");
+    }
+    println!();
+    for case in cases {
+        print!("{:<22}", case.name);
+        for measured in &case.measured {
+            if measured.is_empty() {
+                print!(" {:>32}", "");
+                continue;
+            }
+            let sorted = |part: fn(&(f64, f64)) -> f64| {
+                let mut all: Vec<f64> = measured.iter().map(part).collect();
+                all.sort_by(f64::total_cmp);
+                all
+            };
+            let (cpu, latency) = (sorted(|it| it.0), sorted(|it| it.1));
+            let (low, high) = interval(&cpu);
+            let shown = format!(
+                "{:.2} ({low:.2} to {high:.2}), {:.2}",
+                at(&cpu, 0.5),
+                at(&latency, 0.5)
+            );
+            print!(" {shown:>32}");
+        }
+        println!();
+    }
+    for case in cases {
+        let both = case.measured[TRANSOM].iter().zip(&case.measured[case.base]);
+        let mut ratios: Vec<f64> = both.map(|((transom, _), (base, _))| transom / base).collect();
+        ratios.sort_by(f64::total_cmp);
+        let (low, high) = interval(&ratios);
+        println!(
+            "{}: processor time with Transom, in parts of that with `{}`: {:.3} (95 % interval {low:.3} to {high:.3})",
+            case.name,
+            WAYS[case.base],
+            at(&ratios, 0.5)
+        );
+    }
+}
