@@ -214,26 +214,31 @@ fn nothing_is_traced_without_a_sampled_parent_unless_the_ratio_says_so() {
 fn what_gets_no_review_is_a_span_with_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(Mood::Takes);
-    let server = server(folder.path(), &collector, &["--max-concurrent", "1"]);
+    let bounds = ["--max-concurrent", "1", "--body-timeout", "20s"];
+    let server = server(folder.path(), &collector, &bounds);
     let sampled = parent("01");
     let headers = [("traceparent", &*sampled)];
     assert_eq!(server.post_with("/validate", &headers, b"{\"secret\": 1}").0, 400);
     assert_eq!(server.post_with("/nowhere", &headers, b"{}").0, 404);
 
-    // One request whose body does not come, so that the next one is too much.
-    let mut slow = server.connect();
-    write!(
-        slow,
-        "POST /mutate HTTP/1.1\r\nhost: localhost:8443\r\ncontent-type: application/json\r\n\
-         content-length: 9\r\ntraceparent: {sampled}\r\nuser-agent: kube-apiserver-admission\r\n\r\n"
-    )
-    .unwrap();
-    slow.flush().unwrap();
-    wait(|| metric(&server, "transom_reviews_in_flight") == Some(1));
-    assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 503);
+    // As many requests as may be open, whose bodies do not come: the one that has waited longest gives way to the next.
+    let slow = [1, 2, 3, 4].map(|open| {
+        let mut slow = server.connect();
+        write!(
+            slow,
+            "POST /mutate HTTP/1.1\r\nhost: localhost:8443\r\ncontent-type: application/json\r\n\
+             content-length: 9\r\ntraceparent: {sampled}\r\nuser-agent: kube-apiserver-admission\r\n\r\n"
+        )
+        .unwrap();
+        slow.flush().unwrap();
+        wait(|| metric(&server, "transom_requests_open") == Some(open));
+        slow
+    });
+    assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 400);
+    wait(|| metric(&server, "transom_requests_open") == Some(3));
     drop(slow);
 
-    let spans = spans(&collector, 3);
+    let spans = spans(&collector, 6);
     let said: Vec<_> = spans
         .iter()
         .map(|span| {
@@ -251,13 +256,16 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         json!(said),
         json!([
             ["POST /validate", 400, "400", "the body is no AdmissionReview"],
-            ["POST /mutate", 400, "400", "the body ended before its time"],
             [
                 "POST /mutate",
                 503,
                 "503",
-                "overloaded, too many reviews in flight"
+                "overloaded, and this client holds most of what is in flight"
             ],
+            ["POST /mutate", 400, "400", "the body ended before its time"],
+            ["POST /mutate", 400, "400", "the body ended before its time"],
+            ["POST /mutate", 400, "400", "the body ended before its time"],
+            ["POST /mutate", 400, "400", "the body is no AdmissionReview"],
         ])
     );
     assert_eq!(spans[1].attributes["server.port"], 8443);
