@@ -75,8 +75,8 @@ pub(super) fn declared<B: Body>(body: &B) -> Option<usize> {
 }
 
 /// Throws away the rest of a body beside its answer, so that the client gets to read the answer and the connection
-/// can be used again; gives up at `deadline`.
-pub(super) fn discard<B>(mut body: B, deadline: Instant)
+/// can be used again; gives up at `deadline`, or when `share` is needed for others.
+pub(super) fn discard<B>(mut body: B, share: Share, deadline: Instant)
 where
     B: Body + Unpin + Send + 'static,
     B::Data: Send,
@@ -84,13 +84,19 @@ where
     if body.is_end_stream() {
         return;
     }
-    tokio::spawn(timeout_at(deadline, async move {
-        let mut seen = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            seen += frame.data_ref().map_or(0, Buf::remaining);
-            if seen > DISCARD_AT_MOST {
-                break;
+    tokio::spawn(async move {
+        let read = async {
+            let mut seen = 0;
+            while let Some(Ok(frame)) = body.frame().await {
+                seen += frame.data_ref().map_or(0, Buf::remaining);
+                if seen > DISCARD_AT_MOST {
+                    break;
+                }
             }
+        };
+        tokio::select! {
+            () = share.refused() => {}
+            _ = timeout_at(deadline, read) => {}
         }
-    }));
+    });
 }

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{Unread, collect, declared, discard};
+use super::body::{Unread, collect, declared};
 use super::client::Client;
 use super::limits::{MAX_BODY, Shed};
 use super::refusal::Refusal;
@@ -20,25 +20,33 @@ impl FromRequest<Arc<Reviews>> for Taken {
     async fn from_request(request: Request, reviews: &Arc<Reviews>) -> Result<Self, Refusal> {
         let deadline = Instant::now() + reviews.body_timeout;
         let (head, mut body) = request.into_parts();
-        let is_awaited = is_awaited(&head.headers);
-        let taken = match is_review(&head.headers) {
-            Ok(()) => {
-                let client = head.extensions.get().cloned();
-                // Heads are large where a client wants that, and nothing of it is needed any more.
-                drop(head);
-                read(&mut body, client.as_ref(), reviews, deadline).await
-            }
+        let client = head.extensions.get().cloned();
+        let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
+        // Heads are large where a client wants that, and nothing of it is needed any more.
+        drop(head);
+        let taken = match is_review {
+            Ok(()) => read(&mut body, client.as_ref(), reviews, deadline).await,
             Err(refusal) => Err(refusal),
         };
         if taken.is_err() && is_awaited {
-            discard(body, deadline);
+            reviews.discard(client.as_ref(), body, deadline);
         }
         taken
     }
 }
 
+/// Answers a request that is no review by its path or method.
+pub(super) fn refused(request: Request, reviews: &Reviews, refusal: Refusal) -> Refusal {
+    let (head, body) = request.into_parts();
+    if is_awaited(&head.headers) {
+        let deadline = Instant::now() + reviews.body_timeout;
+        reviews.discard(head.extensions.get(), body, deadline);
+    }
+    refusal
+}
+
 /// Whether a body follows a refusal too: a client that asked first (`Expect: 100-continue`) sends none then.
-pub(super) fn is_awaited(headers: &HeaderMap) -> bool {
+fn is_awaited(headers: &HeaderMap) -> bool {
     !headers.contains_key(EXPECT)
 }
 

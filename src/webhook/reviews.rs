@@ -3,14 +3,16 @@
 use std::net::Ipv4Addr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use axum::body::Body;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::body::discard;
 use super::client::Client;
 use super::limits::{Limits, Shed};
 use super::metrics::ReviewMetrics;
@@ -64,6 +66,14 @@ impl Reviews {
     /// A share for a request of a client.
     pub(super) fn open(&self, client: Option<&Client>) -> Result<Share, Shed> {
         self.shares.open(client.unwrap_or(&self.unknown))
+    }
+
+    /// Throws away what is left of the body of a refused request, as a request that is open still; where there is no room
+    /// for one, the body is dropped.
+    pub(super) fn discard(&self, client: Option<&Client>, body: Body, deadline: Instant) {
+        if let Ok(share) = self.open(client) {
+            discard(body, share, deadline);
+        }
     }
 
     /// Counts that a request was refused, and refuses it.

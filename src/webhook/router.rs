@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -12,11 +11,9 @@ use axum::routing::{MethodRouter, post};
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
-use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::body::discard;
-use super::intake::is_awaited;
+use super::intake::refused;
 use super::limits::Limits;
 use super::metrics::ReviewMetrics;
 use super::refusal::Refusal;
@@ -37,12 +34,13 @@ pub(super) fn router(
     tracer: Option<Tracer>,
 ) -> Router {
     let reviews = Arc::new(Reviews::new(reviewer, limits, metrics));
-    let patience = limits.body_timeout;
-    let endpoint = |phase| endpoint(phase, tracer.is_some(), patience, reviews.metrics.clone());
+    let endpoint = |phase| endpoint(phase, tracer.is_some(), reviews.metrics.clone());
     let router = Router::new()
         .route("/mutate", endpoint(Phase::Mutate))
         .route("/validate", endpoint(Phase::Validate))
-        .fallback(move |request: Request| async move { refused(request, patience, NO_SUCH_PATH) })
+        .fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
+            refused(request, &reviews, NO_SUCH_PATH)
+        })
         .with_state(reviews);
     match tracer {
         Some(tracer) => router.layer(from_fn_with_state(tracer, trace)),
@@ -61,12 +59,7 @@ const PANICKED: Refusal = Refusal::new(
 );
 
 /// One of the two paths. A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
-fn endpoint(
-    phase: Phase,
-    is_traced: bool,
-    patience: Duration,
-    metrics: ReviewMetrics,
-) -> MethodRouter<Arc<Reviews>> {
+fn endpoint(phase: Phase, is_traced: bool, metrics: ReviewMetrics) -> MethodRouter<Arc<Reviews>> {
     let review = move |State(reviews): State<Arc<Reviews>>, taken: Taken| async move {
         let length = taken.bytes.len();
         let taken = Arc::new(taken);
@@ -84,17 +77,10 @@ fn endpoint(
         PANICKED.into_response()
     };
     post(review)
-        .fallback(move |request: Request| async move { refused(request, patience, NO_POST) })
+        .fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
+            refused(request, &reviews, NO_POST)
+        })
         .layer(CatchPanicLayer::custom(panicked))
-}
-
-/// Answers a request that is no review by its path or method.
-fn refused(request: Request, patience: Duration, refusal: Refusal) -> Refusal {
-    let (head, body) = request.into_parts();
-    if is_awaited(&head.headers) {
-        discard(body, Instant::now() + patience);
-    }
-    refusal
 }
 
 /// A reply whose bytes are part of what is in flight until the client has taken them.

@@ -4,6 +4,7 @@ mod admission;
 mod attacks;
 mod certificates;
 mod draining;
+mod shares;
 mod sockets;
 
 use std::convert::Infallible;

@@ -1,0 +1,146 @@
+//! What reviews in flight share: when it is taken, when it is given back, and what is refused when there is no more.
+
+use super::admission::{Missing, asked, metered, until};
+use super::*;
+use crate::webhook::router::router;
+
+/// A reviewer that judges large reviews when it may.
+struct Held(std::sync::Barrier);
+
+impl Review for Held {
+    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
+        if body.len() > 1_000 {
+            self.0.wait();
+        }
+        Measure.review(phase, body)
+    }
+}
+
+#[tokio::test]
+async fn one_review_too_many_is_shed_at_once_without_retry_after() {
+    let metrics = Metrics::new("0.0.0", None);
+    let held = Arc::new(Held(std::sync::Barrier::new(2)));
+    let limits = Limits {
+        max_concurrent: 1,
+        ..Limits::default()
+    };
+    let router = router(held.clone(), &limits, &metrics, None);
+    // Large, so that it is judged on a thread of its own.
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move {
+            asked(&router, post("/mutate", full(vec![b' '; 300 << 10])))
+                .await
+                .status()
+        }
+    });
+    until(&metrics, "transom_reviews_in_flight 1\n").await;
+    let shed = asked(&router, post("/mutate", full("{}"))).await;
+    assert_eq!(shed.status(), 503);
+    assert!(!shed.headers().contains_key("retry-after"));
+    assert!(!shed.headers().contains_key("connection"));
+    assert!(text(shed).await.starts_with("overloaded, "));
+    tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
+    assert_eq!(first.await.unwrap(), 200);
+    assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
+    assert!(
+        metrics
+            .expose()
+            .contains("transom_shed_total{reason=\"requests\"} 1")
+    );
+}
+
+#[tokio::test]
+async fn reviews_that_wait_for_news_take_no_more_than_half_of_the_room() {
+    let (bell, heard) = tokio::sync::watch::channel(false);
+    let metrics = Metrics::new("0.0.0", None);
+    let limits = Limits {
+        max_concurrent: 3,
+        ..Limits::default()
+    };
+    let router = router(Arc::new(Missing(heard)), &limits, &metrics, None);
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { asked(&router, post("/mutate", full("{}"))).await.status() }
+    });
+    until(&metrics, "transom_reviews_in_flight 1\n").await;
+    let second = asked(&router, post("/mutate", full("{}"))).await;
+    assert_eq!(second.status(), 400, "judged by what is known");
+    bell.send_replace(true);
+    assert_eq!(first.await.unwrap(), 200, "waited for the news");
+}
+
+#[tokio::test]
+async fn a_request_counts_as_a_review_when_its_body_is_complete() {
+    let (router, metrics) = metered(&Limits {
+        max_concurrent: 1,
+        ..Limits::default()
+    });
+    let (sender, body) = fed(None);
+    sender.send(Bytes::from_static(b"{")).unwrap();
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { asked(&router, post("/mutate", body)).await.status() }
+    });
+    until(&metrics, "transom_bytes_in_flight 1\n").await;
+    assert!(metrics.expose().contains("transom_reviews_in_flight 0\n"));
+    assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
+    drop(sender);
+    assert_eq!(first.await.unwrap(), 200);
+    assert!(metrics.expose().contains("transom_requests_open 0\n"));
+}
+
+#[tokio::test]
+async fn bytes_are_counted_as_they_come_and_not_as_they_are_declared() {
+    let (router, metrics) = metered(&Limits {
+        max_bytes_in_flight: 100 << 10,
+        ..Limits::default()
+    });
+    let (held, body) = fed(Some(90 << 10));
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { asked(&router, post("/mutate", body)).await.status() }
+    });
+    until(&metrics, "transom_requests_open 1\n").await;
+    let ask = async |size: usize| {
+        asked(&router, post("/mutate", full(vec![0; size])))
+            .await
+            .status()
+    };
+    assert_eq!(ask(90 << 10).await, 200, "what was only declared takes nothing");
+    held.send(Bytes::from(vec![0; 60 << 10])).unwrap();
+    until(&metrics, "transom_bytes_in_flight 61440\n").await;
+    assert_eq!(ask(41 << 10).await, 503);
+    assert_eq!(ask(40 << 10).await, 200);
+    drop(held);
+    assert_eq!(first.await.unwrap(), 200);
+
+    let (sender, chunked) = fed(None);
+    for _ in 0..3 {
+        sender.send(Bytes::from(vec![0; 40 << 10])).unwrap();
+    }
+    assert_eq!(asked(&router, post("/mutate", chunked)).await.status(), 503);
+    let text = metrics.expose();
+    assert!(text.contains("transom_shed_total{reason=\"bytes\"} 2"), "{text}");
+    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+}
+
+#[tokio::test]
+async fn an_answer_counts_until_it_is_taken() {
+    let (router, metrics) = metered(&Limits::default());
+    let answer = asked(&router, post("/mutate", full("{}"))).await;
+    let counted = metrics.expose();
+    assert!(counted.contains("transom_bytes_in_flight 12\n"), "{counted}");
+    assert!(counted.contains("transom_reviews_in_flight 0\n"), "{counted}");
+    assert_eq!(text(answer).await, "{\"length\":2}");
+    assert!(metrics.expose().contains("transom_bytes_in_flight 0\n"));
+}
+
+#[tokio::test]
+async fn a_body_that_is_thrown_away_is_an_open_request_too() {
+    let (router, metrics) = metered(&limits());
+    let (_held, body) = fed(None);
+    assert_eq!(asked(&router, post("/nothing", body)).await.status(), 404);
+    assert!(metrics.expose().contains("transom_requests_open 1\n"));
+    until(&metrics, "transom_requests_open 0\n").await;
+}
