@@ -235,7 +235,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         slow
     });
     assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 400);
-    wait(|| metric(&server, "transom_requests_open") == Some(3));
+    wait(|| metric(&server, "transom_shed_total{reason=\"share\"}") == Some(1));
     drop(slow);
 
     let spans = spans(&collector, 6);
