@@ -25,7 +25,7 @@ pub use pod_policy::{
     WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_file::{PolicyFileError, read_policies};
-pub use problem::{cut, in_one_line};
+pub use problem::in_one_line;
 pub use schema::OrOff;
 pub use selector::node_selector;
 pub use stored::{DecodedPolicy, PolicyError, decode_policy};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::manifest::Step;
-use crate::model::text;
+use crate::model::text::cut;
 
 /// So many problems are told in one message.
 pub const MOST_PROBLEMS: usize = 10;
@@ -78,7 +78,7 @@ impl Problem {
 /// Problems as one line of at most so many bytes: all that fit, ten at most, and how many more there are.
 pub fn in_one_line(problems: &[impl AsRef<str>], room: usize) -> String {
     if let [only] = problems {
-        return cut(only.as_ref(), room);
+        return cut(only.as_ref(), room).into_owned();
     }
     let mut line = format!("{} problems:", problems.len());
     for (i, problem) in problems.iter().enumerate() {
@@ -91,11 +91,6 @@ pub fn in_one_line(problems: &[impl AsRef<str>], room: usize) -> String {
         line.push_str(&next);
     }
     line
-}
-
-/// [`text::cut`] for the controller, which keeps what it cuts.
-pub fn cut(text: &str, most: usize) -> String {
-    text::cut(text, most).into_owned()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::apiserver::Client;
 use crate::control_plane::{ControlPlane, programs};
-use crate::latency::{at, interval, outside, patch, register, unserved};
+use crate::latency::{Shuffle, at, interval, outside, patch, register, unserved};
 use crate::process::{Server, cpu_of};
 
 /// The namespaces, in the order of the tables.
@@ -203,19 +203,13 @@ async fn measure(
     rounds: usize,
     requests: usize,
 ) -> anyhow::Result<()> {
-    // A fixed generator, so that two runs send the same order.
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut shuffle = Shuffle::default();
     for round in 0..=rounds {
         let mut order: Vec<(usize, usize)> = (0..cases.len())
             .flat_map(|case| (0..WAYS.len()).map(move |way| (case, way)))
             .filter(|(case, way)| *way != PATCHING || cases.get(*case).is_some_and(|it| it.base == PATCHING))
             .collect();
-        for last in (1..order.len()).rev() {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            order.swap(last, usize::try_from(random % (last as u64 + 1)).unwrap_or(0));
-        }
+        shuffle.apply(&mut order);
         for (case, way) in order {
             let case = &mut cases[case];
             let namespace = if way == PATCHING {

@@ -337,22 +337,37 @@ async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyh
     Ok(placed)
 }
 
+/// Puts lists into one order after the other, the same ones in every run.
+pub struct Shuffle(u64);
+
+impl Default for Shuffle {
+    fn default() -> Self {
+        Shuffle(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Shuffle {
+    /// Another order.
+    pub fn apply<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            list.swap(last, usize::try_from(self.0 % (last as u64 + 1)).unwrap_or(0));
+        }
+    }
+}
+
 async fn measure(client: &mut Client, pods: &[Value; 2], requests: usize) -> anyhow::Result<Round> {
     let mut round = Round::default();
-    // A fixed generator, so that two runs send the same order.
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut shuffle = Shuffle::default();
     for _ in 0..requests {
         let mut order: Vec<(usize, usize)> = (0..PODS.len())
             .flat_map(|pod| (0..WAYS.len()).map(move |way| (pod, way)))
             // Patched once more, a placed pod is another one.
             .filter(|case| *case != (1, PATCHING))
             .collect();
-        for last in (1..order.len()).rev() {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            order.swap(last, usize::try_from(random % (last as u64 + 1)).unwrap_or(0));
-        }
+        shuffle.apply(&mut order);
         for (pod, way) in order {
             let (took, _): (Duration, Value) = client.create(WAYS[way], &pods[pod]).await?;
             round[pod][way].push(took.as_secs_f64() * 1e6);
