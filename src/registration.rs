@@ -126,13 +126,26 @@ pub fn configuration_name(installation: &str) -> String {
 /// Whether the webhooks are not called for a namespace: by its name, by being one of `excluded` (Transom's own among them),
 /// or by a label. It says what the `namespaceSelector` of every entry says, which may be narrowed further.
 pub fn is_left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> bool {
-    let by_label = |(label, value): (&str, Option<&str>)| {
-        let stands = labels.get(label);
+    is_left_out_by_name(namespace, excluded) || left_out_by(labels).next().is_some()
+}
+
+/// Whether the webhooks are not called for a namespace whatever its labels say.
+pub fn is_left_out_by_name(namespace: &str, excluded: &[String]) -> bool {
+    NEVER.contains(&namespace) || excluded.iter().any(|other| other == namespace)
+}
+
+/// The labels among these that take their namespace out.
+pub fn left_out_by(labels: &BTreeMap<String, String>) -> impl Iterator<Item = &'static str> {
+    let stands = |(label, value): &(&str, Option<&str>)| {
+        let stands = labels.get(*label);
         stands.is_some_and(|stands| value.is_none_or(|value| stands == value))
     };
-    NEVER.contains(&namespace)
-        || excluded.iter().any(|other| other == namespace)
-        || LEFT_OUT.into_iter().any(by_label)
+    LEFT_OUT.into_iter().filter(stands).map(|(label, _)| label)
+}
+
+/// Every label that can take a namespace out.
+pub fn leaving_out() -> impl Iterator<Item = &'static str> {
+    LEFT_OUT.into_iter().map(|(label, _)| label)
 }
 
 /// The configuration of `/mutate`. Its entries all fail open.
@@ -148,7 +161,7 @@ pub fn mutating(options: &Options) -> MutatingWebhookConfiguration {
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
-            object_selector: Some(not_ours()),
+            object_selector: None,
             reinvocation_policy: Some("IfNeeded".to_owned()),
             rules: Some(entry.rules),
             side_effects: "None".to_owned(),
@@ -175,7 +188,8 @@ pub fn validating(options: &Options) -> ValidatingWebhookConfiguration {
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
-            object_selector: Some(not_ours()),
+            // A label that its author may choose must not take an object past the webhooks.
+            object_selector: None,
             rules: Some(entry.rules),
             side_effects: "None".to_owned(),
             timeout_seconds: Some(options.seconds()),
@@ -300,14 +314,6 @@ impl Options {
             match_expressions: Some(expressions),
             match_labels: only_in.match_labels,
         }
-    }
-}
-
-/// Transom must not wait for itself to start.
-fn not_ours() -> LabelSelector {
-    LabelSelector {
-        match_expressions: Some(vec![requirement("app.kubernetes.io/name", "NotIn", &["transom"])]),
-        match_labels: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::node::NodeView;
@@ -21,6 +22,19 @@ pub struct NamespaceView {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`.
     pub tolerations_whitelist: Option<String>,
+    /// The labels that take it out, with who wrote each of them.
+    pub left_out_by: Vec<LabelAuthor>,
+}
+
+/// The writer of a label, as the API server's managedFields have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabelAuthor {
+    /// The label's key.
+    pub label: &'static str,
+    /// The field manager, as in `kubectl-label`; empty where the API server knows none.
+    pub manager: String,
+    /// When this manager last wrote to the namespace.
+    pub at: Option<Timestamp>,
 }
 
 /// What is remembered of pools of nodes, as it is stored.

@@ -13,6 +13,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
 use crate::process::metrics::Metrics;
+use crate::registration;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Release {
@@ -24,12 +25,18 @@ struct State {
     state: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ByLabel {
+    label: &'static str,
+}
+
 /// The gauges; they show the last snapshot that they were given.
 #[derive(Clone, Debug)]
 pub struct Gauges {
     leader: Gauge,
     nodes: Family<Release, Gauge>,
     policies: Family<State, Gauge>,
+    left_out: Family<ByLabel, Gauge>,
 }
 
 impl Gauges {
@@ -39,6 +46,7 @@ impl Gauges {
             leader: Gauge::default(),
             nodes: Family::default(),
             policies: Family::default(),
+            left_out: Family::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -55,6 +63,11 @@ impl Gauges {
                 "pod_policies",
                 "WindowsPodPolicy objects, by whether they count as they are stored",
                 gauges.policies.clone(),
+            );
+            registry.register(
+                "namespaces_left_out",
+                "Namespaces that a label takes out, so that the API server asks about nothing there",
+                gauges.left_out.clone(),
             );
         });
         gauges
@@ -82,6 +95,14 @@ impl Gauges {
         for state in ["in_force", "last_good", "skipped"] {
             let count = outcomes.get(state).copied().unwrap_or_default();
             self.policies.get_or_create(&State { state }).set(count);
+        }
+        let by_label = snapshot.view.namespaces.iter();
+        let by_label =
+            by_label.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
+        let left_out = counts(by_label.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label)));
+        for label in registration::leaving_out() {
+            let count = left_out.get(label).copied().unwrap_or_default();
+            self.left_out.get_or_create(&ByLabel { label }).set(count);
         }
     }
 

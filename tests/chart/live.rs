@@ -93,7 +93,11 @@ impl Streamed {
             Streamed::ByImage => {
                 pod["spec"].as_object_mut().unwrap().remove("nodeSelector");
             }
-            Streamed::Bad => pod["spec"]["hostPID"] = json!(true),
+            Streamed::Bad => {
+                pod["spec"]["hostPID"] = json!(true);
+                // Who calls a pod Transom's own gains nothing by it.
+                pod["metadata"]["labels"] = json!({"app.kubernetes.io/name": "transom"});
+            }
         }
         pod
     }
@@ -284,20 +288,34 @@ fn controllers(world: &World) {
     world.cluster.kubectl(&label).succeeded();
     let told = || ignored_labels_told(&world.cluster) == 1;
     assert!(wait(Duration::from_secs(60), told), "nobody tells of the label");
+    // And of one that takes a namespace out, by the name that the API server keeps of its author.
+    let label = ["label", "namespace", "second", "transom.dev/ignore=true"];
+    world.cluster.kubectl(&label).succeeded();
+    let told = || {
+        let told = told_of(&world.cluster, "NamespaceLeftOut", "second");
+        told.iter().any(|event| {
+            let note = event["note"].as_str().or(event["message"].as_str());
+            note.is_some_and(|note| note.contains("Field manager kubectl-label wrote it"))
+        })
+    };
+    assert!(
+        wait(Duration::from_secs(60), told),
+        "nobody tells who took the namespace out"
+    );
+    let label = ["label", "namespace", "second", "transom.dev/ignore-"];
+    world.cluster.kubectl(&label).succeeded();
 }
 
-/// How many Events there are about labels of namespaces that do nothing.
+/// How many Events there are about labels of the namespace that do nothing.
 fn ignored_labels_told(cluster: &ControlPlane) -> usize {
-    let events = [
-        "get",
-        "events",
-        "-n",
-        "default",
-        "--field-selector=reason=LabelIgnored,involvedObject.name=apps",
-        "-o",
-        "json",
-    ];
-    cluster.kubectl(&events).succeeded().objects().len()
+    told_of(cluster, "LabelIgnored", "apps").len()
+}
+
+/// The Events about a namespace with this reason.
+fn told_of(cluster: &ControlPlane, reason: &str, namespace: &str) -> Vec<Value> {
+    let selector = format!("--field-selector=reason={reason},involvedObject.name={namespace}");
+    let events = ["get", "events", "-n", "default", &selector, "-o", "json"];
+    cluster.kubectl(&events).succeeded().objects()
 }
 
 fn upgrade_and_back(world: &World, engine: &Engine) {

@@ -41,7 +41,7 @@ not one of yours, and not cert-manager's. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* The name label is never another one: by it the webhook leaves Transom's own pods alone. */}}
+{{/* By these the chart's objects are selected: never another value. */}}
 {{- define "transom.selectorLabels" -}}
 app.kubernetes.io/name: transom
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt as _;
 use kube::api::PartialObjectMeta;
 use kube::core::DynamicObject;
@@ -11,7 +12,8 @@ use kube::core::DynamicObject;
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::node::{NodeView, StoredNode};
 use crate::cluster::pools::SEEN_KEY;
-use crate::cluster::view::{NamespaceView, SeenView, UNREADABLE_ANNOTATION};
+use crate::cluster::view::{LabelAuthor, NamespaceView, SeenView, UNREADABLE_ANNOTATION};
+use crate::registration;
 
 pub(super) fn node(node: StoredNode) -> Option<NodeView> {
     Some(NodeView::from(node)).filter(NodeView::is_of_interest)
@@ -24,12 +26,32 @@ pub(super) fn runtime_class(mut class: RuntimeClass) -> Option<RuntimeClass> {
 
 pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<NamespaceView> {
     let metadata = namespace.metadata;
+    let labels = metadata.labels.unwrap_or_default();
+    let written = metadata.managed_fields.unwrap_or_default();
     Some(NamespaceView {
         uid: metadata.uid.unwrap_or_default(),
-        labels: metadata.labels.unwrap_or_default(),
+        left_out_by: registration::left_out_by(&labels)
+            .map(|label| author(label, &written))
+            .collect(),
+        labels,
         tolerations_whitelist: (metadata.annotations.unwrap_or_default())
             .remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
     })
+}
+
+/// The field manager that wrote a label last.
+fn author(label: &'static str, written: &[ManagedFieldsEntry]) -> LabelAuthor {
+    let field = format!("f:{label}");
+    let wrote = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.is_some_and(|fields| fields["f:metadata"]["f:labels"].get(&field).is_some())
+    };
+    let last = (written.iter().filter(wrote)).max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    LabelAuthor {
+        label,
+        manager: last.and_then(|entry| entry.manager.clone()).unwrap_or_default(),
+        at: last.and_then(|entry| entry.time.as_ref()).map(|time| time.0),
+    }
 }
 
 pub(super) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {
@@ -64,6 +86,44 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn who_took_a_namespace_out_is_the_manager_that_wrote_the_label_last() {
+        let entry = |manager: &str, time: &str, label: &str| {
+            json!({
+                "manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:labels": {".": {}, format!("f:{label}"): {}}}},
+            })
+        };
+        let stored = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {
+                "name": "web", "uid": "u", "labels": {"transom.dev/ignore": "true", "control-plane": "x"},
+                "managedFields": [
+                    entry("helm", "2026-01-01T00:00:00Z", "transom.dev/ignore"),
+                    entry("kubectl-label", "2026-01-02T00:00:00Z", "transom.dev/ignore"),
+                    entry("other", "2026-01-03T00:00:00Z", "transom.dev/ignored"),
+                    {"manager": "odd", "operation": "Update", "fieldsV1": 5},
+                ],
+            },
+        });
+        let view = namespace(serde_json::from_value(stored).unwrap()).unwrap();
+        let said = view.left_out_by.iter();
+        let said: Vec<_> = said
+            .map(|by| (by.label, by.manager.as_str(), by.at.map(|at| at.to_string())))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("control-plane", "", None),
+                (
+                    "transom.dev/ignore",
+                    "kubectl-label",
+                    Some("2026-01-02T00:00:00Z".to_owned())
+                ),
+            ]
+        );
+    }
 
     #[test]
     fn a_node_policy_of_a_newer_version_is_held_and_hides_no_other() {

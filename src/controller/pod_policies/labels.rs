@@ -1,9 +1,9 @@
-//! Labels of namespaces that do nothing: the Events and the log tell their authors, each once.
+//! Labels of namespaces that do nothing, and labels that took one out lately: the Events and the log tell of each once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -13,12 +13,19 @@ use kube::api::{Api, PostParams};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::view::LabelAuthor;
 use crate::controller::conditions::LONGEST_NOTE;
 use crate::engine::namespace_labels::Ignored;
 use crate::model::text::cut;
+use crate::registration;
 
-/// The reason of the Events.
-const REASON: &str = "LabelIgnored";
+/// The reason of Events about a label that does nothing.
+const IGNORED: &str = "LabelIgnored";
+/// The reason of Events about a label that takes its namespace out.
+const LEFT_OUT: &str = "NamespaceLeftOut";
+/// How long ago a label that takes a namespace out was written at most, to be told of. The API server keeps Events for as
+/// long by default, so that the name of the Event keeps it from being told twice.
+const LATELY: SignedDuration = SignedDuration::from_hours(1);
 /// Events in one go; with the pause between two looks that is so many in a second.
 const AT_ONCE: usize = 20;
 /// How many hexadecimal digits of the SHA-256 tell two problems of a namespace apart.
@@ -26,9 +33,11 @@ const DIGITS: usize = 16;
 /// Where Events about objects without a namespace are kept.
 const EVENTS: &str = "default";
 
-/// A label that does nothing, as it is told.
+/// A label that does nothing or takes its namespace out, as it is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelNote {
+    /// The reason of the Event.
+    pub reason: &'static str,
     /// The name of the Event. The same problem of the same namespace has the same name, whichever replica tells it, and when: the
     /// API server refuses the second one, so that a new leader or a restart tells nothing twice.
     pub event: String,
@@ -36,13 +45,12 @@ pub struct LabelNote {
     pub namespace: String,
     /// Its uid.
     pub uid: String,
-    /// What does nothing, why, and what to write instead.
+    /// What the label does, why, and what to write instead.
     pub message: String,
 }
 
 impl LabelNote {
-    fn of(namespace: &str, uid: &str, label: &Ignored) -> Self {
-        let message = message(namespace, label);
+    fn new(reason: &'static str, namespace: &str, uid: &str, message: String) -> Self {
         let mut event = format!("{namespace}.");
         let problem = format!("{uid}\n{message}");
         for byte in ring::digest::digest(&ring::digest::SHA256, problem.as_bytes())
@@ -53,6 +61,7 @@ impl LabelNote {
             let _ = write!(event, "{byte:02x}");
         }
         LabelNote {
+            reason,
             event,
             namespace: namespace.to_owned(),
             uid: uid.to_owned(),
@@ -69,7 +78,7 @@ impl LabelNote {
                 ..ObjectMeta::default()
             },
             action: Some("ReadLabels".to_owned()),
-            reason: Some(REASON.to_owned()),
+            reason: Some(self.reason.to_owned()),
             note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
             type_: Some("Warning".to_owned()),
             event_time: Some(MicroTime(now)),
@@ -115,16 +124,46 @@ fn message(namespace: &str, label: &Ignored) -> String {
     text
 }
 
-/// Every label that does nothing, by namespace.
-fn notes(snapshot: &Snapshot) -> Vec<LabelNote> {
+/// What the label takes away, who wrote it, and the command that brings it back.
+fn left_out(namespace: &str, author: &LabelAuthor) -> String {
+    let LabelAuthor { label, manager, at } = author;
+    let manager = if manager.is_empty() {
+        "an unknown manager"
+    } else {
+        manager
+    };
+    let mut text = format!(
+        "the label {label} takes namespace {namespace} out: the API server asks Transom about nothing there, so Windows \
+         pods are neither checked nor placed. Field manager {manager} wrote it"
+    );
+    if let Some(at) = at {
+        let _ = write!(text, " at {at}");
+    }
+    let _ = write!(
+        text,
+        "; to take it away: kubectl label namespace {namespace} {label}-"
+    );
+    text
+}
+
+/// Every label that does nothing, and those that took their namespace out lately, by namespace.
+fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<LabelNote> {
+    let lately = |author: &&LabelAuthor| author.at.is_some_and(|at| now.duration_since(at) < LATELY);
     let of_one = snapshot.view.namespaces.iter().flat_map(|(namespace, seen)| {
         let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
-        ignored.map(move |label| LabelNote::of(namespace, &seen.uid, &label))
+        let ignored = ignored.map(|label| (IGNORED, message(namespace, &label)));
+        // Where the name leaves it out, the label changes nothing.
+        let by_label = !registration::is_left_out_by_name(namespace, &snapshot.excluded);
+        let out = (seen.left_out_by.iter().filter(move |_| by_label)).filter(lately);
+        let out = out.map(|author| (LEFT_OUT, left_out(namespace, author)));
+        (ignored.chain(out))
+            .map(|(reason, message)| LabelNote::new(reason, namespace, &seen.uid, message))
+            .collect::<Vec<_>>()
     });
     of_one.collect()
 }
 
-/// Tells of labels that do nothing, and remembers what it has told.
+/// Tells of labels, and remembers what it has told.
 #[derive(Debug, Default)]
 pub struct Teller {
     /// The names of the Events that are written.
@@ -136,8 +175,8 @@ pub struct Teller {
 impl Teller {
     /// What is to be told now, some of it at a time, and whether there is more. What no longer is a problem is
     /// forgotten.
-    pub fn due(&mut self, snapshot: &Snapshot) -> (Vec<LabelNote>, bool) {
-        let mut notes = notes(snapshot);
+    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<LabelNote>, bool) {
+        let mut notes = notes(snapshot, now);
         let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
         self.told.retain(|event| there.contains(event.as_str()));
         notes.retain(|note| !self.told.contains(&note.event));
@@ -159,7 +198,7 @@ impl Teller {
         snapshot: &Snapshot,
     ) -> bool {
         let api: Api<Event> = Api::namespaced(client.clone(), EVENTS);
-        let (due, more) = self.due(snapshot);
+        let (due, more) = self.due(snapshot, Timestamp::now());
         for note in due {
             if !leadership.holds() {
                 return false;
@@ -172,8 +211,10 @@ impl Teller {
                 Err(error) => {
                     let error = error.to_string();
                     if self.refused.as_ref() != Some(&error) {
-                        let namespace = &note.namespace;
-                        tracing::warn!("cannot write the Event {REASON} of namespace {namespace}: {error}");
+                        let LabelNote {
+                            namespace, reason, ..
+                        } = &note;
+                        tracing::warn!("cannot write the Event {reason} of namespace {namespace}: {error}");
                         self.refused = Some(error);
                     }
                     // Later, with the next look.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Report, Teller, reports};
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
-use crate::cluster::view::{ClusterView, NamespaceView};
+use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Action, Policy, Switch};
@@ -72,6 +72,7 @@ fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterVi
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
         let seen = NamespaceView {
+            left_out_by: Vec::new(),
             uid: format!("{name}-1"),
             labels,
             tolerations_whitelist: None,
@@ -482,7 +483,7 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     let mut seen = view(&[stored("base", &json!({"validation": "Warn"}))], &namespaces);
     policies.update(&seen);
     let mut teller = Teller::default();
-    let (due, more) = teller.due(&policies.seen(&seen));
+    let (due, more) = teller.due(&policies.seen(&seen), now());
     assert!(!more);
     let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
     assert_eq!(
@@ -504,19 +505,64 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     for note in &due {
         teller.tell(note.clone());
     }
-    assert_eq!(teller.due(&policies.seen(&seen)), (vec![], false));
+    assert_eq!(teller.due(&policies.seen(&seen), now()), (vec![], false));
 
     // After a restart the Events have the same names, so that the API server refuses to store them twice.
-    let (again, _) = Teller::default().due(&policies.seen(&seen));
+    let (again, _) = Teller::default().due(&policies.seen(&seen), now());
     assert_eq!(again, due);
     // What is made anew under an old name is another namespace.
     let web = seen.namespaces.get_mut("web").unwrap();
     Arc::make_mut(web).uid = "web-2".to_owned();
-    let (anew, _) = teller.due(&policies.seen(&seen));
+    let (anew, _) = teller.due(&policies.seen(&seen), now());
     assert_eq!(anew.len(), 2);
     assert!(
         anew.iter()
             .all(|note| note.namespace == "web" && !due.contains(note))
+    );
+}
+
+#[test]
+fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
+    let author = |label, hours: i64| LabelAuthor {
+        label,
+        manager: "kubectl-label".to_owned(),
+        at: Some(now() - jiff::SignedDuration::from_hours(hours)),
+    };
+    let mut seen = view(&[], &[]);
+    for (name, authors) in [
+        ("web", vec![author("transom.dev/ignore", 0)]),
+        ("long-ago", vec![author("control-plane", 1)]),
+        (
+            "unknown",
+            vec![LabelAuthor {
+                at: None,
+                ..author("control-plane", 0)
+            }],
+        ),
+        ("kube-system", vec![author("control-plane", 0)]),
+    ] {
+        let namespace = NamespaceView {
+            uid: name.to_owned(),
+            left_out_by: authors,
+            ..NamespaceView::default()
+        };
+        seen.namespaces.insert(name.to_owned(), Arc::new(namespace));
+    }
+    let mut policies = Policies::default();
+    policies.update(&seen);
+    let (due, _) = Teller::default().due(&policies.seen(&seen), now());
+    let said: Vec<_> = due
+        .iter()
+        .map(|note| (note.reason, note.message.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [(
+            "NamespaceLeftOut",
+            "the label transom.dev/ignore takes namespace web out: the API server asks Transom about nothing there, so \
+             Windows pods are neither checked nor placed. Field manager kubectl-label wrote it at 2026-06-01T12:00:00.5Z; \
+             to take it away: kubectl label namespace web transom.dev/ignore-"
+        )]
     );
 }
 
@@ -535,7 +581,7 @@ fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
     policies.update(&seen);
     let mut teller = Teller::default();
     let rounds = (0..4).map(|_| {
-        let (due, more) = teller.due(&policies.seen(&seen));
+        let (due, more) = teller.due(&policies.seen(&seen), now());
         let count = due.len();
         for note in due {
             teller.tell(note);
