@@ -38,6 +38,8 @@ mod packaging;
 mod release;
 #[path = "chart/rendered.rs"]
 mod rendered;
+#[path = "chart/trust.rs"]
+mod trust;
 #[path = "chart/values.rs"]
 mod values;
 

@@ -9,18 +9,19 @@ use super::container::account;
 use super::control_plane::wait;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, cleanup, definitions, node};
+use super::trust;
 
-const CLASS: &str = "windows-ltsc2022";
+pub const CLASS: &str = "windows-ltsc2022";
 
 /// A node whose taints nobody has set yet.
-fn untainted() -> Value {
+pub fn untainted() -> Value {
     let mut node = node();
     node["spec"] = json!({});
     node
 }
 
 /// Installs the release with everything that it can write, and waits until it has.
-fn install(world: &World, engine: &Engine, more: &Value) {
+pub fn install(world: &World, engine: &Engine, more: &Value) {
     let mut values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true}}}});
     let more = more.as_object().unwrap().clone();
     values.as_object_mut().unwrap().extend(more);
@@ -64,6 +65,7 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     };
     let before = world.get("node", "win-1");
     install(&world, engine, &json!({}));
+    trust::the_account_writes_only_what_is_transoms(&world, CLASS);
 
     // Another release, which nobody runs, goes: what the first one keeps is not touched, not even for a moment.
     let second = |what: &str, more: &Value| {

@@ -161,7 +161,7 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
         for binding in bound
             .objects
             .iter()
-            .filter(|it| it["kind"].as_str().unwrap().ends_with("Binding"))
+            .filter(|it| it["kind"].as_str().unwrap().ends_with("RoleBinding"))
         {
             let of_a_job = binding["metadata"]["labels"]["app.kubernetes.io/component"].is_string();
             let expected = if of_a_job { "janitor" } else { "transom" };

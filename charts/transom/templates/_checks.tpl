@@ -32,6 +32,12 @@
 {{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" (include "transom.podPolicySpec" . | fromYaml)) -}}
 {{- end -}}
 {{- if .Values.nodePolicy.create -}}
+{{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
+{{- fail "rbac.nodePolicies: false takes away the right to write to nodes, and nodePolicy.create=true makes a policy that needs it; set nodePolicy.create=false too" -}}
+{{- end -}}
+{{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (dig "runtimeClasses" "managed" false (default (dict) .Values.nodePolicy.spec)) -}}
+{{- fail "rbac.runtimeClasses: false takes away the right to make RuntimeClasses, and nodePolicy.spec.runtimeClasses.managed=true needs it; set one of them otherwise" -}}
+{{- end -}}
 {{- $taints := default (dict) .Values.nodePolicy.spec.taints -}}
 {{- range $taints.taints -}}
 {{- if and (eq (default "" .effect) "NoExecute") (not $taints.allowNoExecute) -}}

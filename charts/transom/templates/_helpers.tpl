@@ -158,3 +158,53 @@ Off
 {{- end -}}
 {{- toYaml $spec -}}
 {{- end -}}
+
+{{/* The node policies that the cluster holds, as YAML; none where there is no cluster, as in `helm template`. An upgrade that
+takes the last one away finds it here still: what was written is taken back with the rights of before. */}}
+{{- define "transom.storedNodePolicies" -}}
+{{- $stored := list -}}
+{{- if and .Release.IsUpgrade (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "windowsnodepolicies.transom.dev") -}}
+{{- $stored = default (list) (lookup "transom.dev/v1alpha1" "WindowsNodePolicy" "" "").items -}}
+{{- end -}}
+{{- toYaml (dict "items" $stored) -}}
+{{- end -}}
+
+{{/* Whether Transom may write to nodes: "true" or "false". */}}
+{{- define "transom.writesNodes" -}}
+{{- if kindIs "bool" .Values.rbac.nodePolicies -}}
+{{- .Values.rbac.nodePolicies -}}
+{{- else -}}
+{{- or .Values.nodePolicy.create (gt (len (include "transom.storedNodePolicies" . | fromYaml).items) 0) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether Transom may write RuntimeClasses. Those that it made must be found and taken away by it. */}}
+{{- define "transom.writesRuntimeClasses" -}}
+{{- if ne (include "transom.writesNodes" .) "true" -}}
+false
+{{- else if kindIs "bool" .Values.rbac.runtimeClasses -}}
+{{- .Values.rbac.runtimeClasses -}}
+{{- else -}}
+{{- $managed := and .Values.nodePolicy.create (dig "runtimeClasses" "managed" false (default (dict) .Values.nodePolicy.spec)) -}}
+{{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
+{{- $managed = or $managed (dig "spec" "runtimeClasses" "managed" false .) -}}
+{{- end -}}
+{{- if .Release.IsUpgrade -}}
+{{- range (lookup "node.k8s.io/v1" "RuntimeClass" "" "").items -}}
+{{- $managed = or $managed (hasKey (dig "metadata" "annotations" (dict) .) "transom.dev/owned") -}}
+{{- end -}}
+{{- end -}}
+{{- $managed -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether there is a NetworkPolicy: "true" or "false". */}}
+{{- define "transom.hasNetworkPolicy" -}}
+{{- with .Values.networkPolicy -}}
+{{- if kindIs "bool" .enabled -}}
+{{- .enabled -}}
+{{- else -}}
+{{- gt (len (concat .webhookFrom .metricsFrom .egress)) 0 -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,257 @@
+//! What Transom's own account may write: no more than the policies need, and of each object no more than is Transom's.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::control_plane::wait;
+use super::engine::{Engine, engine};
+use super::leaving::{self, CLASS, untainted};
+use super::refusal;
+use super::release::World;
+
+const ACCOUNT: &str = "system:serviceaccount:transom-system:transom";
+
+/// The verbs on a resource in the cluster that the chart grants.
+fn verbs(engine: &Engine, values: &Value, resource: &str) -> Vec<String> {
+    let rendered = engine.render(values).unwrap();
+    let rules = rendered.object("ClusterRole", "transom")["rules"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let of = |rule: &&Value| rule["resources"].as_array().unwrap().contains(&json!(resource));
+    let verbs = rules
+        .iter()
+        .filter(of)
+        .flat_map(|rule| rule["verbs"].as_array().unwrap());
+    verbs.map(|verb| verb.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_right_to_write_goes_with_the_policies_that_need_it() {
+    let Some(engine) = engine() else { return };
+    let none = json!({"create": false});
+    let managed = json!({"spec": {"runtimeClasses": {"managed": true}}});
+    let read = ["get", "list", "watch"];
+    for (values, nodes, classes) in [
+        (json!({}), true, false),
+        (json!({"nodePolicy": managed}), true, true),
+        (json!({"rbac": {"runtimeClasses": true}}), true, true),
+        (json!({"nodePolicy": none}), false, false),
+        (
+            json!({"nodePolicy": none, "rbac": {"runtimeClasses": true}}),
+            false,
+            false,
+        ),
+        (
+            json!({"nodePolicy": none, "rbac": {"nodePolicies": true}}),
+            true,
+            false,
+        ),
+    ] {
+        let mut on_nodes = read.to_vec();
+        on_nodes.extend(nodes.then_some("patch"));
+        assert_eq!(verbs(engine, &values, "nodes"), on_nodes, "{values}");
+        let looks = verbs(engine, &values, "deployments");
+        assert_eq!(looks.is_empty(), !nodes, "{values}: {looks:?}");
+        let mut on_classes = read.to_vec();
+        on_classes.extend(if classes {
+            &["create", "patch", "delete"][..]
+        } else {
+            &[]
+        });
+        assert_eq!(verbs(engine, &values, "runtimeclasses"), on_classes, "{values}");
+    }
+    for (values, words) in [
+        (
+            json!({"rbac": {"nodePolicies": false}}),
+            "rbac.nodePolicies: false takes away",
+        ),
+        (
+            json!({"rbac": {"runtimeClasses": false}, "nodePolicy": managed}),
+            "rbac.runtimeClasses: false takes away",
+        ),
+        (json!({"rbac": {"nodePolicies": "yes"}}), "/rbac/nodePolicies"),
+    ] {
+        let refusal = refusal(engine, &values);
+        assert!(refusal.contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn a_network_policy_is_there_as_soon_as_it_is_told_who_may_come() {
+    let Some(engine) = engine() else { return };
+    let peer = json!([{"ipBlock": {"cidr": "192.0.2.0/28"}}]);
+    for (policy, there) in [
+        (json!({}), false),
+        (json!({"webhookFrom": peer}), true),
+        (json!({"metricsFrom": peer}), true),
+        (json!({"enabled": true}), true),
+        (json!({"enabled": false, "webhookFrom": peer}), false),
+    ] {
+        let rendered = engine.render(&json!({"networkPolicy": policy})).unwrap();
+        let is_one = |object: &Value| object["kind"] == "NetworkPolicy";
+        assert_eq!(rendered.objects.iter().any(is_one), there, "{policy}");
+        let told = rendered.notes.contains("--set-json 'networkPolicy.webhookFrom=");
+        assert_eq!(told, policy.get("webhookFrom").is_none(), "{policy}");
+    }
+}
+
+/// What kubectl says when it asks as Transom itself; nothing is stored.
+fn refused(world: &World, arguments: &[&str]) -> Option<String> {
+    let as_transom = ["--as", ACCOUNT, "--dry-run=server"];
+    let printed = world.cluster.kubectl(&[arguments, &as_transom].concat());
+    (!printed.ok).then_some(printed.err)
+}
+
+/// Of each object that it may write, the account may write what is Transom's and nothing else. The release has a node policy
+/// that keeps RuntimeClasses, and the class is one of its own.
+pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "lin-1", "labels": {"kubernetes.io/os": "linux"}}}),
+        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "theirs"}, "handler": "x"}),
+    ] {
+        world.create(&object);
+    }
+    let label = ["label", "node", "win-1", "team=a"];
+    // The API server knows a new policy after a moment.
+    assert!(
+        wait(Duration::from_secs(60), || refused(world, &label).is_some()),
+        "the account may set any label"
+    );
+    let webhooks = |path: &str, value: &str| {
+        format!(r#"[{{"op": "replace", "path": "/webhooks/0/{path}", "value": {value}}}]"#)
+    };
+    let (rules, timeout) = (
+        webhooks("rules/0/resources", r#"["*"]"#),
+        webhooks("timeoutSeconds", "30"),
+    );
+    let conditions = r#"[{"op": "remove", "path": "/webhooks/0/matchConditions"}]"#;
+    let bundle = webhooks("clientConfig/caBundle", r#""LS0tCg==""#);
+    let (mutating, validating) = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration");
+    let unschedulable = r#"{"spec": {"unschedulable": true}}"#;
+    let finalizer = r#"{"metadata": {"finalizers": ["example.com/stay"]}}"#;
+    let json_patch =
+        |kind: &'static str, patch| vec!["patch", kind, "zz-transom", "--type=json", "-p", patch];
+    let cases: Vec<(Vec<&str>, Option<&str>)> = vec![
+        (
+            vec!["label", "node", "win-1", "node.kubernetes.io/windows-build-"],
+            None,
+        ),
+        (vec!["annotate", "node", "win-1", "transom.dev/owned-"], None),
+        (vec!["taint", "node", "win-1", "more=windows:NoSchedule"], None),
+        (label.to_vec(), Some("a label of the node")),
+        (
+            vec!["label", "node", "win-1", "kubernetes.io/os-"],
+            Some("a label of the node"),
+        ),
+        (
+            vec!["annotate", "node", "win-1", "note=a"],
+            Some("an annotation of the node"),
+        ),
+        (
+            vec!["patch", "node", "win-1", "-p", unschedulable],
+            Some("the spec of the node"),
+        ),
+        (
+            vec!["patch", "node", "win-1", "-p", finalizer],
+            Some("its finalizers"),
+        ),
+        (
+            vec!["taint", "node", "lin-1", "os=windows:NoSchedule"],
+            Some("not a Windows node"),
+        ),
+        (
+            vec![
+                "taint",
+                "node",
+                "win-1",
+                "node.kubernetes.io/unreachable:NoExecute",
+            ],
+            Some("a taint by which Kubernetes says"),
+        ),
+        (
+            vec!["taint", "node", "lin-1", "node.kubernetes.io/not-ready-"],
+            Some("a taint by which Kubernetes says"),
+        ),
+        (
+            json_patch(mutating, &rules),
+            Some("an entry of the webhook configuration"),
+        ),
+        (
+            json_patch(mutating, conditions),
+            Some("an entry of the webhook configuration"),
+        ),
+        (
+            json_patch(validating, &timeout),
+            Some("an entry of the webhook configuration"),
+        ),
+        (json_patch(validating, &bundle), None),
+        (
+            vec!["annotate", validating, "zz-transom", "a=b"],
+            Some("a label, annotation, finalizer or owner"),
+        ),
+        (vec!["annotate", "runtimeclass", class, "a=b"], None),
+        (vec!["delete", "runtimeclass", class], None),
+        (
+            vec!["annotate", "runtimeclass", "theirs", "a=b"],
+            Some("a RuntimeClass that is not Transom's"),
+        ),
+        (
+            vec!["delete", "runtimeclass", "theirs"],
+            Some("a RuntimeClass that is not Transom's"),
+        ),
+    ];
+    for (arguments, words) in cases {
+        let refused = refused(world, &arguments);
+        match (&refused, words) {
+            (None, None) => {}
+            (Some(refused), Some(words)) if refused.contains(words) => {}
+            _ => panic!("{arguments:?}: {refused:?} instead of {words:?}"),
+        }
+    }
+    // They speak of no other account.
+    for arguments in [
+        &label[..],
+        &["cordon", "win-1"],
+        &["delete", "runtimeclass", "theirs"],
+        &["delete", "node", "lin-1"],
+    ] {
+        world.cluster.kubectl(arguments).succeeded();
+    }
+    world.cluster.kubectl(&["uncordon", "win-1"]).succeeded();
+    world
+        .cluster
+        .kubectl(&["label", "node", "win-1", "team-"])
+        .succeeded();
+}
+
+#[test]
+fn the_right_to_write_goes_after_what_was_written() {
+    let Some(engine) = engine() else { return };
+    let Some(world) = World::start("rights that go", &untainted()) else {
+        return;
+    };
+    let before = world.get("node", "win-1");
+    leaving::install(&world, engine, &json!({}));
+    let may = |verb: &str, resource: &str| {
+        let asked = ["auth", "can-i", verb, resource, "--as", ACCOUNT];
+        world.cluster.kubectl(&asked).out.starts_with("yes")
+    };
+    assert!(may("patch", "nodes") && may("delete", "runtimeclasses"));
+    // With the policy goes what it wrote, by the rights that it needed.
+    let values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false}});
+    world.deploy(engine, "upgrade", &values);
+    let taken_back = || {
+        let node = world.get("node", "win-1");
+        node["metadata"]["annotations"] == before["metadata"]["annotations"]
+            && !world.has(&["runtimeclass", CLASS])
+    };
+    assert!(
+        wait(Duration::from_secs(90), taken_back),
+        "{}",
+        world.kubelet.logs()
+    );
+    world.deploy(engine, "upgrade", &values);
+    assert!(!may("patch", "nodes") && !may("delete", "runtimeclasses") && may("watch", "nodes"));
+}
