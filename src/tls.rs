@@ -1,6 +1,7 @@
 //! TLS: identities and where they come from, the certificate that is served, issuing. No cluster, no HTTP.
 
 pub mod args;
+pub mod clients;
 pub mod files;
 pub mod identity;
 pub mod issue;

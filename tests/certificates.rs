@@ -97,6 +97,7 @@ impl Replica {
             "not before it was compared with the configurations"
         );
         let server = Server::bind(Config {
+            clients: None,
             listen: ListenArgs {
                 listen: "127.0.0.1:0".parse().unwrap(),
                 health_listen: "127.0.0.1:0".parse().unwrap(),

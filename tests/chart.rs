@@ -286,6 +286,10 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"serviceAccount": {"create": false}}),
             "serviceAccount.name: with",
         ),
+        (
+            json!({"clientCertificates": {"required": true}}),
+            "clientCertificates.caConfigMap.name: clientCertificates.required",
+        ),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);

@@ -62,12 +62,82 @@ fn cluster() -> Option<&'static ControlPlane> {
         );
         std::fs::write(tracing.path(), text).unwrap();
         let flag = format!("--tracing-config-file={}", tracing.path().display());
-        let cluster = ControlPlane::start_with(programs, &[&flag])?;
+        let shows = ShownToWebhooks::new();
+        let cluster = ControlPlane::start_with(programs, &[&flag, &shows.flag()])?;
+        shows.leave_ca(&cluster.path("client-ca.pem"));
         prepare(&cluster)?;
         Ok(cluster)
     });
     Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
 }
+
+/// The certificate that the API server shows to webhooks, by its admission configuration as docs/security.md has it.
+struct ShownToWebhooks {
+    folder: tempfile::TempDir,
+    ca: String,
+}
+
+impl ShownToWebhooks {
+    fn new() -> Self {
+        use rcgen::{
+            BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+            KeyPair,
+        };
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, CLIENT);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &ca).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        // In it, because the API server reads files again when the folder is gone.
+        let data = |text: String| {
+            use base64::Engine as _;
+            base64::prelude::BASE64_STANDARD.encode(text)
+        };
+        let (certificate, key) = (data(certificate.pem()), data(key.serialize_pem()));
+        write(
+            "webhooks.kubeconfig",
+            &format!(
+                "apiVersion: v1\nkind: Config\nusers:\n- name: '*'\n  user:\n    client-certificate-data: {certificate}\n    \
+                 client-key-data: {key}\n"
+            ),
+        );
+        let kubeconfig = folder.path().join("webhooks.kubeconfig");
+        let plugin = |name: &str| {
+            format!(
+                "- name: {name}\n  configuration:\n    apiVersion: apiserver.config.k8s.io/v1\n    \
+                 kind: WebhookAdmissionConfiguration\n    kubeConfigFile: {}\n",
+                kubeconfig.display()
+            )
+        };
+        let plugins = plugin("MutatingAdmissionWebhook") + &plugin("ValidatingAdmissionWebhook");
+        write(
+            "admission.yaml",
+            &format!(
+                "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n{plugins}"
+            ),
+        );
+        ShownToWebhooks { ca: ca.pem(), folder }
+    }
+
+    fn flag(&self) -> String {
+        format!(
+            "--admission-control-config-file={}",
+            self.folder.path().join("admission.yaml").display()
+        )
+    }
+
+    fn leave_ca(&self, path: &Path) {
+        std::fs::write(path, &self.ca).unwrap();
+    }
+}
+
+/// The name in the API server's certificate for webhooks.
+const CLIENT: &str = "kube-apiserver";
 
 /// Where the spans of the webhook "deny" go.
 fn collector() -> &'static Collector {
@@ -150,6 +220,10 @@ fn register(cluster: &ControlPlane, name: &str, policy: Option<&str>) -> Result<
     if name == "deny" {
         let endpoint = format!("http://{}", collector().address);
         args.extend(["--otlp-endpoint".to_owned(), endpoint]);
+        // Only the API server is answered here: all that is seen to work with this webhook works with its certificate.
+        args.extend(["--client-ca".to_owned(), file("client-ca.pem".to_owned())]);
+        args.extend(["--client-name".to_owned(), CLIENT.to_owned()]);
+        args.push("--require-client-certificate".to_owned());
     }
     let program = format!("transom-{name}");
     cluster.run_program(&program, Path::new(TRANSOM), &args);
@@ -1503,4 +1577,53 @@ fn spans_of_reviews_are_children_of_the_api_servers_own() {
         assert_eq!(span.trace, TRACE);
         assert_ne!(span.parent, SPAN, "the API server's span stands between");
     }
+}
+
+#[test]
+fn a_webhook_that_asks_for_the_api_servers_certificate_answers_no_other_client() {
+    let Some(cluster) = cluster() else { return };
+    make_namespace(cluster, "certified", &[]);
+    switch_on(cluster, "certified", "deny");
+    let mut bad = pod("bad");
+    set(&mut bad, "/spec/os", json!({"name": "windows"}));
+    set(&mut bad, "/spec/hostPID", json!(true));
+    let printed = create(cluster, "certified", &[bad], &[]);
+    assert!(printed.err.contains("denied the request"), "{}", printed.err);
+
+    let configuration = get(
+        cluster,
+        "default",
+        &["validatingwebhookconfiguration", "transom-deny"],
+    );
+    let url = configuration["webhooks"][0]["clientConfig"]["url"]
+        .as_str()
+        .unwrap();
+    let address = url.trim_start_matches("https://").split('/').next().unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = std::fs::read(cluster.path("deny-ca.pem")).unwrap();
+    let ca: rustls::pki_types::CertificateDer<'_> =
+        rustls::pki_types::pem::PemObject::from_pem_slice(&ca).unwrap();
+    roots.add(ca).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut tcp = std::net::TcpStream::connect(address).unwrap();
+    let name = "127.0.0.1".try_into().unwrap();
+    let mut tls = rustls::ClientConnection::new(std::sync::Arc::new(config), name).unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut tcp);
+    let mut answer = Vec::new();
+    let asked = stream
+        .write_all(
+            b"POST /validate HTTP/1.1\r\nHost: transom\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+        )
+        .and_then(|()| std::io::Read::read_to_end(&mut stream, &mut answer));
+    let refused = asked.unwrap_err().to_string();
+    assert!(
+        refused.contains("CertificateRequired"),
+        "{refused}: {}",
+        String::from_utf8_lossy(&answer)
+    );
 }

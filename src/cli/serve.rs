@@ -15,7 +15,7 @@ use crate::process::traces::TracingArgs;
 use crate::serve::in_cluster::InClusterArgs;
 use crate::serve::standalone::Files;
 use crate::serve::{self, Settings, Source};
-use crate::tls::args::TlsArgs;
+use crate::tls::args::{ClientArgs, TlsArgs};
 use crate::webhook::{Config, LimitArgs, ListenArgs};
 
 /// Serve the admission webhook
@@ -47,6 +47,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
+    clients: ClientArgs,
+    #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     logs: LogArgs,
@@ -63,6 +65,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         cluster,
         listen,
         tls,
+        clients,
         limits,
         logs,
         tracing,
@@ -82,6 +85,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             listen,
             limits: limits.within(Room::take()),
             certificate: tls.into(),
+            clients: clients.into(),
             metrics,
             readiness: Readiness::default(),
             tracer: None,

@@ -41,6 +41,32 @@ pub struct TlsArgs {
     pub tls_name: Vec<String>,
 }
 
+/// Who may call, by the certificates that clients show.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Clients")]
+pub struct ClientArgs {
+    /// CA certificates in PEM that client certificates must come from; read again when their content changes. A client
+    /// with such a certificate is the last to be refused when there is no more room
+    #[arg(long, env = "TRANSOM_CLIENT_CA", value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// The name that a client certificate must have, as its common name or a DNS name; may be repeated. Without it every
+    /// certificate of the CA counts
+    #[arg(
+        long,
+        env = "TRANSOM_CLIENT_NAME",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "client_ca"
+    )]
+    pub client_name: Vec<String>,
+    /// Turn away clients that show no certificate. The API server shows one only where its admission configuration names it
+    #[arg(long, env = "TRANSOM_REQUIRE_CLIENT_CERTIFICATE", requires = "client_ca")]
+    pub require_client_certificate: bool,
+    /// How often the file of --client-ca is looked at for new content
+    #[arg(long, env = "TRANSOM_CLIENT_CA_POLL", value_name = "DURATION", default_value = "5s", value_parser = positive)]
+    pub client_ca_poll: Duration,
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -51,6 +77,8 @@ mod tests {
     struct Flags {
         #[command(flatten)]
         tls: TlsArgs,
+        #[command(flatten)]
+        clients: ClientArgs,
     }
 
     fn parse(flags: &[&str]) -> Result<Flags, String> {
@@ -64,5 +92,20 @@ mod tests {
         assert!(parse(&["--tls-key", "a"]).is_err());
         assert!(parse(&["--tls-cert", "a", "--tls-key", "b"]).is_ok());
         assert!(parse(&["--tls-cert", "a", "--tls-key", "b", "--write-ca", "c"]).is_err());
+    }
+
+    #[test]
+    fn what_is_asked_of_client_certificates_needs_their_ca() {
+        assert!(parse(&["--require-client-certificate"]).is_err());
+        assert!(parse(&["--client-name", "kube-apiserver"]).is_err());
+        let flags = parse(&[
+            "--client-ca",
+            "ca.crt",
+            "--client-name",
+            "a,b",
+            "--client-name",
+            "c",
+        ]);
+        assert_eq!(flags.unwrap().clients.client_name, ["a", "b", "c"]);
     }
 }

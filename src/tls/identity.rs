@@ -61,6 +61,14 @@ pub enum CertificateError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// The file of the clients' CAs is of no use.
+    #[error("cannot read the CA of client certificates {} (--client-ca): {why}", path.display())]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// TLS itself cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Setup(#[from] rustls::Error),

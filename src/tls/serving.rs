@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::clients::ClientVerifier;
 use super::identity::{CertificateError, Identity};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
@@ -68,15 +69,22 @@ impl ResolvesServerCert for ServingCert {
     }
 }
 
-/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, and whatever `certificate` is at the time.
+/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, whatever `certificate` is at the time, and client certificates where
+/// there is something to verify them with.
 ///
 /// # Errors
 /// When rustls has none of these versions.
-pub fn server_config(certificate: Arc<ServingCert>) -> Result<Arc<ServerConfig>, CertificateError> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(certificate);
+pub fn server_config(
+    certificate: Arc<ServingCert>,
+    clients: Option<Arc<ClientVerifier>>,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(clients),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -1,6 +1,9 @@
 //! The client at the other end of a connection: its network, by which shares are counted, and the end of its connection.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +16,8 @@ pub(super) struct Client {
     pub(super) network: IpAddr,
     /// Ends the connection, whatever happens on it.
     pub(super) gone: CancellationToken,
+    /// Whether it showed a certificate of the clients' CA.
+    known: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -21,7 +26,18 @@ impl Client {
             connection,
             network: network(address),
             gone: CancellationToken::new(),
+            known: Arc::default(),
         }
+    }
+
+    /// It has shown its certificate, and that was a good one.
+    pub(super) fn introduce(&self) {
+        self.known.store(true, Relaxed);
+    }
+
+    /// Whether it showed a certificate of the clients' CA.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Relaxed)
     }
 }
 

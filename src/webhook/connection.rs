@@ -63,6 +63,10 @@ pub(super) async fn run(
     };
     match accepted {
         Ok(Ok(stream)) => {
+            // What was shown was verified in the handshake, and nothing is asked for where there is nothing to verify it with.
+            if stream.get_ref().1.peer_certificates().is_some() {
+                place.client.introduce();
+            }
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             speak(stream, is_http2, router, &limits, place, stage).await;
         }

@@ -85,7 +85,9 @@ impl Drop for Place {
 impl Guest {
     fn standing(&self, now: Instant) -> Standing {
         let last_good = self.activity.last_good();
-        let worth = if now.saturating_duration_since(last_good) < MOMENT {
+        let worth = if self.client.is_known() {
+            Worth::Known
+        } else if now.saturating_duration_since(last_good) < MOMENT {
             Worth::Fresh
         } else if !self.activity.has_served() {
             Worth::Unproven
@@ -112,6 +114,8 @@ enum Worth {
     Idle,
     /// It came just now, was of use just now, or has a review in flight.
     Fresh,
+    /// It showed a certificate of the clients' CA.
+    Known,
 }
 
 /// What counts when one has to go.
@@ -168,7 +172,12 @@ mod tests {
 
     #[test]
     fn what_never_completed_a_review_goes_before_what_did_and_that_before_what_is_of_use() {
-        use Worth::{Fresh, Idle, Unproven};
+        use Worth::{Fresh, Idle, Known, Unproven};
+        assert_eq!(
+            first(&[(1, Known, 900), (2, Fresh, 0)]),
+            Some(1),
+            "a certificate counts most"
+        );
         assert_eq!(first(&[]), None);
         assert_eq!(first(&[(1, Idle, 100), (2, Unproven, 1), (3, Fresh, 0)]), Some(1));
         assert_eq!(first(&[(1, Fresh, 200), (2, Idle, 100), (3, Idle, 90)]), Some(1));

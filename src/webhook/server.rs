@@ -23,6 +23,7 @@ use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::process::traces::Tracer;
+use crate::tls::clients::{ClientCertificates, ClientVerifier};
 use crate::tls::files::CertificateFiles;
 use crate::tls::self_signed;
 use crate::tls::serving::{self, ServingCert};
@@ -41,6 +42,8 @@ pub struct Config {
     pub limits: Limits,
     /// What to show to clients.
     pub certificate: CertificateSource,
+    /// Which certificates of clients count; none are asked for without.
+    pub clients: Option<ClientCertificates>,
     /// What to count in.
     pub metrics: Metrics,
     /// What `/readyz` says. The server itself holds `draining` and `certificate`.
@@ -79,6 +82,7 @@ pub struct Server {
     tls: Arc<ServerConfig>,
     serving: Arc<ServingCert>,
     keeper: Keeper,
+    clients: Option<Arc<ClientVerifier>>,
     limits: Limits,
     metrics: Metrics,
     readiness: Readiness,
@@ -125,10 +129,15 @@ impl Server {
             listen: _,
             limits,
             certificate,
+            clients,
             metrics,
             readiness,
             tracer,
         } = config;
+        let clients = match clients {
+            Some(settings) => Some(ClientVerifier::load(settings).await?),
+            None => None,
+        };
         let (serving, keeper) = match certificate {
             CertificateSource::SelfSigned { names, write_ca } => {
                 let names = self_signed::names(address.ip(), &names);
@@ -145,7 +154,7 @@ impl Server {
             CertificateSource::Files(files) => (ServingCert::new(files.load().await?), Keeper::Files(files)),
             CertificateSource::Provided(serving) => (serving, Keeper::Caller),
         };
-        let tls = serving::server_config(Arc::clone(&serving))?;
+        let tls = serving::server_config(Arc::clone(&serving), clients.clone())?;
         metrics.certificate_expires(serving.not_after());
         Ok(Self {
             webhook,
@@ -155,6 +164,7 @@ impl Server {
             tls,
             serving,
             keeper,
+            clients,
             limits,
             metrics,
             readiness,
@@ -254,6 +264,7 @@ impl Server {
             tls,
             serving,
             keeper,
+            clients,
             limits,
             metrics,
             readiness,
@@ -284,6 +295,9 @@ impl Server {
             }
             Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
             Keeper::Caller => {}
+        }
+        if let Some(clients) = clients {
+            tasks.spawn("client CA reload", clients.keep());
         }
         let (open, evicted) = connections_counted(&metrics);
         let listener = Listener {

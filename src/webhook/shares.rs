@@ -56,7 +56,7 @@ impl Shares {
         let now = Instant::now();
         if table.open.len() >= table.max_open {
             match table.first_refused(now) {
-                Some(first) if !table.is_of(first, client) => table.refuse(first),
+                Some(first) if table.gives_way(first, client) => table.refuse(first),
                 _ => return Err(Shed::Open),
             }
         }
@@ -171,7 +171,7 @@ impl Table {
         let (client, more) = (asking.client.clone(), to.saturating_sub(asking.bytes));
         while self.bytes.saturating_add(more) > self.max_bytes {
             match self.first_refused(now) {
-                Some(first) if first != number && !self.is_of(first, &client) => self.refuse(first),
+                Some(first) if first != number && self.gives_way(first, &client) => self.refuse(first),
                 _ => return Err(Shed::Bytes),
             }
         }
@@ -217,13 +217,16 @@ impl Table {
         Some(request)
     }
 
-    /// Whether a request is on the connection of a client. What such a client asks for in addition is refused, and not
-    /// what it asked for before: what came first is nearer to its end.
-    fn is_of(&self, number: u64, client: &Client) -> bool {
-        (self.open.get(&number)).is_some_and(|request| request.client.connection == client.connection)
+    /// Whether a request makes room for what a client asks for in addition. None of its own connection does: what came
+    /// first is nearer to its end. None of a client that showed its certificate does, for one that did not.
+    fn gives_way(&self, number: u64, client: &Client) -> bool {
+        (self.open.get(&number)).is_some_and(|request| {
+            request.client.connection != client.connection
+                && (client.is_known() || !request.client.is_known())
+        })
     }
 
-    /// The request that is refused first: of the network that has held most for longest, of its connection of which that
+    /// The request that is refused first: of clients that showed no certificate before those that did, of the network that has held most for longest, of its connection of which that
     /// is true, the one of which that is true.
     fn first_refused(&self, now: Instant) -> Option<u64> {
         let mut networks: HashMap<IpAddr, u128> = HashMap::new();
@@ -242,7 +245,8 @@ impl Table {
                 networks.get(network).copied(),
                 connections.get(connection).copied(),
             );
-            (network, connection, request.burden(now), **number)
+            let is_unknown = !request.client.is_known();
+            (is_unknown, network, connection, request.burden(now), **number)
         };
         waiting().max_by_key(rank).map(|(number, _)| *number)
     }
@@ -378,6 +382,25 @@ mod tests {
         shares.lock().grow(waiting.number, 30 << 20, later).unwrap();
         assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
         assert!(!judged.set_judged(true));
+    }
+
+    #[test]
+    fn a_client_that_showed_its_certificate_is_refused_after_all_that_did_not() {
+        let shares = shares(9, 100 << 10);
+        let (server, stranger) = (client(1, 1), client(2, 2));
+        server.introduce();
+        let review = shares.open(&server).unwrap();
+        review.grow_to(60 << 10).unwrap();
+        let other = shares.open(&stranger).unwrap();
+        assert_eq!(
+            other.grow_to(50 << 10),
+            Err(Shed::Bytes),
+            "it displaces none that is known"
+        );
+        other.grow_to(40 << 10).unwrap();
+        let more = shares.open(&Client::clone(&server)).unwrap();
+        more.grow_to(20 << 10).unwrap();
+        assert!(other.refused.is_cancelled() && !review.refused.is_cancelled());
     }
 
     #[test]

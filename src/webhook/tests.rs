@@ -3,6 +3,7 @@
 mod admission;
 mod attacks;
 mod certificates;
+mod clients;
 mod draining;
 mod shares;
 mod sockets;
@@ -146,6 +147,7 @@ fn config(limits: Limits, certificate: CertificateSource) -> Config {
         },
         limits,
         certificate,
+        clients: None,
         metrics: Metrics::new("0.0.0", None),
         readiness: Readiness::default(),
         tracer: None,
@@ -153,7 +155,10 @@ fn config(limits: Limits, certificate: CertificateSource) -> Config {
 }
 
 async fn start(limits: Limits, certificate: CertificateSource) -> Running {
-    let config = config(limits, certificate);
+    run(config(limits, certificate)).await
+}
+
+async fn run(config: Config) -> Running {
     let metrics = config.metrics.clone();
     let server = Server::bind(config).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();

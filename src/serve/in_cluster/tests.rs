@@ -36,6 +36,7 @@ async fn refusal(flags: &[&str]) -> String {
         listen: flags.listen,
         limits: flags.limits.within(Room::default()),
         certificate: flags.tls.into(),
+        clients: None,
         metrics: Metrics::new("0", None),
         readiness: Readiness::default(),
         tracer: None,
