@@ -8,6 +8,8 @@ use jiff::civil::Date;
 use super::build::{Build, Release};
 use super::dns::is_label;
 
+mod linux;
+
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
 /// Follows `ParseNormalizedNamed` of github.com/distribution/reference, which the kubelet and containerd use.
@@ -216,10 +218,7 @@ impl<'a> ImageRef<'a> {
     }
 
     fn is_on_mcr(&self) -> bool {
-        self.registry
-            .strip_suffix(":443")
-            .unwrap_or(self.registry)
-            .eq_ignore_ascii_case(MCR)
+        is_on(self.registry, MCR)
     }
 
     fn is_dotnet_framework(&self) -> bool {
@@ -262,6 +261,8 @@ pub enum OsHint<'a> {
     WindowsTagToken(&'a str),
     /// This token of the tag names a Linux distribution. Good for a warning, never for a denial.
     LinuxTag(&'a str),
+    /// The repository holds Linux images only, as far as is known. Good for a warning, never for a denial.
+    LinuxOnlyRepository,
     /// A tag of Microsoft's .NET images, 8.0 or later, that names no Windows base: those have no Windows
     /// variant. Never said of a reference with a digest, which need not be what the tag is.
     DotnetLinuxOnly,
@@ -281,20 +282,27 @@ pub struct BuildHint<'a> {
     pub certain: bool,
 }
 
-/// What the reference's text tells of the operating system: repository first, then Windows words of the tag,
-/// then Linux words. Words count as whole dash-separated tokens, in any case of letters; the word `windows`
-/// itself proves nothing, yet silences the Linux words (`1.0-linux-windows` is both).
+/// What the reference's text tells of the operating system: a Windows repository first, then Windows words of the tag,
+/// then Linux words, then a Linux repository. Words count as whole dash-separated tokens, in any case of letters; the
+/// word `windows` itself proves nothing, yet silences what speaks of Linux (`1.0-linux-windows` is both).
 pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if image.is_windows_only_repository() {
         return OsHint::WindowsOnlyRepository;
     }
     let dotnet = image.is_on_mcr() && image.repository.starts_with("dotnet/") && image.digest.is_none();
+    let of_repository = || {
+        if linux::is_linux_only(image) {
+            OsHint::LinuxOnlyRepository
+        } else {
+            OsHint::None
+        }
+    };
     let Some(tag) = image.tag.filter(|tag| *tag != "latest") else {
         // `latest` has been .NET 8 or newer since 2023.
         return if dotnet {
             OsHint::DotnetLinuxOnly
         } else {
-            OsHint::None
+            of_repository()
         };
     };
     if let Some((_, token)) = tokens(image.tag).find(|(before, token)| is_windows_token(before, token)) {
@@ -306,13 +314,13 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if tag.split('-').any(is_windows_word) {
         return OsHint::None;
     }
-    if let Some(token) = tag.split('-').find(|token| is_linux_token(token)) {
+    if let Some(token) = tag.split('-').find(|token| linux::is_linux_token(token)) {
         return OsHint::LinuxTag(token);
     }
     if dotnet && dotnet_major(tag).is_some_and(|major| major >= 8) {
         return OsHint::DotnetLinuxOnly;
     }
-    OsHint::None
+    of_repository()
 }
 
 /// The build that the reference's tag names.
@@ -404,46 +412,6 @@ fn is_windows_token(before: &str, token: &str) -> bool {
         || (is_base_word(before) && build_of(token).is_some())
 }
 
-/// Distributions, their code names, and words that only Linux images have; words that end in `linux` need no
-/// entry. `slim` is left out: it says small.
-static LINUX_WORDS: &[&str] = &[
-    "alpine",
-    "bionic",
-    "bookworm",
-    "bullseye",
-    "buster",
-    "busybox",
-    "centos",
-    "chiseled",
-    "debian",
-    "distroless",
-    "fedora",
-    "focal",
-    "jammy",
-    "jessie",
-    "mariner",
-    "musl",
-    "noble",
-    "opensuse",
-    "rhel",
-    "stretch",
-    "trixie",
-    "ubi",
-    "ubuntu",
-    "wolfi",
-    "xenial",
-];
-
-/// A Linux word, perhaps with a version glued to it: `alpine3.20`, `ubi9`, `azurelinux3.0`.
-fn is_linux_token(token: &str) -> bool {
-    let word = token.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let end = word
-        .len()
-        .checked_sub("linux".len())
-        .and_then(|at| word.get(at..));
-    end.is_some_and(|end| end.eq_ignore_ascii_case("linux")) || is_one_of(word, LINUX_WORDS)
-}
-
 /// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.
 fn dotnet_major(tag: &str) -> Option<u8> {
     let version = tag.split('-').next()?;
@@ -473,6 +441,12 @@ fn split_optional(text: &str, separator: char) -> (&str, Option<&str>) {
         Some((before, after)) => (before, Some(after)),
         None => (text, None),
     }
+}
+
+/// Whether a registry as written is this one: hosts have no case, and 443 is the port where none is written.
+fn is_on(registry: &str, host: &str) -> bool {
+    let written = registry.strip_suffix(":443").unwrap_or(registry);
+    written.eq_ignore_ascii_case(host)
 }
 
 fn is_or_under(repository: &str, root: &str) -> bool {
@@ -881,7 +855,36 @@ mod tests {
             corp.example/x:alpinerc => None
             corp.example/x:1.0-slim => None
             corp.example/alpine:1.0 => None
-            nginx => None";
+            # Linux only by the repository.
+            nginx => LinuxOnlyRepository
+            nginx:1.27 => LinuxOnlyRepository
+            ubuntu:22.04 => LinuxOnlyRepository
+            docker.io/library/redis:7.2@D => LinuxOnlyRepository
+            public.ecr.aws/docker/library/postgres:16 => LinuxOnlyRepository
+            mirror.gcr.io/library/node:22 => LinuxOnlyRepository
+            docker.io/istio/proxyv2:1.27.1 => LinuxOnlyRepository
+            gcr.io/istio-release/proxyv2:1.27.1 => LinuxOnlyRepository
+            cr.l5d.io/linkerd/proxy:edge-26.1.1 => LinuxOnlyRepository
+            hashicorp/vault:1.20.0 => LinuxOnlyRepository
+            quay.io/prometheus/node-exporter:v1.8.0 => LinuxOnlyRepository
+            registry.k8s.io:443/ingress-nginx/controller:v1.12.0@D => LinuxOnlyRepository
+            gcr.io/distroless/static:nonroot => LinuxOnlyRepository
+            MCR.microsoft.com/mssql/server:2019-latest => LinuxOnlyRepository
+            mcr.microsoft.com/azurelinux/base/core:3.0 => LinuxOnlyRepository
+            redis:7-bookworm => LinuxTag bookworm
+            mcr.microsoft.com/dotnet/aspnet:8.0-chiselled => LinuxTag chiselled
+            # These have Windows variants, or another author.
+            golang:1.22 => None
+            python:3.12 => None
+            mongo:7 => None
+            traefik:v3 => None
+            redis:3.2-nanoserver => WindowsTagToken nanoserver
+            nginx:1.27-windows => None
+            hashicorp/vault-windows:1 => None
+            envoyproxy/envoy-windows:v1.24 => None
+            corp.example/nginx:1.27 => None
+            corp.example/istio/proxyv2:1.27.1 => None
+            quay.io/library/nginx:1.27 => None";
         for (text, expected) in rows(table) {
             let got = on(text, |image| match os_hint(image) {
                 OsHint::WindowsTagToken(token) => format!("WindowsTagToken {token}"),
