@@ -101,6 +101,9 @@ views! {
         pub volume_devices: List<VolumeDevice<'a>>,
         pub security_context: Option<SecurityContext<'a>>,
         pub lifecycle: Option<Lifecycle<'a>>,
+        pub startup_probe: Option<Handler<'a>>,
+        pub liveness_probe: Option<Handler<'a>>,
+        pub readiness_probe: Option<Handler<'a>>,
         pub termination_message_path: Option<Str<'a>>,
     }
 
@@ -140,6 +143,18 @@ views! {
     /// `v1.Lifecycle`.
     pub struct Lifecycle<'a> {
         pub stop_signal: Option<Str<'a>>,
+        pub post_start: Option<Handler<'a>>,
+        pub pre_stop: Option<Handler<'a>>,
+    }
+
+    /// `v1.LifecycleHandler` and `v1.Probe`, of which only a command matters.
+    pub struct Handler<'a> {
+        pub exec: Option<ExecAction<'a>>,
+    }
+
+    /// `v1.ExecAction`.
+    pub struct ExecAction<'a> {
+        pub command: List<Str<'a>>,
     }
 
     /// `v1.PodSecurityContext`.

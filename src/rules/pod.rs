@@ -1,6 +1,7 @@
 //! Settings of the pod as a whole that mean nothing on Windows. Those of containers, and limitations of the past,
 //! stand in the files below this one.
 
+mod command;
 mod container;
 mod old;
 
@@ -25,7 +26,7 @@ pub static RULES: &[&Rule] = &[
     &old::MULTI_CONTAINER_OLD_BUILD,
     &container::STOP_SIGNAL,
     &old::ENV_COLON,
-    &container::UNIX_COMMAND,
+    &command::UNIX_COMMAND,
     &old::TERMINATION_GRACE_PERIOD,
     &old::TERMINATION_MESSAGE_PATH,
     &old::STATEFUL_SET_OLD_VERSION,

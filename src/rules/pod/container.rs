@@ -1,6 +1,6 @@
-//! Settings of containers: resources, stop signals, commands.
+//! Settings of containers: resources, stop signals.
 
-use super::{INTRO, RESOURCES};
+use super::RESOURCES;
 use crate::model::pod::ContainerList;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
@@ -214,48 +214,6 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
                 if cx.spec.os_name().is_none() {
                     finding.class(Class::ApiAlways);
                 }
-            }
-        }
-    }),
-    ..Rule::BASE
-};
-
-pub(super) static UNIX_COMMAND: Rule = Rule {
-    id: "TSM417",
-    name: "unix-command",
-    severity: Severity::Warning,
-    class: Class::BestPractice,
-    summary: "the command is a Unix program",
-    docs: "Windows images have neither /bin nor a Unix shell; a container whose command is not found ends in StartError. \
-           The rule judges by the name alone: an image may bring such a program along (Git for Windows brings bash and \
-           sh), and then it works.",
-    remedy: "use powershell.exe, pwsh.exe or cmd.exe, or the full Windows path of the program",
-    see: &[INTRO],
-    bad: &[
-        "containers: [{name: app, image: app, command: [/bin/sh, -c, date]}]",
-        "containers: [{name: app, image: app, command: [/usr/bin/env]}]",
-        "containers: [{name: app, image: app, command: [sh, -c, date]}]",
-        "initContainers: [{name: init, image: app, command: [bash]}]",
-    ],
-    good: &[
-        "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
-        r"containers: [{name: app, image: app, command: ['C:\Program Files\Git\bin\bash.exe']}]",
-        "containers: [{name: app, image: app, command: ['C:/bin/sh.exe']}]",
-        "containers: [{name: app, image: app, command: [cmd, /c, echo /bin/sh]}]",
-        "containers: [{name: app, image: app, args: [sh]}]",
-    ],
-    check: Check::Pod(|cx, out| {
-        for container in cx.containers() {
-            let Some(command) = container.command.first() else {
-                continue;
-            };
-            let unix = matches!(&**command, "sh" | "bash")
-                || ["/bin/", "/usr/bin/"]
-                    .iter()
-                    .any(|folder| command.starts_with(folder));
-            if unix {
-                let message = format!("{} is a Unix program", shown(command));
-                out.report(container.at(&["command"]).item(0)).says(message);
             }
         }
     }),
