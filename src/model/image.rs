@@ -172,11 +172,12 @@ impl<'a> ImageRef<'a> {
         self.docker_hub_windows().and_then(|(_, equivalent)| *equivalent)
     }
 
-    /// Whether the repository has never held anything but Windows images: `mcr.microsoft.com/windows` and
-    /// what is under it, any registry's `…/dotnet/framework/…`, and the Windows ones of Docker Hub's
-    /// `microsoft/…`.
+    /// Whether the repository has never held anything but Windows images: `mcr.microsoft.com/windows`,
+    /// `businesscentral`, `dynamicsnav` and what is under them, any registry's `…/dotnet/framework/…`, and the Windows
+    /// ones of Docker Hub's `microsoft/…`.
     pub fn is_windows_only_repository(&self) -> bool {
-        (self.is_on_mcr() && is_or_under(self.repository, "windows"))
+        let on_mcr = || ["windows", "businesscentral", "dynamicsnav"].iter().any(|root| is_or_under(self.repository, root));
+        (self.is_on_mcr() && on_mcr())
             || self.is_dotnet_framework()
             || self.docker_hub_windows().is_some()
     }
@@ -207,8 +208,10 @@ impl<'a> ImageRef<'a> {
         (self.is_on_mcr() && is_or_under(repository, "windows/nanoserver"))
             || (self.is_docker_hub_microsoft() && repository.contains("nanoserver"))
             || self.tag.is_some_and(|tag| {
-                tag.split('-')
-                    .any(|token| token.eq_ignore_ascii_case("nanoserver"))
+                tag.split('-').any(|token| {
+                    let word = glued(token).map_or(token, |(word, _)| word);
+                    word.eq_ignore_ascii_case("nanoserver")
+                })
             })
     }
 
@@ -235,7 +238,8 @@ impl<'a> ImageRef<'a> {
     fn has_servercore_token(&self) -> bool {
         tokens(self.tag).any(|(before, token)| {
             token.eq_ignore_ascii_case("windowsservercore")
-                || (before.eq_ignore_ascii_case("servercore") && build_of(token).is_some())
+                || (before.eq_ignore_ascii_case("servercore") && release_after(token).is_some())
+                || glued(token).is_some_and(|(word, _)| word.to_ascii_lowercase().ends_with("servercore"))
         })
     }
 }
@@ -308,10 +312,12 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if let Some((_, token)) = tokens(image.tag).find(|(before, token)| is_windows_token(before, token)) {
         return OsHint::WindowsTagToken(token);
     }
-    if let Some(hint) = build_hint(image) {
+    // Other authors' `windows-2022` says a build of a pod that is for Windows, and does not make it one: the word
+    // `windows` proves nothing.
+    if let Some(hint) = build_hint(image).filter(|_| image.is_microsoft()) {
         return OsHint::WindowsTagToken(hint.token);
     }
-    if tag.split('-').any(is_windows_word) {
+    if tag.split('-').any(|token| is_windows_word(token) || glued(token).is_some()) {
         return OsHint::None;
     }
     if let Some(token) = tag.split('-').find(|token| linux::is_linux_token(token)) {
@@ -325,8 +331,9 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
 
 /// The build that the reference's tag names.
 ///
-/// `ltsc20xx` counts anywhere, and so does a version after `nanoserver`, `windowsservercore` or
-/// `servercore`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
+/// `ltsc20xx` counts anywhere, and so does a release after `nanoserver`, `windowsservercore`, `servercore`, `windows` or
+/// `win`, with a dash between them or without: vendors write `servercore21H2`, `windows-2022`, `winltsc2022` and
+/// `windows-ltsc-2022`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
 /// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
 /// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
 /// builds names none.
@@ -336,10 +343,18 @@ pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     let bare = microsoft && (image.is_windows_only_repository() || tag.split('-').any(is_windows_word));
     let mut found: Option<(Build, &'a str)> = None;
     for (before, token) in tokens(image.tag) {
-        if !(bare || is_ltsc(token) || is_base_word(before)) {
-            continue;
-        }
-        match (build_of(token), found) {
+        let build = if let Some((_, build)) = glued(token) {
+            Some(build)
+        } else if is_ltsc(token) {
+            build_of(token)
+        } else if is_windows_word(before) || before.eq_ignore_ascii_case("ltsc") {
+            release_after(token)
+        } else if bare {
+            build_of(token)
+        } else {
+            None
+        };
+        match (build, found) {
             (Some(build), None) => found = Some((build, token)),
             (Some(build), Some((known, _))) if build != known => return None,
             _ => {}
@@ -379,6 +394,35 @@ fn build_of(token: &str) -> Option<Build> {
     }
 }
 
+/// Names of releases that Microsoft's own tags do not use, and other vendors' do after a word for Windows.
+static VENDORS_NAMES: &[(&str, u32)] = &[
+    ("2016", 14393),
+    ("2019", 17763),
+    ("2022", 20348),
+    ("21H2", 20348),
+    ("2025", 26100),
+    ("24H2", 26100),
+];
+
+/// The build that a token means after a word for Windows.
+fn release_after(token: &str) -> Option<Build> {
+    build_of(token).or_else(|| {
+        let known = VENDORS_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(token));
+        known.map(|(_, build)| Build::new(*build))
+    })
+}
+
+/// A word for Windows and a release in one token: `servercore21H2`, `winltsc2022`.
+fn glued(token: &str) -> Option<(&str, Build)> {
+    // The longer ones first: one begins with the other.
+    const WORDS: [&str; 5] = ["windowsservercore", "servercore", "nanoserver", "windows", "win"];
+    WORDS.iter().find_map(|word| {
+        let (start, release) = token.split_at_checked(word.len())?;
+        let is = start.eq_ignore_ascii_case(word);
+        Some((start, is.then(|| release_after(release))??))
+    })
+}
+
 fn is_one_of(token: &str, words: &[&str]) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case(token))
 }
@@ -409,7 +453,8 @@ fn is_ltsc(token: &str) -> bool {
 fn is_windows_token(before: &str, token: &str) -> bool {
     is_ltsc(token)
         || is_one_of(token, &["nanoserver", "windowsservercore"])
-        || (is_base_word(before) && build_of(token).is_some())
+        || (is_base_word(before) && release_after(token).is_some())
+        || glued(token).is_some_and(|(word, _)| is_base_word(word) || token.get(word.len()..).is_some_and(is_ltsc))
 }
 
 /// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.
@@ -727,6 +772,23 @@ mod tests {
             corp.example/app:ServerCore-20H2 => 19042 20H2 ?
             corp.example/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2016 => 14393 ltsc2016 ?
             corp.example/app:ltsc2022-nanoserver-ltsc2022 => 20348 ltsc2022 ?
+            # As vendors write it.
+            registry.gitlab.com/gitlab-org/gitlab-runner/gitlab-runner-helper:x86_64-v16.11.0-servercore21H2 => 20348 servercore21H2 ?
+            corp.example/helper:x86_64-nanoserver1809 => 17763 nanoserver1809 ?
+            corp.example/app:1-windowsservercore21H2 => 20348 windowsservercore21H2 ?
+            corp.example/app:1-nanoserver-21h2 => 20348 21h2 ?
+            corp.example/app:windows-2022-amd64 => 20348 2022 ?
+            corp.example/app:v1-windows-1809-amd64 => 17763 1809 ?
+            corp.example/app:v1-windows2019 => 17763 windows2019 ?
+            corp.example/app:1.0-winltsc2022 => 20348 winltsc2022 ?
+            corp.example/app:windowsltsc2022-amd64 => 20348 windowsltsc2022 ?
+            corp.example/app:1.0-windows-ltsc-2022 => 20348 2022 ?
+            corp.example/app:1.0-servercore24H2 => 26100 servercore24H2 ?
+            corp.example/app:1.0-win-2025 => 26100 2025 ?
+            mcr.microsoft.com/businesscentral:10.0.20348.2582 => 20348 10.0.20348.2582 !
+            mcr.microsoft.com/businesscentral:10.0.19041.1415 => 19041 10.0.19041.1415 !
+            mcr.microsoft.com/businesscentral/onprem:14.11.41204.0-de-ltsc2019 => 17763 ltsc2019 !
+            mcr.microsoft.com/dynamicsnav:10.0.17763.1040-generic => 17763 10.0.17763.1040 !
             # A digest beside a tag is what is pulled.
             mcr.microsoft.com/windows/servercore:ltsc2022@D => 20348 ltsc2022 ?
             mcr.microsoft.com/windows/servercore@D => -
@@ -749,15 +811,20 @@ mod tests {
             corp.example/app:v1809 => -
             corp.example/app:2.1809 => -
             corp.example/app:1.0-2004 => -
-            corp.example/app:windows-1809 => -
             corp.example/app:10.0.17763.1 => -
             corp.example/app:nanoserver => -
             corp.example/app:nanoserver-1.2 => -
-            corp.example/app:nanoserver1809 => -
             corp.example/app:nanoserver_ltsc2022 => -
             corp.example/app:xltsc2022 => -
             corp.example/app:ltsc2022x => -
             corp.example/app:1809-nanoserver => -
+            corp.example/app:2022-windows => -
+            corp.example/app:2022 => -
+            corp.example/app:21H2 => -
+            corp.example/app:winter2022 => -
+            corp.example/app:windows2022.1 => -
+            corp.example/app:windows-2022-servercore-2019 => -
+            mcr.microsoft.com/mssql/server:2022-latest => -
             corp.example/app:ltsc2019-ltsc2022 => -
             corp.example/app-ltsc2022:1.0 => -
             docker.io/library/microsoft:1809 => -
@@ -809,6 +876,14 @@ mod tests {
             golang:1.22-WindowsServerCore-1809 => WindowsTagToken WindowsServerCore
             corp.example/x:servercore-1809 => WindowsTagToken 1809
             corp.example/x:1.0-ltsc2028 => WindowsTagToken ltsc2028
+            corp.example/x:x86_64-servercore21H2 => WindowsTagToken servercore21H2
+            corp.example/x:nanoserver1809 => WindowsTagToken nanoserver1809
+            corp.example/x:1.0-winltsc2022 => WindowsTagToken winltsc2022
+            mcr.microsoft.com/businesscentral:10.0.20348.2582 => WindowsOnlyRepository
+            # A build for a pod that is for Windows, and no word for whether it is.
+            corp.example/x:windows-2022-amd64 => None
+            corp.example/x:1.0-windows-ltsc-2022 => None
+            corp.example/x:1.0-alpine-windows2022 => None
             corp.example/x:1.0-alpine-ltsc2022 => WindowsTagToken ltsc2022
             mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022 => WindowsTagToken nanoserver
             mcr.microsoft.com/oss/kubernetes/pause:3.6-windows-1809-amd64 => WindowsTagToken 1809

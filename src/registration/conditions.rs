@@ -174,6 +174,8 @@ fn says_windows_in_a_container() -> String {
     let of_microsoft = any(&[
         "mcr.microsoft.com/windows",
         "mcr.microsoft.com:443/windows",
+        "/businesscentral",
+        "/dynamicsnav",
         ":win",
         "-win",
         "microsoft/iis",
