@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Isolation};
-use super::node::{Host, Taint};
+use super::node::{Host, Taint, major_minor};
 use super::object::{Meta, RuntimeClass};
 use super::os::Os;
 use super::pod::Toleration;
@@ -50,6 +50,11 @@ impl RuntimeClassFacts {
         }
     }
 
+    /// Whether only Windows nodes have the handler, and the class is not by its name one of Linux.
+    pub fn is_for_windows_by_handler(&self, name: &str) -> bool {
+        is_windows_handler(&self.handler) && !LINUX_CLASSES.contains(&name)
+    }
+
     /// The isolation that the handler gives Windows containers (handlers of containerd 1.7 and of SIG Windows).
     pub fn isolation(&self) -> Isolation {
         let handler = self.handler.to_ascii_lowercase();
@@ -60,6 +65,33 @@ impl RuntimeClassFacts {
         }
     }
 }
+
+/// Whether a handler is one of containerd on Windows (hcsshim's `runhcs-wcow-process`, `runhcs-wcow-hypervisor` and those
+/// for a build). Handlers `runhcs-lcow…` ran Linux containers there.
+pub fn is_windows_handler(handler: &str) -> bool {
+    handler.to_ascii_lowercase().starts_with("runhcs-wcow")
+}
+
+/// RuntimeClasses that their projects give these names, all for Linux nodes: what they are is known before anything asks
+/// for them, so that the pods of sandboxes and of GPUs cost no call of a webhook.
+pub static LINUX_CLASSES: &[&str] = &[
+    "crun",
+    "gvisor",
+    "kata",
+    "kata-cc-isolation",
+    "kata-clh",
+    "kata-containers",
+    "kata-fc",
+    "kata-mshv-vm-isolation",
+    "kata-qemu",
+    "kata-vm-isolation",
+    "nvidia",
+    "nvidia-cdi",
+    "nvidia-legacy",
+    "runc",
+    "spin",
+    "wasmtime-spin-v2",
+];
 
 /// What is known of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -173,6 +205,8 @@ pub struct Facts {
     pub workloads: Vec<WindowsWorkload>,
     /// Claims in Block mode, by (namespace, name).
     pub block_claims: BTreeSet<(String, String)>,
+    /// The minor release of the newest kubelet among all nodes, those of Linux too.
+    pub newest_kubelet: Option<u32>,
     /// Unique endpoint addresses by (namespace, Service).
     pub backends: HashMap<(String, String), BTreeSet<String>>,
     hosts: Vec<Host>,
@@ -182,7 +216,7 @@ pub struct Facts {
 
 impl Facts {
     /// The newest minor version of Kubernetes that the catalogue was held against.
-    pub const KUBERNETES: u32 = 36;
+    pub const KUBERNETES: u32 = 37;
 
     /// Facts of a cluster of which nothing is known but its version, and of a day.
     pub fn new(kubernetes: u32, today: Date) -> Self {
@@ -196,6 +230,7 @@ impl Facts {
             images: HashMap::new(),
             workloads: Vec::new(),
             block_claims: BTreeSet::new(),
+            newest_kubelet: None,
             backends: HashMap::new(),
             hosts: Vec::new(),
             builds: BTreeSet::new(),
@@ -219,6 +254,9 @@ impl Facts {
     pub fn learn(&mut self, subject: &Subject<'_>) {
         match &subject.body {
             Body::Node(node) => {
+                if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {
+                    self.newest_kubelet = self.newest_kubelet.max(Some(minor));
+                }
                 if let Some(host) = Host::of_node(&**node) {
                     self.add_host(host);
                 }
