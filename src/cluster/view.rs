@@ -21,6 +21,8 @@ pub struct NamespaceView {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`.
     pub tolerations_whitelist: Option<String>,
+    /// The annotations by which an injector takes all its pods.
+    pub injections: BTreeMap<String, String>,
 }
 
 /// What is remembered of pools of nodes, as it is stored.
@@ -41,6 +43,8 @@ pub struct ClusterView {
     pub nodes: BTreeMap<String, Arc<NodeView>>,
     /// RuntimeClasses by name, without managedFields.
     pub runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
+    /// The names of the CSI drivers of each node, Linux nodes too: a CSINode does not say what its node is.
+    pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<String, Arc<NamespaceView>>,
     /// Stored node policies by name, without managedFields.
@@ -57,6 +61,7 @@ impl ClusterView {
         self.kubernetes == other.kubernetes
             && same(&self.nodes, &other.nodes)
             && same(&self.runtime_classes, &other.runtime_classes)
+            && same(&self.csi_nodes, &other.csi_nodes)
             && same(&self.namespaces, &other.namespaces)
             && same(&self.node_policies, &other.node_policies)
             && same(&self.pod_policies, &other.pod_policies)

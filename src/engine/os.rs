@@ -264,11 +264,17 @@ mod tests {
             infer(&subject, &facts, &Policy::standalone()).verdict
         };
         assert_eq!(handled("runhcs-wcow-process", &[]), Verdict::Windows);
-        assert_eq!(handled("RUNHCS-wcow-hypervisor-20348", &[("disk", "ssd")]), Verdict::Windows);
+        assert_eq!(
+            handled("RUNHCS-wcow-hypervisor-20348", &[("disk", "ssd")]),
+            Verdict::Windows
+        );
         assert_eq!(handled("runhcs-lcow", &[]), Verdict::Unknown);
         assert_eq!(handled("runsc", &[]), Verdict::Unknown);
         // What the class selects is said more clearly than what it runs.
-        assert_eq!(handled("runhcs-wcow-process", &[(OS_LABEL, "linux")]), Verdict::Linux);
+        assert_eq!(
+            handled("runhcs-wcow-process", &[(OS_LABEL, "linux")]),
+            Verdict::Linux
+        );
         let (windows, linux) = ((OS_LABEL, "windows"), (OS_LABEL, "linux"));
         let build = (BUILD_LABEL, "10.0.20348");
         assert_eq!(verdict(&[windows, build, ("disk", "ssd")]), Verdict::Windows);

@@ -176,10 +176,12 @@ impl<'a> ImageRef<'a> {
     /// `businesscentral`, `dynamicsnav` and what is under them, any registry's `…/dotnet/framework/…`, and the Windows
     /// ones of Docker Hub's `microsoft/…`.
     pub fn is_windows_only_repository(&self) -> bool {
-        let on_mcr = || ["windows", "businesscentral", "dynamicsnav"].iter().any(|root| is_or_under(self.repository, root));
-        (self.is_on_mcr() && on_mcr())
-            || self.is_dotnet_framework()
-            || self.docker_hub_windows().is_some()
+        let on_mcr = || {
+            ["windows", "businesscentral", "dynamicsnav"]
+                .iter()
+                .any(|root| is_or_under(self.repository, root))
+        };
+        (self.is_on_mcr() && on_mcr()) || self.is_dotnet_framework() || self.docker_hub_windows().is_some()
     }
 
     /// Whether it is one of Microsoft's Windows base images: `mcr.microsoft.com/windows`, and `servercore`,
@@ -317,7 +319,10 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if let Some(hint) = build_hint(image).filter(|_| image.is_microsoft()) {
         return OsHint::WindowsTagToken(hint.token);
     }
-    if tag.split('-').any(|token| is_windows_word(token) || glued(token).is_some()) {
+    if tag
+        .split('-')
+        .any(|token| is_windows_word(token) || glued(token).is_some())
+    {
         return OsHint::None;
     }
     if let Some(token) = tag.split('-').find(|token| linux::is_linux_token(token)) {
@@ -407,7 +412,9 @@ static VENDORS_NAMES: &[(&str, u32)] = &[
 /// The build that a token means after a word for Windows.
 fn release_after(token: &str) -> Option<Build> {
     build_of(token).or_else(|| {
-        let known = VENDORS_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(token));
+        let known = VENDORS_NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(token));
         known.map(|(_, build)| Build::new(*build))
     })
 }
@@ -454,7 +461,8 @@ fn is_windows_token(before: &str, token: &str) -> bool {
     is_ltsc(token)
         || is_one_of(token, &["nanoserver", "windowsservercore"])
         || (is_base_word(before) && release_after(token).is_some())
-        || glued(token).is_some_and(|(word, _)| is_base_word(word) || token.get(word.len()..).is_some_and(is_ltsc))
+        || glued(token)
+            .is_some_and(|(word, _)| is_base_word(word) || token.get(word.len()..).is_some_and(is_ltsc))
 }
 
 /// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.

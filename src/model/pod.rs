@@ -221,6 +221,7 @@ views! {
         pub projected: Option<Projected>,
         pub persistent_volume_claim: Option<ClaimSource<'a>>,
         pub ephemeral: Option<EphemeralSource<'a>>,
+        pub csi: Option<CsiSource<'a>>,
         pub nfs: Present,
         pub image: Present,
         pub iscsi: Present,
@@ -251,6 +252,12 @@ views! {
         pub r#type: Option<Str<'a>>,
     }
 
+    /// `v1.CSIVolumeSource` and `v1.CSIPersistentVolumeSource`.
+    pub struct CsiSource<'a> {
+        pub driver: Str<'a>,
+        pub fs_type: Option<Str<'a>>,
+    }
+
     /// `v1.PersistentVolumeClaimVolumeSource`.
     pub struct ClaimSource<'a> {
         pub claim_name: Str<'a>,
@@ -269,6 +276,7 @@ views! {
     /// `v1.PersistentVolumeClaimSpec`.
     pub struct ClaimSpec<'a> {
         pub volume_mode: Option<Str<'a>>,
+        pub storage_class_name: Option<Str<'a>>,
         pub volume_name: Option<Str<'a>>,
         pub resources: ClaimResources<'a>,
     }

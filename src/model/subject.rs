@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::field::{List, Str};
 use super::object::{
-    Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
+    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service,
+    StorageClass, Volume,
 };
 use super::owner::MadeBy;
 use super::path::Path;
@@ -62,6 +63,8 @@ pub enum Body<'a> {
     EndpointSlice(EndpointSlice<'a>),
     Claim(Claim<'a>),
     Volume(Box<Volume<'a>>),
+    StorageClass(StorageClass<'a>),
+    CsiNode(CsiNode<'a>),
     Node(Box<Node<'a>>),
     RuntimeClass(RuntimeClass<'a>),
     Autoscaler(Autoscaler<'a>),
@@ -102,6 +105,14 @@ impl<'a> Subject<'a> {
             Kind::PersistentVolume => {
                 let view: Box<Volume<'a>> = read(json)?;
                 (view.metadata.clone(), Body::Volume(view))
+            }
+            Kind::StorageClass => {
+                let view: StorageClass<'a> = read(json)?;
+                (view.metadata.clone(), Body::StorageClass(view))
+            }
+            Kind::CsiNode => {
+                let view: CsiNode<'a> = read(json)?;
+                (view.metadata.clone(), Body::CsiNode(view))
             }
             Kind::Node => {
                 let view: Box<Node<'a>> = read(json)?;

@@ -3,6 +3,7 @@
 
 mod command;
 mod container;
+mod injection;
 mod old;
 
 use super::rule::{Check, Rule};
@@ -31,6 +32,7 @@ pub static RULES: &[&Rule] = &[
     &old::TERMINATION_MESSAGE_PATH,
     &old::STATEFUL_SET_OLD_VERSION,
     &old::HPA_OLD_VERSION,
+    &injection::LINUX_SIDECAR_INJECTION,
 ];
 
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";

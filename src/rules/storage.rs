@@ -1,5 +1,7 @@
 //! Storage objects around Windows pods: claims and volumes in Block mode, claims that cannot grow.
 
+mod drivers;
+
 use super::context::{Cx, PodCx};
 use super::rule::{Check, Out, Rule};
 use crate::model::object::Meta;
@@ -9,7 +11,12 @@ use crate::model::subject::Body;
 use crate::model::workload::Kind;
 
 /// Rules TSM851 and up.
-pub static RULES: &[&Rule] = &[&BLOCK_PVC, &PVC_EXPANSION];
+pub static RULES: &[&Rule] = &[
+    &BLOCK_PVC,
+    &PVC_EXPANSION,
+    &drivers::LINUX_FILE_SYSTEM,
+    &drivers::CSI_DRIVER_NOT_ON_WINDOWS,
+];
 
 const STORAGE: &str = "https://kubernetes.io/docs/concepts/storage/windows-storage/";
 

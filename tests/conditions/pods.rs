@@ -302,7 +302,9 @@ pub fn thrown_spec(dice: &mut Dice) -> Value {
         spec["priorityClassName"] = "system-node-critical".into();
     }
     if dice.one_in(12) {
-        spec["runtimeClassName"] = dice.word("thrown-windows thrown-linux thrown-anything thrown-wcow kata").into();
+        spec["runtimeClassName"] = dice
+            .word("thrown-windows thrown-linux thrown-anything thrown-wcow kata")
+            .into();
     }
     if dice.one_in(20) {
         spec["securityContext"] = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});

@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
 use kube::api::PartialObjectMeta;
 use kube::core::DynamicObject;
@@ -12,6 +13,7 @@ use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::node::{NodeView, StoredNode};
 use crate::cluster::pools::SEEN_KEY;
 use crate::cluster::view::{NamespaceView, SeenView, UNREADABLE_ANNOTATION};
+use crate::model::facts::asks_for_injection;
 
 pub(super) fn node(node: StoredNode) -> Option<NodeView> {
     Some(NodeView::from(node)).filter(NodeView::is_of_interest)
@@ -24,12 +26,24 @@ pub(super) fn runtime_class(mut class: RuntimeClass) -> Option<RuntimeClass> {
 
 pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<NamespaceView> {
     let metadata = namespace.metadata;
+    let mut annotations = metadata.annotations.unwrap_or_default();
     Some(NamespaceView {
         uid: metadata.uid.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
-        tolerations_whitelist: (metadata.annotations.unwrap_or_default())
-            .remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
+        tolerations_whitelist: annotations.remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
+        injections: annotations
+            .into_iter()
+            .filter(|(key, _)| asks_for_injection(key))
+            .collect(),
     })
+}
+
+/// The names of the drivers, exactly as long as they are: there is one list for each node of the cluster.
+pub(super) fn csi_node(node: CSINode) -> Option<Vec<String>> {
+    let mut names: Vec<String> = node.spec.drivers.into_iter().map(|driver| driver.name).collect();
+    names.sort_unstable();
+    names.shrink_to_fit();
+    Some(names)
 }
 
 pub(super) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {

@@ -153,7 +153,10 @@ static REPOSITORIES: &[(&[&str], &str)] = &[
 ];
 
 /// Registries that mirror Docker Hub's official images, and the path before their names.
-static MIRRORS: &[(&str, &str)] = &[("public.ecr.aws", "docker/library/"), ("mirror.gcr.io", "library/")];
+static MIRRORS: &[(&str, &str)] = &[
+    ("public.ecr.aws", "docker/library/"),
+    ("mirror.gcr.io", "library/"),
+];
 
 /// Whether the repository has never held anything but Linux images.
 pub(super) fn is_linux_only(image: &ImageRef<'_>) -> bool {

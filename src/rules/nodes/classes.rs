@@ -82,12 +82,16 @@ pub(super) static RUNTIME_CLASS_WITHOUT_SCHEDULING: Rule = Rule {
         let Body::RuntimeClass(class) = &cx.subject.body else {
             return;
         };
-        let selects = class.scheduling.as_ref().is_some_and(|scheduling| !scheduling.node_selector.is_empty());
+        let selects = class
+            .scheduling
+            .as_ref()
+            .is_some_and(|scheduling| !scheduling.node_selector.is_empty());
         if is_windows_handler(&class.handler) && !selects {
-            out.report(Path::of(&["scheduling", "nodeSelector"])).says(format!(
-                "only Windows nodes have the handler {}, and the class does not select them",
-                shown(&class.handler)
-            ));
+            out.report(Path::of(&["scheduling", "nodeSelector"]))
+                .says(format!(
+                    "only Windows nodes have the handler {}, and the class does not select them",
+                    shown(&class.handler)
+                ));
         }
     }),
     ..Rule::BASE

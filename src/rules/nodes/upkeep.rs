@@ -2,11 +2,11 @@
 
 use super::{OF_NODES, RESOURCES, VERSIONS, kernel_build, windows_node};
 use crate::model::field::{Map, Quantity};
-use crate::model::workload::Kind;
 use crate::model::node::major_minor;
 use crate::model::path::Path;
 use crate::model::severity::Severity;
 use crate::model::text::shown;
+use crate::model::workload::Kind;
 use crate::rules::rule::{Check, Rule};
 
 const SKEW: &str = "https://kubernetes.io/releases/version-skew-policy/#kubelet";
@@ -36,10 +36,8 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
             return;
         };
         if let Some(end) = release.end_of_support().filter(|end| *end < cx.facts.today) {
-            out.report(Path::of(&["status", "nodeInfo", "kernelVersion"])).says(format!(
-                "the support of {} ended on {end}",
-                release.product
-            ));
+            out.report(Path::of(&["status", "nodeInfo", "kernelVersion"]))
+                .says(format!("the support of {} ended on {end}", release.product));
         }
     }),
     ..OF_NODES
@@ -113,7 +111,8 @@ pub(super) static NODE_CPU_RESERVATION: Rule = Rule {
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((node, _)) = windows_node(cx) else { return };
         let cpu = |of: &Map<'_, Quantity<'_>>| of.get("cpu")?.millis();
-        let (Some(capacity), Some(allocatable)) = (cpu(&node.status.capacity), cpu(&node.status.allocatable)) else {
+        let (Some(capacity), Some(allocatable)) = (cpu(&node.status.capacity), cpu(&node.status.allocatable))
+        else {
             return;
         };
         if allocatable >= capacity {
@@ -147,7 +146,9 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, containerRuntimeVersion: 'containerd://1.5.13'}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, host)) = windows_node(cx) else { return };
+        let Some((node, host)) = windows_node(cx) else {
+            return;
+        };
         if host.containerd.is_some_and(|version| version < (1, 6)) {
             let version = &node.status.node_info.container_runtime_version;
             out.report(Path::of(&["status", "nodeInfo", "containerRuntimeVersion"]))

@@ -70,7 +70,11 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
             look_at(&container.command, || container.at(&["command"]), out);
             for (fields, handler) in handlers(&container) {
                 if let Some(exec) = handler.and_then(|handler| handler.exec.as_ref()) {
-                    look_at(&exec.command, || container.at(fields).fields(&["exec", "command"]), out);
+                    look_at(
+                        &exec.command,
+                        || container.at(fields).fields(&["exec", "command"]),
+                        out,
+                    );
                 }
             }
         }
@@ -83,8 +87,14 @@ fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Optio
     let container = container.container;
     let hooks = container.lifecycle.as_ref();
     [
-        (&["lifecycle", "postStart"], hooks.and_then(|hooks| hooks.post_start.as_ref())),
-        (&["lifecycle", "preStop"], hooks.and_then(|hooks| hooks.pre_stop.as_ref())),
+        (
+            &["lifecycle", "postStart"],
+            hooks.and_then(|hooks| hooks.post_start.as_ref()),
+        ),
+        (
+            &["lifecycle", "preStop"],
+            hooks.and_then(|hooks| hooks.pre_stop.as_ref()),
+        ),
         (&["startupProbe"], container.startup_probe.as_ref()),
         (&["livenessProbe"], container.liveness_probe.as_ref()),
         (&["readinessProbe"], container.readiness_probe.as_ref()),
@@ -115,7 +125,9 @@ fn look_at(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Out<'_>) {
         }
         Problem::Line => {
             finding
-                .says(format!("\"{text}\" is a whole command line, and the first item names a program"))
+                .says(format!(
+                    "\"{text}\" is a whole command line, and the first item names a program"
+                ))
                 .remedy("make each word an item of its own, or start a shell: [cmd.exe, /c, …]");
         }
     }
@@ -143,18 +155,91 @@ const FOLDERS: [&str; 6] = [
 
 /// Unix programs that manifests name, and of which Windows has no namesake.
 static UNIX: &[&str] = &[
-    "[", "apk", "apt-get", "ash", "awk", "base64", "basename", "bash", "cat", "chgrp", "chmod", "chown", "chroot", "cp",
-    "cut", "dash", "dd", "df", "dirname", "du", "dumb-init", "env", "false", "flock", "gosu", "grep", "gunzip", "gzip",
-    "head", "id", "ip", "iptables", "kill", "killall", "ksh", "ln", "ls", "mknod", "mktemp", "modprobe", "mount", "mv",
-    "nc", "nohup", "nsenter", "pgrep", "pidof", "pkill", "printf", "ps", "pwd", "readlink", "rm", "sed", "seq", "sh",
-    "sha256sum", "sleep", "stat", "su", "su-exec", "sudo", "sysctl", "tail", "tee", "test", "tini", "touch", "tr", "true",
-    "umount", "uname", "unzip", "wc", "wget", "which", "xargs", "yum", "zsh",
+    "[",
+    "apk",
+    "apt-get",
+    "ash",
+    "awk",
+    "base64",
+    "basename",
+    "bash",
+    "cat",
+    "chgrp",
+    "chmod",
+    "chown",
+    "chroot",
+    "cp",
+    "cut",
+    "dash",
+    "dd",
+    "df",
+    "dirname",
+    "du",
+    "dumb-init",
+    "env",
+    "false",
+    "flock",
+    "gosu",
+    "grep",
+    "gunzip",
+    "gzip",
+    "head",
+    "id",
+    "ip",
+    "iptables",
+    "kill",
+    "killall",
+    "ksh",
+    "ln",
+    "ls",
+    "mknod",
+    "mktemp",
+    "modprobe",
+    "mount",
+    "mv",
+    "nc",
+    "nohup",
+    "nsenter",
+    "pgrep",
+    "pidof",
+    "pkill",
+    "printf",
+    "ps",
+    "pwd",
+    "readlink",
+    "rm",
+    "sed",
+    "seq",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "stat",
+    "su",
+    "su-exec",
+    "sudo",
+    "sysctl",
+    "tail",
+    "tee",
+    "test",
+    "tini",
+    "touch",
+    "tr",
+    "true",
+    "umount",
+    "uname",
+    "unzip",
+    "wc",
+    "wget",
+    "which",
+    "xargs",
+    "yum",
+    "zsh",
 ];
 
 /// What cmd.exe knows itself, and what is no likely name of an image's own program.
 static BUILTINS: &[&str] = &[
-    "cd", "chdir", "copy", "date", "del", "dir", "echo", "erase", "exit", "for", "if", "md", "mkdir", "mklink", "move",
-    "pushd", "rd", "ren", "rename", "rmdir", "set", "type",
+    "cd", "chdir", "copy", "date", "del", "dir", "echo", "erase", "exit", "for", "if", "md", "mkdir",
+    "mklink", "move", "pushd", "rd", "ren", "rename", "rmdir", "set", "type",
 ];
 
 /// Commands of PowerShell that manifests name.
@@ -197,7 +282,17 @@ static CMDLETS: &[&str] = &[
 ];
 
 /// Programs that begin a command line, besides those above and whatever ends in `.exe`.
-static LAUNCHERS: &[&str] = &["cmd", "curl", "dotnet", "java", "node", "npm", "powershell", "pwsh", "python"];
+static LAUNCHERS: &[&str] = &[
+    "cmd",
+    "curl",
+    "dotnet",
+    "java",
+    "node",
+    "npm",
+    "powershell",
+    "pwsh",
+    "python",
+];
 
 impl Problem {
     fn of(program: &str) -> Option<Problem> {

@@ -400,7 +400,9 @@ pub(super) static NAMED_PIPE_OLD_BUILD: Rule = Rule {
 };
 
 /// The volumes with a hostPath: its path and type, which is empty where there is none.
-fn host_paths<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = (VolumeAt<'c>, &'c str, &'c str)> + use<'c> {
+pub(super) fn host_paths<'c>(
+    cx: &PodCx<'c>,
+) -> impl Iterator<Item = (VolumeAt<'c>, &'c str, &'c str)> + use<'c> {
     cx.volumes().filter_map(|at| {
         let source = at.volume.host_path.as_ref()?;
         Some((at, &*source.path, source.r#type.as_deref().unwrap_or_default()))
@@ -412,7 +414,7 @@ fn is_device(kind: &str) -> bool {
 }
 
 /// Whether a path is that of a named pipe, with backslashes or slashes.
-fn is_named_pipe(path: &str) -> bool {
+pub(super) fn is_named_pipe(path: &str) -> bool {
     const PREFIX: &[u8] = br"\\.\pipe\";
     let fold = |b: u8| if b == b'/' { b'\\' } else { b.to_ascii_lowercase() };
     path.as_bytes()
