@@ -6,6 +6,7 @@ mod builds;
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
+use crate::model::fields::Fields;
 use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
 use crate::model::os::Os;
 use crate::model::severity::{Class, Severity};
@@ -149,6 +150,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
         "containers: [{name: app, image: 'https://not.an.image'}]",
         "containers: [{name: app}]",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx).filter(|imaged| imaged.image.is_untagged_or_latest()) {
             let finding = out.report(imaged.container.at(&["image"]));
@@ -205,6 +207,7 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]",
         "containers: [{name: app, image: 'registry.example.com/dotnet/aspnet:8.0'}]",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx).filter(|imaged| os_hint(&imaged.image) == OsHint::DotnetLinuxOnly) {
             let finding = out.report(imaged.container.at(&["image"]));
@@ -255,6 +258,7 @@ static MIXED_OS_IMAGES: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
     ],
+    needs: Fields::SEVERAL_CONTAINERS,
     check: Check::Pod(|cx, out| {
         let is = |imaged: &Imaged<'_>, os| imaged.os(cx).is_some_and(|(is, _)| is == os);
         let mut linux = images(cx).filter(|imaged| is(imaged, Os::Linux)).peekable();
@@ -307,6 +311,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
     ],
+    needs: Fields::IMAGE.or(Fields::RUN_AS_USER_NAME),
     check: Check::Pod(|cx, out| {
         const FIELD: [&str; 3] = ["securityContext", "windowsOptions", "runAsUserName"];
         let mut inherited = false;
@@ -368,6 +373,7 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
         "containers: [{name: app, image: 'microsoft/azure-cli:2.0'}]",
         "containers: [{name: app, image: 'registry.example.com/iis:1.0'}]",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
             let Some(moved) = imaged.image.mcr_equivalent() else {
@@ -414,6 +420,7 @@ static IMAGE_EOL_BUILD: Rule = Rule {
         "containers: [{name: app, image: 'registry.example.com/app:20H2'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]}",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
             let Some((build, _)) = imaged.build else {
