@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::field::{Flag, List, Map, Present, Quantity, Str};
+use super::field::{Flag, List, Map, Present, Quantity, SharedList, Str};
 use super::view::views;
 
 views! {
@@ -19,10 +19,10 @@ views! {
         pub tolerations: List<Toleration<'a>>,
         pub runtime_class_name: Option<Str<'a>>,
         pub priority_class_name: Option<Str<'a>>,
-        pub init_containers: List<Container<'a>>,
-        pub containers: List<Container<'a>>,
-        pub ephemeral_containers: List<Container<'a>>,
-        pub volumes: List<Volume<'a>>,
+        pub init_containers: SharedList<Container<'a>>,
+        pub containers: SharedList<Container<'a>>,
+        pub ephemeral_containers: SharedList<Container<'a>>,
+        pub volumes: SharedList<Volume<'a>>,
         pub security_context: Option<PodSecurityContext<'a>>,
         pub host_network: Flag,
         #[serde(rename = "hostPID")]
@@ -347,9 +347,9 @@ impl<'a> PodSpec<'a> {
     /// The containers of one list, to change.
     pub fn list_mut(&mut self, list: ContainerList) -> &mut [Container<'a>] {
         match list {
-            ContainerList::Init => &mut self.init_containers.0,
-            ContainerList::App => &mut self.containers.0,
-            ContainerList::Ephemeral => &mut self.ephemeral_containers.0,
+            ContainerList::Init => self.init_containers.make_mut(),
+            ContainerList::App => self.containers.make_mut(),
+            ContainerList::Ephemeral => self.ephemeral_containers.make_mut(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The rules on Linux images: one that is in a Windows pod at all, and one beside a Windows image.
 
 use super::{INTRO, Imaged, images};
+use crate::model::fields::Fields;
 use crate::model::image::{OsHint, os_hint};
 use crate::model::os::Os;
 use crate::model::severity::{Class, Severity};
@@ -90,6 +91,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
     ],
+    needs: Fields::SEVERAL_CONTAINERS,
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
@@ -149,6 +151,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
         // A Linux pod.
         "{os: null, nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: 'nginx:alpine'}]}",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {

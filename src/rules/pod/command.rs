@@ -2,6 +2,7 @@
 
 use super::INTRO;
 use crate::model::field::Str;
+use crate::model::fields::Fields;
 use crate::model::path::Path;
 use crate::model::pod::Handler;
 use crate::model::severity::{Class, Severity};
@@ -65,6 +66,7 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         r"containers: [{name: app, image: app, command: ['C:\Program Files\app\app.exe', --port, '80']}]",
         "containers: [{name: app, image: app, command: [test-runner], args: [cat]}]",
     ],
+    needs: Fields::COMMAND.or(Fields::EXEC),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             look_at(&container.command, || container.at(&["command"]), out);

@@ -1,6 +1,7 @@
 //! Settings of containers: resources, stop signals.
 
 use super::RESOURCES;
+use crate::model::fields::Fields;
 use crate::model::pod::ContainerList;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
@@ -26,6 +27,7 @@ pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {cpu: 100m}}}]",
         "containers: [{name: app, image: app, resources: {limits: {hugepages-2Mi: 0}}}]",
     ],
+    needs: Fields::LIMITS.or(Fields::REQUESTS),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -67,6 +69,7 @@ pub(super) static RESOURCE_CLAIMS: Rule = Rule {
         "containers: [{name: app, image: app, resources: {claims: [], limits: {microsoft.com/directx: 1}}}]",
         "# --kubernetes 1.25\nresourceClaims: [{name: gpu}]",
     ],
+    needs: Fields::RESOURCE_CLAIMS,
     check: Check::Pod(|cx, out| {
         if !cx.spec.resource_claims.is_empty() {
             out.report(cx.at(&["resourceClaims"]));
@@ -103,6 +106,7 @@ pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi, cpu: 2}, requests: {cpu: 100m}}}]",
     ],
+    needs: Fields::REQUESTS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -158,6 +162,7 @@ pub(super) static RESOURCE_LIMITS_MISSING: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "ephemeralContainers: [{name: debugger, image: app}]",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             // Ephemeral containers cannot have resources.
@@ -200,6 +205,7 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGKILL}}]",
         "# --kubernetes 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
     ],
+    needs: Fields::STOP_SIGNAL,
     check: Check::Pod(|cx, out| {
         if cx.subject.stage != Stage::Stored && !cx.facts.feature_gates.contains("ContainerStopSignals") {
             return;
