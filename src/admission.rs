@@ -9,7 +9,7 @@ mod request;
 mod response;
 mod ruling;
 
-pub use self::judge::Context;
+pub use self::judge::{Context, judge};
 pub use self::record::{Phase, Record, ReviewLabels};
 pub use self::request::{MalformedReview, Request, decode};
 
@@ -29,13 +29,5 @@ pub struct Answer {
 /// # Errors
 /// The bytes are no AdmissionReview, or carry no request with a uid: there is no question to answer.
 pub fn review(phase: Phase, body: &[u8], context: &Context<'_>) -> Result<Answer, MalformedReview> {
-    Ok(judge(phase, &decode(body)?, context))
-}
-
-/// Answers a request that was decoded.
-pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> Answer {
-    let (ruling, mut record) = judge::judge(phase, request, context);
-    let body = response::encode(&request.uid, &ruling);
-    record.annotations = ruling.annotations;
-    Answer { body, record }
+    Ok(judge(phase, decode(body)?, context))
 }

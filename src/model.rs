@@ -5,6 +5,7 @@ pub mod dns;
 pub mod edit;
 pub mod facts;
 pub mod field;
+pub mod fields;
 pub mod image;
 pub mod json;
 pub(crate) mod named;

@@ -1,13 +1,19 @@
 //! One walk over the catalogue: every rule's own examples, and what every rule must have.
 
+#[path = "support/gate.rs"]
+mod gate;
+
+use std::collections::BTreeSet;
+
 use jiff::civil::date;
 use serde_json::Value;
 use transom::check::{Input, Manifests};
 use transom::engine::effective::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
+use transom::model::fields::Fields;
 use transom::model::policy::{Policy, ReverseGuard};
-use transom::model::subject::Stage;
+use transom::model::subject::{Stage, Subject};
 use transom::rules::{Rule, catalogue, examples};
 
 struct Case {
@@ -72,6 +78,27 @@ fn case(example: &str) -> Case {
         case.text = pod.to_string();
     }
     case
+}
+
+/// Every object of an example, with the facts and the policy by which it is judged.
+fn each_object(example: &str, mut each: impl FnMut(&Subject<'_>, &Facts, &Policy)) {
+    let Case {
+        text,
+        mut facts,
+        policy,
+        stage,
+    } = case(example);
+    let policies = PolicySet::new(Vec::new(), policy.clone());
+    let manifests = Manifests::parse(vec![Input {
+        source: "example".into(),
+        bytes: text.into_bytes(),
+    }]);
+    manifests.learn(&mut facts, &policies);
+    let errors = manifests.check(&facts, &policies, stage, |checked| {
+        let subject = Subject::parse(checked.kind, checked.document.json(), stage);
+        each(&subject.expect("it was read before"), &facts, &policy);
+    });
+    assert!(errors.is_empty(), "{example}: {errors:?}");
 }
 
 /// The findings of one rule in an example, each with the document after the finding's own edit.
@@ -158,6 +185,34 @@ fn every_bad_example_fires_and_every_good_one_is_silent() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn every_bad_example_has_a_field_that_its_rule_needs() {
+    for rule in catalogue().filter(|rule| rule.needs != Fields::ALWAYS) {
+        for bad in rule.bad {
+            let mut has_one = false;
+            each_object(bad, |subject, _, _| {
+                let fields = subject.template().map_or(Fields::ALL, Fields::of);
+                has_one |= rule.looks_at(subject.kind) && fields.any_of(rule.needs);
+            });
+            assert!(has_one, "{rule:?} needs none of the fields of its example: {bad}");
+        }
+    }
+}
+
+/// Every rule on every example, of whichever rule: what one speaks of is what another might have overlooked.
+#[test]
+fn a_rule_that_is_not_called_would_have_said_nothing() {
+    let examples: BTreeSet<&str> = catalogue()
+        .flat_map(|rule| rule.bad.iter().chain(rule.good).copied())
+        .collect();
+    for example in examples {
+        each_object(example, |subject, facts, policy| {
+            let [with, without] = gate::with_and_without(subject, facts, policy);
+            assert_eq!(with, without, "{example}");
+        });
+    }
 }
 
 #[test]

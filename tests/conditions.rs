@@ -83,10 +83,10 @@ fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
     println!("{} objects of Windows pods, one call in each phase", sent.len());
 }
 
-/// What a sign says once its RuntimeClass is known: pods get what the class selects before webhooks are called, templates
-/// only carry its name.
+/// What a RuntimeClass selects and runs only Transom knows: pods get the former before webhooks are called, templates carry
+/// its name and no more. Of pods that name a class of Linux by its project's name nothing is asked.
 #[test]
-fn a_runtime_class_is_asked_about_in_templates_and_seen_in_pods() {
+fn a_runtime_class_is_asked_about_unless_its_name_says_linux() {
     let Some(world) = world() else { return };
     let class = |name: &str, selector: Value| {
         let mut class = json!({"metadata": {"name": name}, "handler": "h"});
@@ -101,12 +101,13 @@ fn a_runtime_class_is_asked_about_in_templates_and_seen_in_pods() {
             class("for-windows", json!({OS: "windows"})),
             class("for-linux", json!({OS: "linux"})),
             class("for-anything", Value::Null),
+            class("nvidia", Value::Null),
         ] {
             let url = "/apis/node.k8s.io/v1/runtimeclasses";
             world.post(url, &class, false).await.unwrap();
         }
         let mut sent = Vec::new();
-        for name in ["for-windows", "for-linux", "for-anything"] {
+        for name in ["for-windows", "for-linux", "for-anything", "nvidia"] {
             let mut over = json!({"runtimeClassName": name});
             sent.extend(KINDS.map(|kind| wrap(kind, PLAIN, &format!("class-{name}"), &spec(&over))));
             json_patch::merge(&mut over, &linux);
@@ -117,7 +118,7 @@ fn a_runtime_class_is_asked_about_in_templates_and_seen_in_pods() {
             let one: &[&str] = &[names::STRONG_MUTATE, names::STRONG_VALIDATE];
             let (expected, where_some_fail) = match (sent.kind, sent.name().ends_with("for-windows")) {
                 (Kind::Pod, true) => (one, &["strong"][..]),
-                (Kind::Pod, false) => (&[][..], &[][..]),
+                (Kind::Pod, false) if sent.name().ends_with("nvidia") => (&[][..], &[][..]),
                 // Whether it fits what else the template says, only Transom knows.
                 _ => (one, &["maybe"][..]),
             };

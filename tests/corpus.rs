@@ -10,6 +10,9 @@
 //!
 //! The first line of a file may carry options, as in the examples of rules.
 
+#[path = "support/gate.rs"]
+mod gate;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -25,7 +28,7 @@ use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::policy::{Policy, ReverseGuard};
 use transom::model::severity::Severity;
-use transom::model::subject::Stage;
+use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::{Finding, catalogue};
 
@@ -284,6 +287,16 @@ fn none(failures: &[String]) {
         failures.len(),
         failures.join("\n")
     );
+}
+
+#[test]
+fn a_rule_that_is_not_called_would_have_said_nothing() {
+    for (file, answer) in answers() {
+        let json = answer.json.to_string();
+        let subject = Subject::parse(answer.kind, &json, file.world.stage).unwrap();
+        let [with, without] = gate::with_and_without(&subject, &file.world.facts, &Policy::standalone());
+        assert_eq!(with, without, "{}", file.at(answer));
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Properties of admission and of the engine, on random reviews, pods, clusters and policies.
 
+#[path = "support/gate.rs"]
+mod gate;
 #[path = "properties/pods.rs"]
 mod pods;
 #[path = "properties/scheduler.rs"]
@@ -648,6 +650,14 @@ proptest! {
         let left = inspected(&after, &facts, &policy);
         prop_assert_eq!(identities(left.findings.iter()), identities(before.open()), "after {:?}", before.edits);
         prop_assert_eq!(left.edits, vec![]);
+    }
+
+    #[test]
+    fn a_rule_that_is_not_called_would_have_said_nothing(
+        pod in pods::pod(), facts in any_cluster(), policy in guarded(any_policy()),
+    ) {
+        let [with, without] = with_subject(&pod, |subject| gate::with_and_without(subject, &facts, &policy));
+        prop_assert_eq!(with, without);
     }
 
     #[test]

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
-
+use super::Answer;
 use super::annotations;
 use super::ownership::Ownership;
 use super::record::{Phase, Record};
-use super::request::{Request, changes_nothing};
-use super::response::{Ruling, unreadable};
+use super::request::{Object, Request, changes_nothing};
+use super::response::{Denial, Ruling, encode};
 use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, inspect, ratchet};
@@ -30,47 +29,48 @@ pub struct Context<'c> {
 }
 
 /// Judges one request.
-pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Ruling, Record) {
-    let mut record = Record::of(phase, request);
+pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> Answer {
+    let mut record = Record::of(phase, &request);
+    let object = request.object.take();
     let Some(kind) = request.looked_at() else {
-        return (Ruling::default(), record);
+        return answer(&request, Ruling::default(), record);
     };
-    let policy = policy_for(request, context);
+    let policy = policy_for(&request, context);
     record.policy.clone_from(&policy.name);
     if does_nothing(&policy) {
-        return (Ruling::default(), record);
+        return answer(&request, Ruling::default(), record);
     }
-    let Some(object) = request.object else {
-        return refuse_unreadable(kind, "the request carries no object", &policy, record);
+    let Some(object) = object else {
+        return refuse_unreadable(kind, &request, "the request carries no object", &policy, record);
     };
-    if &*request.operation == "UPDATE" && changes_nothing(object, request.old_object) {
-        return (Ruling::default(), record);
+    if let ("UPDATE", Object::Raw(object)) = (&*request.operation, &object)
+        && changes_nothing(object, request.old_object)
+    {
+        return answer(&request, Ruling::default(), record);
     }
-    match parse(phase, kind, request, object) {
-        Err(error) => refuse_unreadable(kind, &error.to_string(), &policy, record),
-        Ok(mut subject) => {
-            let user = &request.user_info.username;
-            subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
-            let inspection = inspect_as_written(&mut subject, phase, request, context.facts, &policy);
-            let ruling = Case {
-                phase,
-                request,
-                object,
-                subject: &subject,
-                inspection: &inspection,
-                policy: &policy,
-            }
-            .ruling();
-            record.set_name(subject.meta.display_name());
-            record.labels.decision = ruling.decision();
-            record.warned = !ruling.warnings.is_empty();
-            record.verdict = Some(inspection.inference.verdict);
-            record.rules = annotations::reported(&inspection)
-                .map(|finding| finding.rule.name)
-                .collect();
-            (ruling, record)
-        }
-    }
+    let mut subject = match parse(phase, kind, &request, object) {
+        Ok(subject) => subject,
+        Err(error) => return refuse_unreadable(kind, &request, &error.to_string(), &policy, record),
+    };
+    let user = &request.user_info.username;
+    subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
+    let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, &policy);
+    let ruling = Case::new(phase, &request, &subject, &inspection, &policy).ruling();
+    record.set_name(subject.meta.display_name());
+    record.labels.decision = ruling.decision();
+    record.warned = !ruling.warnings.is_empty();
+    record.verdict = Some(inspection.inference.verdict);
+    record.rules = annotations::reported(&inspection)
+        .map(|finding| finding.rule.name)
+        .collect();
+    answer(&request, ruling, record)
+}
+
+/// The answer to a request, with what there is to log of it.
+fn answer(request: &Request<'_>, ruling: Ruling<'_>, mut record: Record) -> Answer {
+    let body = encode(&request.uid, &ruling);
+    record.annotations = ruling.annotations;
+    Answer { body, record }
 }
 
 /// The policy that counts for a request.
@@ -91,31 +91,39 @@ fn does_nothing(policy: &Policy) -> bool {
 }
 
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
-fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record) -> (Ruling, Record) {
-    let message = format!("transom cannot read this {kind}: {why}");
-    let mut ruling = Ruling {
+fn refuse_unreadable(
+    kind: Kind,
+    request: &Request<'_>,
+    why: &str,
+    policy: &Policy,
+    mut record: Record,
+) -> Answer {
+    let denies = policy.validation == Action::Deny;
+    let ruling = Ruling {
+        denial: denies.then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {why}"))),
         annotations: vec![("decision", "unreadable".to_owned())],
         ..Ruling::default()
     };
-    if policy.validation == Action::Deny {
-        ruling.denial = Some(unreadable(message));
-    }
     record.labels.decision = ruling.decision();
-    (ruling, record)
+    answer(request, ruling, record)
 }
 
 fn parse<'a>(
     phase: Phase,
     kind: Kind,
     request: &Request<'a>,
-    object: &'a RawValue,
-) -> Result<Subject<'a>, SubjectError> {
+    object: Object<'a>,
+) -> Result<Box<Subject<'a>>, SubjectError> {
     let stage = if phase == Phase::Mutate {
         Stage::Written
     } else {
         Stage::Stored
     };
-    let mut subject = Subject::parse(kind, object.get(), stage)?;
+    let mut subject = match object {
+        Object::Read(subject) => subject,
+        Object::Raw(object) => Box::new(Subject::parse(kind, object.get(), stage)?),
+    };
+    subject.stage = stage;
     if !request.namespace.is_empty() {
         subject.namespace = request.namespace.clone();
     }
@@ -155,7 +163,7 @@ fn inspect_against_old(
     if &*request.operation == "UPDATE" && !inspection.findings.is_empty() {
         let old = request
             .old_object
-            .and_then(|old| parse(phase, subject.kind, request, old).ok());
+            .and_then(|old| parse(phase, subject.kind, request, Object::Raw(old)).ok());
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
             ratchet::lower_known(subject.kind, &mut inspection, &inspect(&old, facts, policy));

@@ -1,9 +1,10 @@
 //! Words: a finding as one line, a denial as a list, warnings within what the API server passes on.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::engine::Inspection;
+use crate::model::json::Escaped;
 use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::severity::Class;
@@ -11,8 +12,6 @@ use crate::model::subject::Subject;
 use crate::model::text::{cut_middle, one_line};
 use crate::model::workload::Kind;
 use crate::rules::Finding;
-
-use super::response::{Cause, Denial};
 
 /// The longest warning, in characters. The API server cuts at 256 when there are many.
 const WARNING: usize = 250;
@@ -23,100 +22,138 @@ const MESSAGE: usize = 64 * 1024;
 /// The most causes of a denial.
 const CAUSES: usize = 200;
 
-/// A finding as one line: where, what, what to do, and what it is called.
-pub fn line(finding: &Finding) -> String {
-    format!(
-        "{}: {}; {} [{} {}]",
-        finding.path.named(),
-        finding.message,
-        finding.remedy,
-        finding.rule.id,
-        finding.rule.name
-    )
+/// Which findings are of fields that another webhook added, and the words for it.
+#[derive(Debug, Default)]
+pub struct Added {
+    /// Indexes into the findings, ascending.
+    pub findings: Vec<usize>,
+    /// What is said of each.
+    pub words: String,
+}
+
+impl Added {
+    /// The open findings of an inspection, each with what is added to its message.
+    fn open<'s>(&'s self, inspection: &'s Inspection) -> impl Iterator<Item = Told<'s>> {
+        (inspection.findings.iter().enumerate())
+            .filter(|(_, finding)| finding.is_open())
+            .map(|(index, finding)| Told {
+                finding,
+                added: match self.findings.binary_search(&index) {
+                    Ok(_) => &self.words,
+                    Err(_) => "",
+                },
+            })
+    }
+}
+
+/// A finding in words: what, what to do, and what it is called. In alternate form, with where it is, as one line.
+struct Told<'s> {
+    finding: &'s Finding,
+    added: &'s str,
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { finding, added } = self;
+        if f.alternate() {
+            write!(f, "{}: ", finding.path.by_name())?;
+        }
+        let Finding {
+            message,
+            remedy,
+            rule,
+            ..
+        } = finding;
+        write!(f, "{message}{added}; {remedy} [{} {}]", rule.id, rule.name)
+    }
 }
 
 /// The refusal of an object, with every open finding that is more than advice.
-pub fn denial(subject: &Subject<'_>, inspection: &Inspection, is_update: bool) -> Denial {
-    let shown = || inspection.open().filter(|finding| finding.action >= Action::Warn);
-    let count = shown().count();
-    let problems = if count == 1 {
-        "1 problem"
-    } else {
-        &format!("{count} problems")
-    };
-    let mut message = format!("{problems} with this {} for Windows:", subject.kind);
-    let mut said = 0;
-    for finding in shown() {
-        let line = line(finding);
-        if message.len() + line.len() > MESSAGE {
-            break;
-        }
-        let mild = if finding.action == Action::Deny {
-            ""
-        } else {
-            "(warning) "
+#[derive(Debug)]
+pub struct Refusal<'j> {
+    /// The object.
+    pub subject: &'j Subject<'j>,
+    /// What was found in it.
+    pub inspection: &'j Inspection,
+    /// What of it another webhook added.
+    pub added: Added,
+    /// Whether the object is stored already.
+    pub is_update: bool,
+    /// Whether it is judged as its author's because the requester is not known as the controller of its owner.
+    pub distrusts_owner: bool,
+}
+
+impl Refusal<'_> {
+    fn shown(&self) -> impl Iterator<Item = Told<'_>> {
+        let open = self.added.open(self.inspection);
+        open.filter(|told| told.finding.action >= Action::Warn)
+    }
+
+    /// Writes the message that the user sees.
+    ///
+    /// # Errors
+    /// None: writing to a text does not fail.
+    pub fn write_message(&self, out: &mut Escaped<'_>) -> fmt::Result {
+        let kind = self.subject.kind;
+        let count = self.shown().count();
+        let problems = if count == 1 { "problem" } else { "problems" };
+        write!(out, "{count} {problems} with this {kind} for Windows:")?;
+        let is_said = |told: &Told<'_>| {
+            let mild = match told.finding.action {
+                Action::Deny => "",
+                _ => "(warning) ",
+            };
+            out.write_within(MESSAGE, format_args!("\n{mild}{told:#}"))
         };
-        message.push('\n');
-        message.push_str(mild);
-        message.push_str(&line);
-        said += 1;
+        let said = self.shown().take_while(is_said).count();
+        if said < count {
+            let more = count - said;
+            write!(out, "\nand {more} more; transom check shows them all")?;
+        }
+        if self.is_update && kind.has_immutable_template() {
+            write!(
+                out,
+                "\nthe template of a stored {kind} cannot be changed: delete it and create it again"
+            )?;
+        }
+        match self.subject.owner_kind() {
+            Some(owner) if self.distrusts_owner => write!(
+                out,
+                "\nthat it belongs to a {owner} counts for nothing: the requester is not known as the controller of \
+                 {owner}s; if it is that, add its user name to spec.controllers of the WindowsPodPolicy"
+            ),
+            _ => Ok(()),
+        }
     }
-    if said < count {
-        let _ = write!(
-            message,
-            "\nand {} more; transom check shows them all",
-            count - said
-        );
-    }
-    if is_update && subject.kind.has_immutable_template() {
-        let _ = write!(
-            message,
-            "\nthe template of a stored {} cannot be changed: delete it and create it again",
-            subject.kind
-        );
-    }
-    Denial {
-        code: 403,
-        reason: "Forbidden",
-        message,
-        causes: shown().take(CAUSES).map(cause).collect(),
-    }
-}
 
-/// Adds why the object is judged as its author's, and what to do where a controller made it.
-pub fn owner_is_not_trusted(denial: &mut Denial, subject: &Subject<'_>) {
-    if let Some(owner) = subject.owner_kind() {
-        let _ = write!(
-            denial.message,
-            "\nthat it belongs to a {owner} counts for nothing: the requester is not known as the controller of {owner}s; \
-             if it is that, add its user name to spec.controllers of the WindowsPodPolicy"
-        );
-    }
-}
-
-fn cause(finding: &Finding) -> Cause {
-    let forbidden = matches!(finding.class, Class::Api | Class::Ignored | Class::Admit);
-    Cause {
-        reason: if forbidden {
-            "FieldValueForbidden"
-        } else {
-            "FieldValueInvalid"
-        },
-        message: format!(
-            "{}; {} [{} {}]",
-            finding.message, finding.remedy, finding.rule.id, finding.rule.name
-        ),
-        field: finding.path.to_string(),
+    /// Writes the findings as causes, for machines: the items of a JSON array.
+    ///
+    /// # Errors
+    /// None: writing to a text does not fail.
+    pub fn write_causes(&self, out: &mut String) -> fmt::Result {
+        for (index, told) in self.shown().take(CAUSES).enumerate() {
+            let reason = match told.finding.class {
+                Class::Api | Class::Ignored | Class::Admit => "FieldValueForbidden",
+                _ => "FieldValueInvalid",
+            };
+            let comma = if index > 0 { "," } else { "" };
+            write!(out, "{comma}{{\"reason\":\"{reason}\",\"message\":\"")?;
+            write!(Escaped::new(out), "{told}")?;
+            out.push_str("\",\"field\":\"");
+            write!(Escaped::new(out), "{}", told.finding.path)?;
+            out.push_str("\"}");
+        }
+        Ok(())
     }
 }
 
 /// The warnings of an object that passes: errors first, within the API server's limits, and how many did not fit.
-pub fn warnings(inspection: &Inspection) -> Vec<String> {
-    let lines = inspection
-        .open()
-        .filter(|finding| finding.action == Action::Warn)
-        .map(line);
-    fit(lines.map(|line| format!("transom: {line}")))
+pub fn warnings(inspection: &Inspection, added: &Added) -> Vec<String> {
+    let lines = added
+        .open(inspection)
+        .filter(|told| told.finding.action == Action::Warn)
+        .map(|told| format!("transom: {told:#}"));
+    fit(lines)
 }
 
 /// What repair took out, as a warning.

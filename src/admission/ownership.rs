@@ -1,67 +1,122 @@
 //! Ownership: who wrote a field, by `managedFields`. What no manager owns was added in admission, by another webhook.
 
-use serde::Deserialize;
-use serde_json::Value;
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::model::field::Str;
+use crate::model::json::write_string;
 use crate::model::path::{Path, Segment};
 use crate::model::subject::Subject;
 
 /// Who owns which fields of an object.
-pub struct Ownership {
-    managers: Vec<Value>,
+pub struct Ownership<'a> {
+    managers: Vec<Entry<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
-    #[serde(default)]
-    fields_v1: Value,
+struct Entry<'a> {
+    #[serde(default, borrow)]
+    fields_v1: Tree<'a>,
 }
 
-impl Ownership {
+/// A tree of `fieldsV1`; what is no object is a leaf.
+#[derive(Default)]
+struct Tree<'a>(Vec<(Str<'a>, Tree<'a>)>);
+
+impl<'a> Ownership<'a> {
     /// Reads `metadata.managedFields`. An object without any, or with some that do not parse, is its author's own.
-    pub fn of(managed_fields: Option<&RawValue>) -> Self {
-        let entries: Vec<Entry> = managed_fields
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
-            .unwrap_or_default();
+    pub fn of(managed_fields: Option<&'a RawValue>) -> Self {
+        let managers = managed_fields.and_then(|raw| serde_json::from_str(raw.get()).ok());
         Ownership {
-            managers: entries.into_iter().map(|entry| entry.fields_v1).collect(),
+            managers: managers.unwrap_or_default(),
         }
     }
 
     /// Whether some field manager owns the field, or what it stands in as a whole.
     pub fn owns(&self, path: &Path) -> bool {
-        self.managers.is_empty() || self.managers.iter().any(|fields| covers(fields, path.segments()))
+        let owns = |entry: &Entry<'_>| entry.fields_v1.covers(path.segments());
+        self.managers.is_empty() || self.managers.iter().any(owns)
     }
 }
 
-/// Whether a tree of `fieldsV1` has a path in it. A leaf owns everything below it. Items that are told apart by
-/// something else than a name (`mountPath`, `containerPort`) count as owned with their list.
-fn covers(fields: &Value, path: &[Segment]) -> bool {
-    let Some((segment, rest)) = path.split_first() else {
-        return true;
-    };
-    let Some(map) = fields.as_object() else {
-        return true;
-    };
-    if map.is_empty() {
-        return true;
-    }
-    let next = match segment {
-        Segment::Field(name) => map.get(&format!("f:{name}")),
-        Segment::Key(key) => map.get(&format!("f:{key}")),
-        Segment::Item(_, Some(name)) => {
-            let key = format!("k:{}", serde_json::json!({ "name": &**name }));
-            let by_name = map.keys().any(|key| key.starts_with("k:{\"name\":"));
-            if !by_name {
-                return true;
-            }
-            map.get(&key)
+impl Tree<'_> {
+    /// Whether the tree has a path in it. A leaf owns everything below it. Items that are told apart by something else
+    /// than a name (`mountPath`, `containerPort`) count as owned with their list.
+    fn covers(&self, path: &[Segment]) -> bool {
+        let Some((segment, rest)) = path.split_first() else {
+            return true;
+        };
+        if self.0.is_empty() {
+            return true;
         }
-        Segment::Item(_, None) => return true,
-    };
-    next.is_some_and(|next| covers(next, rest))
+        let next = match segment {
+            Segment::Field(name) => self.find(|key| key.strip_prefix("f:") == Some(name)),
+            Segment::Key(name) => self.find(|key| key.strip_prefix("f:") == Some(name)),
+            Segment::Item(_, Some(name)) => {
+                const BY_NAME: &str = "k:{\"name\":";
+                if self.find(|key| key.starts_with(BY_NAME)).is_none() {
+                    return true;
+                }
+                let mut of_item = BY_NAME.to_owned();
+                write_string(&mut of_item, name);
+                of_item.push('}');
+                self.find(|key| key == of_item)
+            }
+            Segment::Item(_, None) => return true,
+        };
+        next.is_some_and(|next| next.covers(rest))
+    }
+
+    fn find(&self, is: impl Fn(&str) -> bool) -> Option<&Self> {
+        let mut members = self.0.iter().rev();
+        members.find(|(key, _)| is(key)).map(|(_, below)| below)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Tree<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Below;
+        impl<'de> Visitor<'de> for Below {
+            type Value = Tree<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("anything")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Tree(members))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree<'de>, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Tree::default())
+            }
+            fn visit_unit<E>(self) -> Result<Tree<'de>, E> {
+                Ok(Tree::default())
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Tree<'de>, E> {
+                Ok(Tree::default())
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Tree<'de>, E> {
+                Ok(Tree::default())
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Tree<'de>, E> {
+                Ok(Tree::default())
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Tree<'de>, E> {
+                Ok(Tree::default())
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Tree<'de>, E> {
+                Ok(Tree::default())
+            }
+        }
+        deserializer.deserialize_any(Below)
+    }
 }
 
 /// The injector whose signature the pod carries, where it is one that people know.
@@ -101,16 +156,16 @@ pub fn injector(subject: &Subject<'_>) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn ownership(fields: &str) -> Ownership {
-        let json = format!(r#"[{{"manager": "kubectl", "fieldsV1": {fields}}}]"#);
-        Ownership::of(Some(&RawValue::from_string(json).unwrap()))
+    fn entries(fields: &str) -> Box<RawValue> {
+        RawValue::from_string(format!(r#"[{{"manager": "kubectl", "fieldsV1": {fields}}}]"#)).unwrap()
     }
 
     #[test]
     fn a_field_is_owned_by_the_manager_that_applied_it() {
-        let owner = ownership(
+        let entries = entries(
             r#"{"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:securityContext": {"f:runAsUser": {}}}}, "f:tolerations": {}}}"#,
         );
+        let owner = Ownership::of(Some(&entries));
         let containers = Path::of(&["spec", "containers"]);
         let field = |name: &str| {
             containers

@@ -1,42 +1,48 @@
-//! Decoding: the parts of an AdmissionRequest that matter, borrowed; the object itself stays raw until its kind is known.
+//! Decoding: the parts of an AdmissionRequest that matter, borrowed; an object that is created is read on the way, once.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::model::field::{Flag, List, Str};
+use crate::model::json::at;
 use crate::model::strict;
+use crate::model::subject::{Reading, Stage, Subject};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default)]
 pub struct Request<'a> {
-    #[serde(borrow)]
     pub(super) uid: Str<'a>,
-    #[serde(default)]
     pub(super) kind: GroupVersionKind<'a>,
-    #[serde(default)]
     pub(super) sub_resource: Str<'a>,
-    #[serde(default)]
     pub(super) name: Str<'a>,
-    #[serde(default)]
     pub(super) namespace: Str<'a>,
-    #[serde(default)]
     pub(super) operation: Str<'a>,
-    #[serde(default)]
     pub(super) user_info: UserInfo<'a>,
-    #[serde(default)]
-    pub(super) object: Option<&'a RawValue>,
-    #[serde(default)]
+    pub(super) object: Option<Object<'a>>,
     pub(super) old_object: Option<&'a RawValue>,
-    #[serde(default)]
     pub(super) dry_run: Flag,
+    /// The whole AdmissionReview.
+    pub(super) body: &'a str,
 }
 
-impl Request<'_> {
+/// The object of a request.
+#[derive(Debug)]
+pub(super) enum Object<'a> {
+    /// As text: where its kind or the operation was not known before it came, where it is compared with what it was, and
+    /// where it cannot be read.
+    Raw(&'a RawValue),
+    /// Read where it stood: its end is known when it has been read.
+    Read(Box<Subject<'a>>),
+}
+
+impl<'a> Request<'a> {
     /// The namespace by which the request is judged; none where the object has none, or is not looked at.
     pub fn namespace_to_know(&self) -> Option<&str> {
         self.looked_at()?;
@@ -53,6 +59,16 @@ impl Request<'_> {
         let is_looked_at = matches!(&*self.operation, "CREATE" | "UPDATE")
             && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize");
         self.known_kind().filter(|_| is_looked_at)
+    }
+
+    /// The kind of the object that comes next, where it can be read at once: of an update the text is wanted first.
+    fn next_object(&self) -> Option<Kind> {
+        self.looked_at().filter(|_| &*self.operation == "CREATE")
+    }
+
+    /// The text of the object; empty where there is none.
+    pub(super) fn object_text(&self) -> &'a str {
+        at(self.body, &["request", "object"]).unwrap_or_default()
     }
 }
 
@@ -80,13 +96,111 @@ pub(super) struct UserInfo<'a> {
 pub struct MalformedReview(Cow<'static, str>);
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Review<'a> {
-    #[serde(default, borrow)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Review<'a, const IN_PLACE: bool> {
+    #[serde(default)]
     api_version: Str<'a>,
     #[serde(default)]
     kind: Str<'a>,
-    request: Option<Request<'a>>,
+    request: Option<Members<'a, IN_PLACE>>,
+}
+
+/// A request as it is read; `IN_PLACE` reads its object on the way.
+struct Members<'a, const IN_PLACE: bool>(Request<'a>);
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Member {
+    Uid,
+    Kind,
+    SubResource,
+    Name,
+    Namespace,
+    Operation,
+    UserInfo,
+    Object,
+    OldObject,
+    DryRun,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for Members<'a, IN_PLACE> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfRequest<'a, const IN_PLACE: bool>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a, const IN_PLACE: bool> Visitor<'de> for OfRequest<'a, IN_PLACE> {
+            type Value = Members<'a, IN_PLACE>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("struct Request")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+                let (mut request, mut seen) = (Request::default(), 0_u32);
+                while let Some(member) = members.next_key::<Member>()? {
+                    if !matches!(member, Member::Other) && seen & 1 << member as u32 != 0 {
+                        return Err(Error::custom("a field of the request is there twice"));
+                    }
+                    seen |= 1 << member as u32;
+                    match member {
+                        Member::Uid => request.uid = members.next_value()?,
+                        Member::Kind => request.kind = members.next_value()?,
+                        Member::SubResource => request.sub_resource = members.next_value()?,
+                        Member::Name => request.name = members.next_value()?,
+                        Member::Namespace => request.namespace = members.next_value()?,
+                        Member::Operation => request.operation = members.next_value()?,
+                        Member::UserInfo => request.user_info = members.next_value()?,
+                        Member::Object => {
+                            request.object = match request.next_object().filter(|_| IN_PLACE) {
+                                Some(kind) => members.next_value_seed(Nullable(Reading {
+                                    kind,
+                                    stage: Stage::Written,
+                                }))?,
+                                None => members.next_value::<Option<_>>()?.map(Object::Raw),
+                            };
+                        }
+                        Member::OldObject => request.old_object = members.next_value()?,
+                        Member::DryRun => request.dry_run = members.next_value()?,
+                        Member::Other => {
+                            members.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(Members(request))
+            }
+        }
+        deserializer.deserialize_map(OfRequest(PhantomData))
+    }
+}
+
+/// An object that is read where it stands, or `null`.
+struct Nullable(Reading);
+
+impl<'de> DeserializeSeed<'de> for Nullable {
+    type Value = Option<Object<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Nullable {
+    type Value = Option<Object<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let subject = self.0.deserialize(deserializer)?;
+        Ok(Some(Object::Read(Box::new(subject))))
+    }
 }
 
 /// Reads the request of an AdmissionReview.
@@ -101,10 +215,21 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     let body = std::str::from_utf8(body).map_err(|error| {
         MalformedReview(format!("it is not UTF-8 from byte {}", error.valid_up_to()).into())
     })?;
-    let review: Review<'_> = strict::from_str(body).map_err(|error| {
+    if let Ok(review) = strict::from_str::<Review<'_, true>>(body) {
+        return request_of(review, body);
+    }
+    // Either this is no review, or its object is none that can be read: then its uid is answered all the same.
+    let review: Review<'_, false> = strict::from_str(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         MalformedReview(format!("{} at line {line} column {column}", strict::reason(&error)).into())
     })?;
+    request_of(review, body)
+}
+
+fn request_of<'a, const IN_PLACE: bool>(
+    review: Review<'a, IN_PLACE>,
+    body: &'a str,
+) -> Result<Request<'a>, MalformedReview> {
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
         let what = format!("{} {}", review.api_version, review.kind);
         let what = cut(what.trim(), 80);
@@ -112,13 +237,13 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
             format!("expected admission.k8s.io/v1 AdmissionReview, got \"{what}\"").into(),
         ));
     }
-    let request = review
+    let Members(request) = review
         .request
         .ok_or(MalformedReview("it has no request".into()))?;
     if request.uid.is_empty() {
         return Err(MalformedReview("its request has no uid".into()));
     }
-    Ok(request)
+    Ok(Request { body, ..request })
 }
 
 /// The parts of an object by which an update that changes no spec is told from one that does.
@@ -205,6 +330,23 @@ mod tests {
                 decode(body.as_bytes()).unwrap_err().to_string(),
                 format!("cannot read the AdmissionReview: {reason}")
             );
+        }
+    }
+
+    #[test]
+    fn what_is_created_is_read_in_place_and_the_rest_stays_text() {
+        for (operation, is_read) in [("CREATE", true), ("UPDATE", false), ("DELETE", false)] {
+            let body = format!(
+                r#"{{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {{"uid": "u",
+                "kind": {{"kind": "Pod"}}, "operation": "{operation}", "object": {{"spec": {{}}}}, "object2": 1}}}}"#
+            );
+            let request = decode(body.as_bytes()).unwrap();
+            assert_eq!(
+                matches!(request.object, Some(Object::Read(_))),
+                is_read,
+                "{operation}"
+            );
+            assert_eq!(request.object_text(), r#"{"spec": {}}"#);
         }
     }
 

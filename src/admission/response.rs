@@ -1,24 +1,29 @@
-//! Encoding: the AdmissionResponse that a judgement becomes.
+//! Encoding: the AdmissionResponse that a judgement becomes, written once, from what was found to its last bytes.
+
+use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use json_patch::Patch;
-use serde::Serialize;
+
+use super::annotations::Annotations;
+use super::message::Refusal;
+use crate::model::edit::Edit;
+use crate::model::json::{Escaped, write_string};
 
 /// What is answered.
 #[derive(Debug, Default)]
-pub struct Ruling {
+pub struct Ruling<'j> {
     /// The refusal; none: allowed.
-    pub denial: Option<Denial>,
+    pub denial: Option<Denial<'j>>,
     /// What is changed; empty: nothing.
-    pub patch: Patch,
+    pub patch: &'j [Edit],
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
     /// Audit annotations; the API server puts the webhook's name before each key.
-    pub annotations: Vec<(&'static str, String)>,
+    pub annotations: Annotations,
 }
 
-impl Ruling {
+impl Ruling<'_> {
     /// `deny`, `patch` or `allow`.
     pub fn decision(&self) -> &'static str {
         match self {
@@ -29,112 +34,81 @@ impl Ruling {
     }
 }
 
-/// A refusal.
+/// Why an object is refused.
 #[derive(Debug)]
-pub struct Denial {
-    /// The HTTP status code: 403, or 400 for an object that cannot be read.
-    pub code: u16,
-    /// `Forbidden` or `BadRequest`.
-    pub reason: &'static str,
-    /// What the user sees.
-    pub message: String,
-    /// The findings, for machines.
-    pub causes: Vec<Cause>,
-}
-
-/// `metav1.StatusCause`.
-#[derive(Serialize, Debug)]
-pub struct Cause {
-    /// `FieldValueForbidden` or `FieldValueInvalid`.
-    pub reason: &'static str,
-    /// What is wrong and what to do.
-    pub message: String,
-    /// The field, as the API server writes it.
-    pub field: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Review<'r> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response<'r>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response<'r> {
-    uid: &'r str,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status<'r>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<String>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    warnings: &'r [String],
-    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "as_map")]
-    audit_annotations: &'r [(&'static str, String)],
-}
-
-#[derive(Serialize)]
-struct Status<'r> {
-    #[serde(rename = "status")]
-    outcome: &'static str,
-    code: u16,
-    reason: &'static str,
-    message: &'r str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details<'r>>,
-}
-
-#[derive(Serialize)]
-struct Details<'r> {
-    causes: &'r [Cause],
-}
-
-fn as_map<S: serde::Serializer>(pairs: &&[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+pub enum Denial<'j> {
+    /// It cannot be read: 400, in these words.
+    Unreadable(String),
+    /// For what was found in it: 403.
+    Found(Refusal<'j>),
 }
 
 /// The AdmissionReview that carries the answer.
-pub fn encode(uid: &str, ruling: &Ruling) -> Vec<u8> {
-    let patch = (!ruling.patch.is_empty() && ruling.denial.is_none())
-        .then(|| BASE64_STANDARD.encode(serde_json::to_vec(&ruling.patch).unwrap_or_default()));
-    let review = Review {
-        api_version: "admission.k8s.io/v1",
-        kind: "AdmissionReview",
-        response: Response {
-            uid,
-            allowed: ruling.denial.is_none(),
-            status: ruling.denial.as_ref().map(|denial| Status {
-                outcome: "Failure",
-                code: denial.code,
-                reason: denial.reason,
-                message: &denial.message,
-                details: (!denial.causes.is_empty()).then_some(Details {
-                    causes: &denial.causes,
-                }),
-            }),
-            patch_type: patch.is_some().then_some("JSONPatch"),
-            patch,
-            warnings: &ruling.warnings,
-            audit_annotations: &ruling.annotations,
-        },
-    };
-    let mut body = Vec::with_capacity(1024);
-    // Cannot fail: there is nothing in it but strings, numbers and maps with string keys, and memory takes them all.
-    let _ = serde_json::to_writer(&mut body, &review);
-    body
+pub fn encode(uid: &str, ruling: &Ruling<'_>) -> Vec<u8> {
+    let mut out = String::with_capacity(if ruling.denial.is_some() { 8192 } else { 1024 });
+    // Writing to a String does not fail.
+    let _ = write(&mut out, uid, ruling);
+    out.into_bytes()
 }
 
-/// A refusal of what cannot be read at all.
-pub fn unreadable(message: String) -> Denial {
-    Denial {
-        code: 400,
-        reason: "BadRequest",
-        message,
-        causes: Vec::new(),
+fn write(out: &mut String, uid: &str, ruling: &Ruling<'_>) -> fmt::Result {
+    let Ruling {
+        denial,
+        patch,
+        warnings,
+        annotations,
+    } = ruling;
+    out.push_str(r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#);
+    write_string(out, uid);
+    write!(out, r#","allowed":{}"#, denial.is_none())?;
+    match denial {
+        Some(denial) => write_status(out, denial)?,
+        None if patch.is_empty() => {}
+        None => {
+            out.push_str(r#","patchType":"JSONPatch","patch":""#);
+            // There is nothing in it but strings, numbers and maps with string keys.
+            let patch = serde_json::to_vec(patch).unwrap_or_default();
+            BASE64_STANDARD.encode_string(patch, out);
+            out.push('"');
+        }
     }
+    if !warnings.is_empty() {
+        out.push_str(r#","warnings":["#);
+        for (index, warning) in warnings.iter().enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
+            write_string(out, warning);
+        }
+        out.push(']');
+    }
+    if !annotations.is_empty() {
+        out.push_str(r#","auditAnnotations":{"#);
+        for (index, (key, value)) in annotations.iter().enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
+            write_string(out, key);
+            out.push(':');
+            write_string(out, value);
+        }
+        out.push('}');
+    }
+    out.push_str("}}");
+    Ok(())
+}
+
+fn write_status(out: &mut String, denial: &Denial<'_>) -> fmt::Result {
+    out.push_str(r#","status":{"status":"Failure","#);
+    match denial {
+        Denial::Unreadable(message) => {
+            out.push_str(r#""code":400,"reason":"BadRequest","message":"#);
+            write_string(out, message);
+        }
+        Denial::Found(refusal) => {
+            out.push_str(r#""code":403,"reason":"Forbidden","message":""#);
+            refusal.write_message(&mut Escaped::new(out))?;
+            out.push_str(r#"","details":{"causes":["#);
+            refusal.write_causes(out)?;
+            out.push_str("]}");
+        }
+    }
+    out.push('}');
+    Ok(())
 }

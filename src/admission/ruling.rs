@@ -1,18 +1,15 @@
 //! What is answered to one object: denied, patched or allowed, with which words. `/mutate` and `/validate` differ here.
 
-use std::borrow::Cow;
-
-use json_patch::Patch;
-use serde_json::value::RawValue;
+use std::cell::OnceCell;
 
 use super::annotations;
-use super::message;
+use super::message::{self, Added, Refusal};
 use super::ownership::{Ownership, injector};
 use super::record::Phase;
 use super::request::Request;
 use super::response::{Denial, Ruling};
 use crate::engine::{Decision, Inspection};
-use crate::model::edit::{Edit, to_json_patch};
+use crate::model::edit::Edit;
 use crate::model::json::exists;
 use crate::model::os;
 use crate::model::owner::MadeBy;
@@ -26,15 +23,39 @@ use crate::rules::Finding;
 pub struct Case<'j> {
     pub phase: Phase,
     pub request: &'j Request<'j>,
-    pub object: &'j RawValue,
     pub subject: &'j Subject<'j>,
     pub inspection: &'j Inspection,
     pub policy: &'j Policy,
+    owners: OnceCell<Ownership<'j>>,
 }
 
-impl Case<'_> {
+impl<'j> Case<'j> {
+    /// An object that was inspected.
+    pub fn new(
+        phase: Phase,
+        request: &'j Request<'j>,
+        subject: &'j Subject<'j>,
+        inspection: &'j Inspection,
+        policy: &'j Policy,
+    ) -> Self {
+        Case {
+            phase,
+            request,
+            subject,
+            inspection,
+            policy,
+            owners: OnceCell::new(),
+        }
+    }
+
+    /// Who owns which fields of the object: read where that is asked, once.
+    fn owners(&self) -> &Ownership<'j> {
+        self.owners
+            .get_or_init(|| Ownership::of(self.subject.meta.managed_fields))
+    }
+
     /// What is answered.
-    pub fn ruling(&self) -> Ruling {
+    pub fn ruling(&self) -> Ruling<'j> {
         let mut ruling = match self.phase {
             Phase::Mutate => self.mutate(),
             Phase::Validate => self.validate(),
@@ -52,7 +73,7 @@ impl Case<'_> {
     }
 
     /// Denies only what the API server would refuse next; it would show the user none of the other findings.
-    fn mutate(&self) -> Ruling {
+    fn mutate(&self) -> Ruling<'j> {
         let inspection = self.inspection;
         if self.is_refused_next(|finding| finding.action) {
             return Ruling {
@@ -72,7 +93,7 @@ impl Case<'_> {
         }
         Ruling {
             denial: None,
-            patch: to_json_patch(&inspection.edits),
+            patch: &inspection.edits,
             warnings: message::repaired(inspection, self.subject.kind)
                 .into_iter()
                 .collect(),
@@ -80,7 +101,7 @@ impl Case<'_> {
         }
     }
 
-    fn validate(&self) -> Ruling {
+    fn validate(&self) -> Ruling<'j> {
         let denied = self.inspection.decision() == Decision::Deny;
         let silent = self.inspection.findings.is_empty()
             && matches!(
@@ -89,11 +110,11 @@ impl Case<'_> {
             );
         Ruling {
             denial: denied.then(|| self.denial()),
-            patch: Patch::default(),
+            patch: &[],
             warnings: if denied {
                 Vec::new()
             } else {
-                message::warnings(&self.attributed())
+                message::warnings(self.inspection, &self.added())
             },
             annotations: if silent {
                 Vec::new()
@@ -120,52 +141,50 @@ impl Case<'_> {
                 .subject
                 .pod()
                 .is_some_and(|pod| pod.os_name() == Some("windows"));
-        let owners = Ownership::of(self.subject.meta.managed_fields);
         denials.any(|finding| {
             let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
-            refused && owners.owns(&finding.path)
+            refused && self.owners().owns(&finding.path)
         })
     }
 
-    fn denial(&self) -> Denial {
-        let is_update = &*self.request.operation == "UPDATE";
-        let mut denial = message::denial(self.subject, &self.attributed(), is_update);
-        if self.owner_is_not_trusted() {
-            message::owner_is_not_trusted(&mut denial, self.subject);
-        }
-        denial
+    fn denial(&self) -> Denial<'j> {
+        Denial::Found(Refusal {
+            subject: self.subject,
+            inspection: self.inspection,
+            added: self.added(),
+            is_update: &*self.request.operation == "UPDATE",
+            distrusts_owner: self.owner_is_not_trusted(),
+        })
     }
 
-    /// The inspection in which every field that another webhook added says so.
-    fn attributed(&self) -> Cow<'_, Inspection> {
+    /// The findings of fields that another webhook added: they say so.
+    fn added(&self) -> Added {
         /// Looking a field up reads the object once more; a person needs no more than this many.
         const MOST: usize = 50;
-        /// In a larger object, in bytes, looking up takes longer than who added the field is worth.
+        /// In a larger review, in bytes, looking up takes longer than who added the field is worth.
         const LARGEST: usize = 256 << 10;
         // Best practices speak of what is missing; no webhook added that.
         let may_be_added =
             |finding: &Finding| finding.action >= Action::Warn && finding.class != Class::BestPractice;
-        if self.object.get().len() > LARGEST || !self.inspection.open().any(may_be_added) {
-            return Cow::Borrowed(self.inspection);
+        if self.request.body.len() > LARGEST || !self.inspection.open().any(may_be_added) {
+            return Added::default();
         }
-        let owners = Ownership::of(self.subject.meta.managed_fields);
+        let object = OnceCell::new();
+        let is_there = |path: &Path| exists(object.get_or_init(|| self.request.object_text()), path);
         let is_added = |finding: &Finding| {
-            may_be_added(finding) && !owners.owns(&finding.path) && exists(self.object.get(), &finding.path)
+            may_be_added(finding) && !self.owners().owns(&finding.path) && is_there(&finding.path)
         };
-        let added: Vec<usize> = (self.inspection.findings.iter().enumerate().take(MOST))
+        let findings: Vec<usize> = (self.inspection.findings.iter().enumerate().take(MOST))
             .filter(|(_, finding)| is_added(finding))
             .map(|(index, _)| index)
             .collect();
-        if added.is_empty() {
-            return Cow::Borrowed(self.inspection);
+        if findings.is_empty() {
+            return Added::default();
         }
         let by = injector(self.subject).map_or(String::new(), |name| format!(", probably by {name}"));
-        let mut inspection = self.inspection.clone();
-        for index in added {
-            if let Some(finding) = inspection.findings.get_mut(index) {
-                finding.message = format!("{} (added in admission{by})", finding.message).into();
-            }
+        Added {
+            findings,
+            words: format!(" (added in admission{by})"),
         }
-        Cow::Owned(inspection)
     }
 }

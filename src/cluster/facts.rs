@@ -34,6 +34,9 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     for host in hosts.chain(memory.absent(&view.nodes)) {
         facts.add_host(host);
     }
+    for drivers in windows().filter_map(|node| view.csi_nodes.get(&node.name)) {
+        facts.add_windows_csi_drivers(drivers);
+    }
     facts.runtime_classes = (view.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
@@ -45,6 +48,7 @@ pub fn namespaces(view: &ClusterView) -> HashMap<String, NamespaceFacts> {
     let facts = |namespace: &NamespaceView| NamespaceFacts {
         labels: namespace.labels.clone(),
         tolerations_whitelist: namespace.tolerations_whitelist.clone(),
+        injections: namespace.injections.clone(),
     };
     (view.namespaces.iter())
         .map(|(name, namespace)| (name.clone(), facts(namespace)))
@@ -120,6 +124,26 @@ mod tests {
             .map(|host| (host.name.as_str(), host.containerd))
             .collect();
         assert_eq!(names, [("w", Some((1, 7)))]);
+    }
+
+    #[test]
+    fn the_drivers_of_windows_nodes_are_known_and_those_of_other_nodes_do_not_count() {
+        let drivers = |names: &[&str]| Arc::new(names.iter().map(|name| (*name).to_owned()).collect());
+        let mut view = ClusterView {
+            nodes: [node("w", "windows", "10.0.20348.1")].into(),
+            csi_nodes: [("l".to_owned(), drivers(&["nfs.csi.k8s.io"]))].into(),
+            ..ClusterView::default()
+        };
+        let lacks = |view: &ClusterView, driver: &str| {
+            of(view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)))
+                .lacks_csi_driver_on_windows(driver)
+        };
+        // The Windows node has no CSINode yet: nothing is known of it.
+        assert!(!lacks(&view, "nfs.csi.k8s.io"));
+        view.csi_nodes
+            .insert("w".to_owned(), drivers(&["disk.csi.azure.com"]));
+        assert!(lacks(&view, "nfs.csi.k8s.io"));
+        assert!(!lacks(&view, "disk.csi.azure.com"));
     }
 
     #[test]

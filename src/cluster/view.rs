@@ -24,6 +24,8 @@ pub struct NamespaceView {
     pub tolerations_whitelist: Option<String>,
     /// The labels that take it out, with who wrote each of them.
     pub left_out_by: Vec<LabelAuthor>,
+    /// The annotations by which an injector takes all its pods.
+    pub injections: BTreeMap<String, String>,
 }
 
 /// The writer of a label, as the API server's managedFields have it.
@@ -55,6 +57,8 @@ pub struct ClusterView {
     pub nodes: BTreeMap<String, Arc<NodeView>>,
     /// RuntimeClasses by name, without managedFields.
     pub runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
+    /// The names of the CSI drivers of each node, Linux nodes too: a CSINode does not say what its node is.
+    pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<String, Arc<NamespaceView>>,
     /// Stored node policies by name, without managedFields.
@@ -71,6 +75,7 @@ impl ClusterView {
         self.kubernetes == other.kubernetes
             && same(&self.nodes, &other.nodes)
             && same(&self.runtime_classes, &other.runtime_classes)
+            && same(&self.csi_nodes, &other.csi_nodes)
             && same(&self.namespaces, &other.namespaces)
             && same(&self.node_policies, &other.node_policies)
             && same(&self.pod_policies, &other.pod_policies)

@@ -33,9 +33,10 @@ const PAGE: u32 = 100;
 
 /// What a view is made of: the watches, and the version of the API server. Each holds readiness under its name until
 /// it has been seen once.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
     NODES,
     CLASSES,
+    CSI_NODES,
     NAMESPACES,
     POD_POLICIES,
     NODE_POLICIES,
@@ -44,6 +45,7 @@ const PARTS: [&str; 7] = [
 ];
 const NODES: &str = "nodes";
 const CLASSES: &str = "runtimeclasses";
+const CSI_NODES: &str = "csinodes";
 const NAMESPACES: &str = "namespaces";
 const POD_POLICIES: &str = "windowspodpolicies";
 const NODE_POLICIES: &str = "windowsnodepolicies";
@@ -81,6 +83,13 @@ pub async fn run(
         all(),
         trim::runtime_class,
         |view| &mut view.runtime_classes,
+    );
+    watches.add(
+        CSI_NODES,
+        Api::all(client.clone()),
+        all(),
+        trim::csi_node,
+        |view| &mut view.csi_nodes,
     );
     watches.add(
         NAMESPACES,

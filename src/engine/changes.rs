@@ -70,10 +70,7 @@ impl<'p> Changes<'p> {
     /// Runs the rules on the pod as it will be stored, and marks the findings that are gone there.
     pub fn resolve(&self, as_written: &Cx<'_>, findings: &mut [Finding]) {
         let Some(changed) = &self.changed else { return };
-        let as_stored = Cx {
-            template: Some(changed),
-            ..*as_written
-        };
+        let as_stored = as_written.with_template(changed);
         // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
         let (mut after, mut asked) = (Vec::new(), Vec::new());
         for rule in findings.iter().map(|finding| finding.rule) {

@@ -78,14 +78,7 @@ impl Inspection {
 pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspection {
     let inference = infer(subject, facts, policy);
     let images = images(subject, inference.verdict, facts);
-    let as_written = Cx {
-        subject,
-        template: subject.template(),
-        inference: &inference,
-        facts,
-        policy,
-        images: &images,
-    };
+    let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();
     for rule in rules::catalogue() {
         rule.run(&as_written, &mut findings);

@@ -157,7 +157,11 @@ impl Signs {
                 .iter()
                 .find_map(|(key, value)| os_of_label(key, value, &policy.pool_labels))
         };
-        let Some(os) = known.or_else(by_pool) else { return };
+        // Only Windows nodes have such a handler, whatever the class leaves unsaid.
+        let by_handler = || class.is_for_windows_by_handler(name).then_some(Os::Windows);
+        let Some(os) = known.or_else(by_pool).or_else(by_handler) else {
+            return;
+        };
         let path = self.spec.clone().field("runtimeClassName");
         self.add(EvidenceKind::RuntimeClass, path.clone(), &**name, os);
         // No node is for both: the pods of a class that contradicts itself would stay Pending.
@@ -235,7 +239,7 @@ mod tests {
     use crate::model::workload::Kind;
 
     #[test]
-    fn a_runtime_class_that_contradicts_itself_makes_its_pods_conflicting() {
+    fn a_runtime_class_says_what_its_pods_are_and_may_contradict_itself() {
         let selects = |labels: &[(&str, &str)]| RuntimeClassFacts {
             node_selector: (labels.iter())
                 .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -250,6 +254,27 @@ mod tests {
             facts.runtime_classes.insert("class".to_owned(), selects(labels));
             infer(&subject, &facts, &Policy::standalone()).verdict
         };
+        let handled = |handler: &str, labels: &[(&str, &str)]| {
+            let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            let class = RuntimeClassFacts {
+                handler: handler.to_owned(),
+                ..selects(labels)
+            };
+            facts.runtime_classes.insert("class".to_owned(), class);
+            infer(&subject, &facts, &Policy::standalone()).verdict
+        };
+        assert_eq!(handled("runhcs-wcow-process", &[]), Verdict::Windows);
+        assert_eq!(
+            handled("RUNHCS-wcow-hypervisor-20348", &[("disk", "ssd")]),
+            Verdict::Windows
+        );
+        assert_eq!(handled("runhcs-lcow", &[]), Verdict::Unknown);
+        assert_eq!(handled("runsc", &[]), Verdict::Unknown);
+        // What the class selects is said more clearly than what it runs.
+        assert_eq!(
+            handled("runhcs-wcow-process", &[(OS_LABEL, "linux")]),
+            Verdict::Linux
+        );
         let (windows, linux) = ((OS_LABEL, "windows"), (OS_LABEL, "linux"));
         let build = (BUILD_LABEL, "10.0.20348");
         assert_eq!(verdict(&[windows, build, ("disk", "ssd")]), Verdict::Windows);

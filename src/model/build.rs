@@ -364,22 +364,47 @@ static SUPPORTED: &[(RangeInclusive<u32>, &[Build])] = &[
     (24..=24, &[LTSC2019, V20H2, LTSC2022]),
     (25..=31, &[LTSC2019, LTSC2022]),
     (32..=34, &[LTSC2019, LTSC2022, LTSC2025]),
-    (35..=36, &[LTSC2022, LTSC2025]),
+    (35..=37, &[LTSC2022, LTSC2025]),
 ];
 
-/// The node builds that Kubernetes `1.<minor>` is documented to support, ascending; `None` where that is not
-/// known, as for releases newer than the table. No Kubernetes code enforces it.
-pub fn supported_on(kubernetes_minor: u32) -> Option<&'static [Build]> {
-    let row = SUPPORTED
-        .iter()
-        .find(|(minors, _)| minors.contains(&kubernetes_minor));
-    row.map(|(_, builds)| *builds)
+/// The node builds that a release of Kubernetes supports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Support {
+    /// The release that the list is of: the one asked for, or the newest known where that is older.
+    pub known: u32,
+    /// Whether the release asked for is newer than the table.
+    pub is_guessed: bool,
+    /// The builds, ascending.
+    pub builds: &'static [Build],
+}
+
+impl Support {
+    /// Whether the release does not support a build. Of one that is newer than the table, a build that is newer than the
+    /// table too may well be supported.
+    pub fn lacks(&self, build: Build) -> bool {
+        let newer = self.builds.last().is_some_and(|last| build > *last);
+        !self.builds.contains(&build) && !(self.is_guessed && newer)
+    }
+}
+
+/// The node builds that Kubernetes `1.<minor>` is documented to support, and for releases newer than the table those of
+/// its last; `None` where that is not known. No Kubernetes code enforces it.
+pub fn supported_on(kubernetes_minor: u32) -> Option<Support> {
+    let newest = SUPPORTED.last().map_or(0, |(minors, _)| *minors.end());
+    let known = kubernetes_minor.min(newest);
+    let (_, builds) = SUPPORTED.iter().find(|(minors, _)| minors.contains(&known))?;
+    Some(Support {
+        known,
+        is_guessed: known < kubernetes_minor,
+        builds,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::Compatibility::{Disputed, Fails, Runs, Unknown};
     use super::*;
+    use crate::model::facts::Facts;
 
     fn numbers(builds: impl IntoIterator<Item = Build>) -> Vec<u32> {
         builds.into_iter().map(Build::number).collect()
@@ -571,8 +596,24 @@ mod tests {
     }
 
     #[test]
+    fn a_release_newer_than_the_table_supports_what_the_last_one_does_and_newer_windows_perhaps() {
+        let lacks = |minor, build| supported_on(minor).is_some_and(|s| s.lacks(Build::new(build)));
+        let newest = Facts::KUBERNETES;
+        for (minor, build, expected) in [
+            (newest, 17763, true),
+            (newest, 26100, false),
+            (newest, 29500, true),
+            (newest + 1, 17763, true),
+            (newest + 1, 26100, false),
+            (newest + 1, 29500, false),
+        ] {
+            assert_eq!(lacks(minor, build), expected, "1.{minor} and {build}");
+        }
+    }
+
+    #[test]
     fn each_kubernetes_minor_supports_what_its_page_says() {
-        let rows: [(RangeInclusive<u32>, Option<&[u32]>); 13] = [
+        let rows: [(RangeInclusive<u32>, Option<&[u32]>); 12] = [
             (0..=4, None),
             (5..=13, Some(&[14393, 16299, 17134])),
             (14..=17, Some(&[17763])),
@@ -584,13 +625,16 @@ mod tests {
             (24..=24, Some(&[17763, 19042, 20348])),
             (25..=31, Some(&[17763, 20348])),
             (32..=34, Some(&[17763, 20348, 26100])),
-            (35..=36, Some(&[20348, 26100])),
-            (37..=60, None),
+            // From 38 on the table has nothing of its own yet.
+            (35..=60, Some(&[20348, 26100])),
         ];
         for (minors, expected) in rows {
             for minor in minors {
-                let got = supported_on(minor).map(|builds| numbers(builds.iter().copied()));
+                let support = supported_on(minor);
+                let got = support.map(|support| numbers(support.builds.iter().copied()));
                 assert_eq!(got.as_deref(), expected, "1.{minor}");
+                let known = support.map_or(minor, |support| support.known);
+                assert_eq!(known, minor.min(Facts::KUBERNETES), "1.{minor}");
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Edits: changes as data, and their spelling as a JSON Patch (RFC 6902).
 
+use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::path::Path;
@@ -45,6 +47,29 @@ impl From<Edit> for PatchOperation {
     }
 }
 
+/// As one JSON Patch operation too, without a copy of the value.
+impl Serialize for Edit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Operation<'e> {
+            op: &'static str,
+            path: PointerBuf,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            value: Option<&'e Value>,
+        }
+        let mut path = self.path().pointer();
+        let (op, value) = match self {
+            Edit::Set(_, value) => ("add", Some(value)),
+            Edit::Append(_, value) => {
+                path.push_back("-");
+                ("add", Some(value))
+            }
+            Edit::Remove(_) => ("remove", None),
+        };
+        Operation { op, path, value }.serialize(serializer)
+    }
+}
+
 /// The edits as a JSON Patch, in their order.
 pub fn to_json_patch(edits: &[Edit]) -> Patch {
     Patch(edits.iter().cloned().map(PatchOperation::from).collect())
@@ -78,6 +103,10 @@ mod tests {
                 {"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"},
                 {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "os"}},
             ])
+        );
+        assert_eq!(
+            serde_json::to_string(&edits).unwrap(),
+            to_json_patch(&edits).to_string()
         );
     }
 }

@@ -7,8 +7,8 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Isolation};
-use super::node::{Host, Taint};
-use super::object::{Meta, RuntimeClass};
+use super::node::{Host, Taint, major_minor};
+use super::object::{Meta, RuntimeClass, StorageClass};
 use super::os::Os;
 use super::pod::Toleration;
 use super::subject::{Body, Subject};
@@ -50,6 +50,11 @@ impl RuntimeClassFacts {
         }
     }
 
+    /// Whether only Windows nodes have the handler, and the class is not by its name one of Linux.
+    pub fn is_for_windows_by_handler(&self, name: &str) -> bool {
+        is_windows_handler(&self.handler) && !LINUX_CLASSES.contains(&name)
+    }
+
     /// The isolation that the handler gives Windows containers (handlers of containerd 1.7 and of SIG Windows).
     pub fn isolation(&self) -> Isolation {
         let handler = self.handler.to_ascii_lowercase();
@@ -61,6 +66,33 @@ impl RuntimeClassFacts {
     }
 }
 
+/// Whether a handler is one of containerd on Windows (hcsshim's `runhcs-wcow-process`, `runhcs-wcow-hypervisor` and those
+/// for a build). Handlers `runhcs-lcow…` ran Linux containers there.
+pub fn is_windows_handler(handler: &str) -> bool {
+    handler.to_ascii_lowercase().starts_with("runhcs-wcow")
+}
+
+/// RuntimeClasses that their projects give these names, all for Linux nodes: what they are is known before anything asks
+/// for them, so that the pods of sandboxes and of GPUs cost no call of a webhook.
+pub static LINUX_CLASSES: &[&str] = &[
+    "crun",
+    "gvisor",
+    "kata",
+    "kata-cc-isolation",
+    "kata-clh",
+    "kata-containers",
+    "kata-fc",
+    "kata-mshv-vm-isolation",
+    "kata-qemu",
+    "kata-vm-isolation",
+    "nvidia",
+    "nvidia-cdi",
+    "nvidia-legacy",
+    "runc",
+    "spin",
+    "wasmtime-spin-v2",
+];
+
 /// What is known of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceFacts {
@@ -68,6 +100,13 @@ pub struct NamespaceFacts {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`, as written.
     pub tolerations_whitelist: Option<String>,
+    /// Its annotations that ask an injector for containers ([`asks_for_injection`]); most namespaces have none.
+    pub injections: BTreeMap<String, String>,
+}
+
+/// Whether an annotation of a namespace is one by which an injector takes all its pods.
+pub fn asks_for_injection(annotation: &str) -> bool {
+    annotation == "linkerd.io/inject" || annotation.starts_with("instrumentation.opentelemetry.io/inject-")
 }
 
 impl NamespaceFacts {
@@ -83,6 +122,10 @@ impl NamespaceFacts {
                 .annotations
                 .get("scheduler.alpha.kubernetes.io/tolerationsWhitelist")
                 .map(ToString::to_string),
+            injections: (meta.annotations.iter())
+                .filter(|(key, _)| asks_for_injection(key))
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
         }
     }
 }
@@ -171,18 +214,56 @@ pub struct Facts {
     pub images: HashMap<String, ImageFacts>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
     pub workloads: Vec<WindowsWorkload>,
+    /// StorageClasses by name. Only `transom check` knows any: nothing of storage is kept for reviews.
+    pub storage_classes: BTreeMap<String, StorageClassFacts>,
     /// Claims in Block mode, by (namespace, name).
     pub block_claims: BTreeSet<(String, String)>,
+    /// The minor release of the newest kubelet among all nodes, those of Linux too.
+    pub newest_kubelet: Option<u32>,
     /// Unique endpoint addresses by (namespace, Service).
     pub backends: HashMap<(String, String), BTreeSet<String>>,
     hosts: Vec<Host>,
     builds: BTreeSet<Build>,
     taints: Vec<(Taint, BTreeSet<Option<Build>>)>,
+    csi: CsiDrivers,
+}
+
+/// What a StorageClass makes volumes with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StorageClassFacts {
+    /// The provisioner: the name of a CSI driver, mostly.
+    pub provisioner: String,
+    /// The file system that it asks for.
+    pub fs_type: Option<String>,
+}
+
+impl StorageClassFacts {
+    /// Reads a StorageClass.
+    pub fn of(class: &StorageClass<'_>) -> Self {
+        // The second is what drivers took before the first was agreed on, and some still do.
+        let keys = ["csi.storage.k8s.io/fstype", "fsType", "fstype"];
+        let fs_type = keys.iter().find_map(|key| class.parameters.get(key));
+        StorageClassFacts {
+            provisioner: class.provisioner.to_string(),
+            fs_type: fs_type.map(ToString::to_string),
+        }
+    }
+}
+
+/// The CSI drivers that nodes have registered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct CsiDrivers {
+    /// On any node.
+    anywhere: BTreeSet<String>,
+    /// On Windows nodes; `None` as long as no Windows node is known with its CSINode.
+    on_windows: Option<BTreeSet<String>>,
+    /// Of nodes that are not known to be Windows nodes, or not yet.
+    of_others: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Facts {
     /// The newest minor version of Kubernetes that the catalogue was held against.
-    pub const KUBERNETES: u32 = 36;
+    pub const KUBERNETES: u32 = 37;
 
     /// Facts of a cluster of which nothing is known but its version, and of a day.
     pub fn new(kubernetes: u32, today: Date) -> Self {
@@ -195,11 +276,14 @@ impl Facts {
             namespaces: Arc::default(),
             images: HashMap::new(),
             workloads: Vec::new(),
+            storage_classes: BTreeMap::new(),
             block_claims: BTreeSet::new(),
+            newest_kubelet: None,
             backends: HashMap::new(),
             hosts: Vec::new(),
             builds: BTreeSet::new(),
             taints: Vec::new(),
+            csi: CsiDrivers::default(),
         }
     }
 
@@ -212,13 +296,53 @@ impl Facts {
                 None => self.taints.push((taint.clone(), BTreeSet::from([host.build]))),
             }
         }
+        if let Some(drivers) = self.csi.of_others.remove(&host.name) {
+            self.csi.on_windows.get_or_insert_default().extend(drivers);
+        }
         self.hosts.push(host);
+    }
+
+    /// Adds the CSI drivers of a node, as its CSINode has them, whether the node is known already or not.
+    pub fn add_csi_drivers<'d>(&mut self, node: &str, drivers: impl Iterator<Item = &'d str>) {
+        let drivers: BTreeSet<String> = drivers.map(str::to_owned).collect();
+        self.csi.anywhere.extend(drivers.iter().cloned());
+        if self.hosts.iter().any(|host| host.name == node) {
+            self.csi.on_windows.get_or_insert_default().extend(drivers);
+        } else {
+            self.csi.of_others.insert(node.to_owned(), drivers);
+        }
+    }
+
+    /// Adds the CSI drivers of a node that is known to be a Windows node.
+    pub fn add_windows_csi_drivers(&mut self, drivers: &[String]) {
+        let known = self.csi.on_windows.get_or_insert_default();
+        for driver in drivers {
+            if !known.contains(driver) {
+                known.insert(driver.clone());
+            }
+        }
+    }
+
+    /// Whether Windows nodes are known and none of them has registered this CSI driver.
+    pub fn lacks_csi_driver_on_windows(&self, driver: &str) -> bool {
+        self.csi
+            .on_windows
+            .as_ref()
+            .is_some_and(|known| !known.contains(driver))
+    }
+
+    /// Whether some node has registered a CSI driver of this name.
+    pub fn is_csi_driver(&self, name: &str) -> bool {
+        self.csi.anywhere.contains(name)
     }
 
     /// Adds what an object tells: a Node, a RuntimeClass, a claim, an EndpointSlice.
     pub fn learn(&mut self, subject: &Subject<'_>) {
         match &subject.body {
             Body::Node(node) => {
+                if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {
+                    self.newest_kubelet = self.newest_kubelet.max(Some(minor));
+                }
                 if let Some(host) = Host::of_node(&**node) {
                     self.add_host(host);
                 }
@@ -226,6 +350,14 @@ impl Facts {
             Body::RuntimeClass(class) => {
                 self.runtime_classes
                     .insert(subject.meta.name.to_string(), RuntimeClassFacts::of(class));
+            }
+            Body::StorageClass(class) => {
+                self.storage_classes
+                    .insert(subject.meta.name.to_string(), StorageClassFacts::of(class));
+            }
+            Body::CsiNode(node) => {
+                let drivers = node.spec.drivers.iter().map(|driver| &*driver.name);
+                self.add_csi_drivers(&subject.meta.name, drivers);
             }
             Body::Claim(claim) if claim.spec.volume_mode.as_deref() == Some("Block") => {
                 self.block_claims

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -125,6 +126,47 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
             }
         }
         deserializer.deserialize_any(Items(PhantomData))
+    }
+}
+
+/// A [`List`] that is not copied with what holds it, unless it is changed there: what is large in a pod.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SharedList<T>(Option<Arc<Vec<T>>>);
+
+impl<T: Clone> SharedList<T> {
+    /// The items, to change: copied first where another holds them too.
+    pub fn make_mut(&mut self) -> &mut [T] {
+        self.0
+            .as_mut()
+            .map_or(&mut [], |items| Arc::make_mut(items).as_mut_slice())
+    }
+}
+
+impl<T> Default for SharedList<T> {
+    fn default() -> Self {
+        SharedList(None)
+    }
+}
+
+impl<T> Deref for SharedList<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl<'l, T> IntoIterator for &'l SharedList<T> {
+    type Item = &'l T;
+    type IntoIter = std::slice::Iter<'l, T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for SharedList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let List(items) = List::deserialize(deserializer)?;
+        Ok(SharedList((!items.is_empty()).then(|| Arc::new(items))))
     }
 }
 

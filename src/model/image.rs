@@ -8,6 +8,8 @@ use jiff::civil::Date;
 use super::build::{Build, Release};
 use super::dns::is_label;
 
+mod linux;
+
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
 /// Follows `ParseNormalizedNamed` of github.com/distribution/reference, which the kubelet and containerd use.
@@ -170,13 +172,16 @@ impl<'a> ImageRef<'a> {
         self.docker_hub_windows().and_then(|(_, equivalent)| *equivalent)
     }
 
-    /// Whether the repository has never held anything but Windows images: `mcr.microsoft.com/windows` and
-    /// what is under it, any registry's `…/dotnet/framework/…`, and the Windows ones of Docker Hub's
-    /// `microsoft/…`.
+    /// Whether the repository has never held anything but Windows images: `mcr.microsoft.com/windows`,
+    /// `businesscentral`, `dynamicsnav` and what is under them, any registry's `…/dotnet/framework/…`, and the Windows
+    /// ones of Docker Hub's `microsoft/…`.
     pub fn is_windows_only_repository(&self) -> bool {
-        (self.is_on_mcr() && is_or_under(self.repository, "windows"))
-            || self.is_dotnet_framework()
-            || self.docker_hub_windows().is_some()
+        let on_mcr = || {
+            ["windows", "businesscentral", "dynamicsnav"]
+                .iter()
+                .any(|root| is_or_under(self.repository, root))
+        };
+        (self.is_on_mcr() && on_mcr()) || self.is_dotnet_framework() || self.docker_hub_windows().is_some()
     }
 
     /// Whether it is one of Microsoft's Windows base images: `mcr.microsoft.com/windows`, and `servercore`,
@@ -205,8 +210,10 @@ impl<'a> ImageRef<'a> {
         (self.is_on_mcr() && is_or_under(repository, "windows/nanoserver"))
             || (self.is_docker_hub_microsoft() && repository.contains("nanoserver"))
             || self.tag.is_some_and(|tag| {
-                tag.split('-')
-                    .any(|token| token.eq_ignore_ascii_case("nanoserver"))
+                tag.split('-').any(|token| {
+                    let word = glued(token).map_or(token, |(word, _)| word);
+                    word.eq_ignore_ascii_case("nanoserver")
+                })
             })
     }
 
@@ -216,10 +223,7 @@ impl<'a> ImageRef<'a> {
     }
 
     fn is_on_mcr(&self) -> bool {
-        self.registry
-            .strip_suffix(":443")
-            .unwrap_or(self.registry)
-            .eq_ignore_ascii_case(MCR)
+        is_on(self.registry, MCR)
     }
 
     fn is_dotnet_framework(&self) -> bool {
@@ -236,7 +240,8 @@ impl<'a> ImageRef<'a> {
     fn has_servercore_token(&self) -> bool {
         tokens(self.tag).any(|(before, token)| {
             token.eq_ignore_ascii_case("windowsservercore")
-                || (before.eq_ignore_ascii_case("servercore") && build_of(token).is_some())
+                || (before.eq_ignore_ascii_case("servercore") && release_after(token).is_some())
+                || glued(token).is_some_and(|(word, _)| word.to_ascii_lowercase().ends_with("servercore"))
         })
     }
 }
@@ -262,6 +267,8 @@ pub enum OsHint<'a> {
     WindowsTagToken(&'a str),
     /// This token of the tag names a Linux distribution. Good for a warning, never for a denial.
     LinuxTag(&'a str),
+    /// The repository holds Linux images only, as far as is known. Good for a warning, never for a denial.
+    LinuxOnlyRepository,
     /// A tag of Microsoft's .NET images, 8.0 or later, that names no Windows base: those have no Windows
     /// variant. Never said of a reference with a digest, which need not be what the tag is.
     DotnetLinuxOnly,
@@ -281,44 +288,57 @@ pub struct BuildHint<'a> {
     pub certain: bool,
 }
 
-/// What the reference's text tells of the operating system: repository first, then Windows words of the tag,
-/// then Linux words. Words count as whole dash-separated tokens, in any case of letters; the word `windows`
-/// itself proves nothing, yet silences the Linux words (`1.0-linux-windows` is both).
+/// What the reference's text tells of the operating system: a Windows repository first, then Windows words of the tag,
+/// then Linux words, then a Linux repository. Words count as whole dash-separated tokens, in any case of letters; the
+/// word `windows` itself proves nothing, yet silences what speaks of Linux (`1.0-linux-windows` is both).
 pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if image.is_windows_only_repository() {
         return OsHint::WindowsOnlyRepository;
     }
     let dotnet = image.is_on_mcr() && image.repository.starts_with("dotnet/") && image.digest.is_none();
+    let of_repository = || {
+        if linux::is_linux_only(image) {
+            OsHint::LinuxOnlyRepository
+        } else {
+            OsHint::None
+        }
+    };
     let Some(tag) = image.tag.filter(|tag| *tag != "latest") else {
         // `latest` has been .NET 8 or newer since 2023.
         return if dotnet {
             OsHint::DotnetLinuxOnly
         } else {
-            OsHint::None
+            of_repository()
         };
     };
     if let Some((_, token)) = tokens(image.tag).find(|(before, token)| is_windows_token(before, token)) {
         return OsHint::WindowsTagToken(token);
     }
-    if let Some(hint) = build_hint(image) {
+    // Other authors' `windows-2022` says a build of a pod that is for Windows, and does not make it one: the word
+    // `windows` proves nothing.
+    if let Some(hint) = build_hint(image).filter(|_| image.is_microsoft()) {
         return OsHint::WindowsTagToken(hint.token);
     }
-    if tag.split('-').any(is_windows_word) {
+    if tag
+        .split('-')
+        .any(|token| is_windows_word(token) || glued(token).is_some())
+    {
         return OsHint::None;
     }
-    if let Some(token) = tag.split('-').find(|token| is_linux_token(token)) {
+    if let Some(token) = tag.split('-').find(|token| linux::is_linux_token(token)) {
         return OsHint::LinuxTag(token);
     }
     if dotnet && dotnet_major(tag).is_some_and(|major| major >= 8) {
         return OsHint::DotnetLinuxOnly;
     }
-    OsHint::None
+    of_repository()
 }
 
 /// The build that the reference's tag names.
 ///
-/// `ltsc20xx` counts anywhere, and so does a version after `nanoserver`, `windowsservercore` or
-/// `servercore`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
+/// `ltsc20xx` counts anywhere, and so does a release after `nanoserver`, `windowsservercore`, `servercore`, `windows` or
+/// `win`, with a dash between them or without: vendors write `servercore21H2`, `windows-2022`, `winltsc2022` and
+/// `windows-ltsc-2022`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
 /// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
 /// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
 /// builds names none.
@@ -328,10 +348,18 @@ pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     let bare = microsoft && (image.is_windows_only_repository() || tag.split('-').any(is_windows_word));
     let mut found: Option<(Build, &'a str)> = None;
     for (before, token) in tokens(image.tag) {
-        if !(bare || is_ltsc(token) || is_base_word(before)) {
-            continue;
-        }
-        match (build_of(token), found) {
+        let build = if let Some((_, build)) = glued(token) {
+            Some(build)
+        } else if is_ltsc(token) {
+            build_of(token)
+        } else if is_windows_word(before) || before.eq_ignore_ascii_case("ltsc") {
+            release_after(token)
+        } else if bare {
+            build_of(token)
+        } else {
+            None
+        };
+        match (build, found) {
             (Some(build), None) => found = Some((build, token)),
             (Some(build), Some((known, _))) if build != known => return None,
             _ => {}
@@ -371,6 +399,37 @@ fn build_of(token: &str) -> Option<Build> {
     }
 }
 
+/// Names of releases that Microsoft's own tags do not use, and other vendors' do after a word for Windows.
+static VENDORS_NAMES: &[(&str, u32)] = &[
+    ("2016", 14393),
+    ("2019", 17763),
+    ("2022", 20348),
+    ("21H2", 20348),
+    ("2025", 26100),
+    ("24H2", 26100),
+];
+
+/// The build that a token means after a word for Windows.
+fn release_after(token: &str) -> Option<Build> {
+    build_of(token).or_else(|| {
+        let known = VENDORS_NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(token));
+        known.map(|(_, build)| Build::new(*build))
+    })
+}
+
+/// A word for Windows and a release in one token: `servercore21H2`, `winltsc2022`.
+fn glued(token: &str) -> Option<(&str, Build)> {
+    // The longer ones first: one begins with the other.
+    const WORDS: [&str; 5] = ["windowsservercore", "servercore", "nanoserver", "windows", "win"];
+    WORDS.iter().find_map(|word| {
+        let (start, release) = token.split_at_checked(word.len())?;
+        let is = start.eq_ignore_ascii_case(word);
+        Some((start, is.then(|| release_after(release))??))
+    })
+}
+
 fn is_one_of(token: &str, words: &[&str]) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case(token))
 }
@@ -401,47 +460,9 @@ fn is_ltsc(token: &str) -> bool {
 fn is_windows_token(before: &str, token: &str) -> bool {
     is_ltsc(token)
         || is_one_of(token, &["nanoserver", "windowsservercore"])
-        || (is_base_word(before) && build_of(token).is_some())
-}
-
-/// Distributions, their code names, and words that only Linux images have; words that end in `linux` need no
-/// entry. `slim` is left out: it says small.
-static LINUX_WORDS: &[&str] = &[
-    "alpine",
-    "bionic",
-    "bookworm",
-    "bullseye",
-    "buster",
-    "busybox",
-    "centos",
-    "chiseled",
-    "debian",
-    "distroless",
-    "fedora",
-    "focal",
-    "jammy",
-    "jessie",
-    "mariner",
-    "musl",
-    "noble",
-    "opensuse",
-    "rhel",
-    "stretch",
-    "trixie",
-    "ubi",
-    "ubuntu",
-    "wolfi",
-    "xenial",
-];
-
-/// A Linux word, perhaps with a version glued to it: `alpine3.20`, `ubi9`, `azurelinux3.0`.
-fn is_linux_token(token: &str) -> bool {
-    let word = token.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let end = word
-        .len()
-        .checked_sub("linux".len())
-        .and_then(|at| word.get(at..));
-    end.is_some_and(|end| end.eq_ignore_ascii_case("linux")) || is_one_of(word, LINUX_WORDS)
+        || (is_base_word(before) && release_after(token).is_some())
+        || glued(token)
+            .is_some_and(|(word, _)| is_base_word(word) || token.get(word.len()..).is_some_and(is_ltsc))
 }
 
 /// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.
@@ -473,6 +494,12 @@ fn split_optional(text: &str, separator: char) -> (&str, Option<&str>) {
         Some((before, after)) => (before, Some(after)),
         None => (text, None),
     }
+}
+
+/// Whether a registry as written is this one: hosts have no case, and 443 is the port where none is written.
+fn is_on(registry: &str, host: &str) -> bool {
+    let written = registry.strip_suffix(":443").unwrap_or(registry);
+    written.eq_ignore_ascii_case(host)
 }
 
 fn is_or_under(repository: &str, root: &str) -> bool {
@@ -753,6 +780,23 @@ mod tests {
             corp.example/app:ServerCore-20H2 => 19042 20H2 ?
             corp.example/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2016 => 14393 ltsc2016 ?
             corp.example/app:ltsc2022-nanoserver-ltsc2022 => 20348 ltsc2022 ?
+            # As vendors write it.
+            registry.gitlab.com/gitlab-org/gitlab-runner/gitlab-runner-helper:x86_64-v16.11.0-servercore21H2 => 20348 servercore21H2 ?
+            corp.example/helper:x86_64-nanoserver1809 => 17763 nanoserver1809 ?
+            corp.example/app:1-windowsservercore21H2 => 20348 windowsservercore21H2 ?
+            corp.example/app:1-nanoserver-21h2 => 20348 21h2 ?
+            corp.example/app:windows-2022-amd64 => 20348 2022 ?
+            corp.example/app:v1-windows-1809-amd64 => 17763 1809 ?
+            corp.example/app:v1-windows2019 => 17763 windows2019 ?
+            corp.example/app:1.0-winltsc2022 => 20348 winltsc2022 ?
+            corp.example/app:windowsltsc2022-amd64 => 20348 windowsltsc2022 ?
+            corp.example/app:1.0-windows-ltsc-2022 => 20348 2022 ?
+            corp.example/app:1.0-servercore24H2 => 26100 servercore24H2 ?
+            corp.example/app:1.0-win-2025 => 26100 2025 ?
+            mcr.microsoft.com/businesscentral:10.0.20348.2582 => 20348 10.0.20348.2582 !
+            mcr.microsoft.com/businesscentral:10.0.19041.1415 => 19041 10.0.19041.1415 !
+            mcr.microsoft.com/businesscentral/onprem:14.11.41204.0-de-ltsc2019 => 17763 ltsc2019 !
+            mcr.microsoft.com/dynamicsnav:10.0.17763.1040-generic => 17763 10.0.17763.1040 !
             # A digest beside a tag is what is pulled.
             mcr.microsoft.com/windows/servercore:ltsc2022@D => 20348 ltsc2022 ?
             mcr.microsoft.com/windows/servercore@D => -
@@ -775,15 +819,20 @@ mod tests {
             corp.example/app:v1809 => -
             corp.example/app:2.1809 => -
             corp.example/app:1.0-2004 => -
-            corp.example/app:windows-1809 => -
             corp.example/app:10.0.17763.1 => -
             corp.example/app:nanoserver => -
             corp.example/app:nanoserver-1.2 => -
-            corp.example/app:nanoserver1809 => -
             corp.example/app:nanoserver_ltsc2022 => -
             corp.example/app:xltsc2022 => -
             corp.example/app:ltsc2022x => -
             corp.example/app:1809-nanoserver => -
+            corp.example/app:2022-windows => -
+            corp.example/app:2022 => -
+            corp.example/app:21H2 => -
+            corp.example/app:winter2022 => -
+            corp.example/app:windows2022.1 => -
+            corp.example/app:windows-2022-servercore-2019 => -
+            mcr.microsoft.com/mssql/server:2022-latest => -
             corp.example/app:ltsc2019-ltsc2022 => -
             corp.example/app-ltsc2022:1.0 => -
             docker.io/library/microsoft:1809 => -
@@ -835,6 +884,14 @@ mod tests {
             golang:1.22-WindowsServerCore-1809 => WindowsTagToken WindowsServerCore
             corp.example/x:servercore-1809 => WindowsTagToken 1809
             corp.example/x:1.0-ltsc2028 => WindowsTagToken ltsc2028
+            corp.example/x:x86_64-servercore21H2 => WindowsTagToken servercore21H2
+            corp.example/x:nanoserver1809 => WindowsTagToken nanoserver1809
+            corp.example/x:1.0-winltsc2022 => WindowsTagToken winltsc2022
+            mcr.microsoft.com/businesscentral:10.0.20348.2582 => WindowsOnlyRepository
+            # A build for a pod that is for Windows, and no word for whether it is.
+            corp.example/x:windows-2022-amd64 => None
+            corp.example/x:1.0-windows-ltsc-2022 => None
+            corp.example/x:1.0-alpine-windows2022 => None
             corp.example/x:1.0-alpine-ltsc2022 => WindowsTagToken ltsc2022
             mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022 => WindowsTagToken nanoserver
             mcr.microsoft.com/oss/kubernetes/pause:3.6-windows-1809-amd64 => WindowsTagToken 1809
@@ -881,7 +938,36 @@ mod tests {
             corp.example/x:alpinerc => None
             corp.example/x:1.0-slim => None
             corp.example/alpine:1.0 => None
-            nginx => None";
+            # Linux only by the repository.
+            nginx => LinuxOnlyRepository
+            nginx:1.27 => LinuxOnlyRepository
+            ubuntu:22.04 => LinuxOnlyRepository
+            docker.io/library/redis:7.2@D => LinuxOnlyRepository
+            public.ecr.aws/docker/library/postgres:16 => LinuxOnlyRepository
+            mirror.gcr.io/library/node:22 => LinuxOnlyRepository
+            docker.io/istio/proxyv2:1.27.1 => LinuxOnlyRepository
+            gcr.io/istio-release/proxyv2:1.27.1 => LinuxOnlyRepository
+            cr.l5d.io/linkerd/proxy:edge-26.1.1 => LinuxOnlyRepository
+            hashicorp/vault:1.20.0 => LinuxOnlyRepository
+            quay.io/prometheus/node-exporter:v1.8.0 => LinuxOnlyRepository
+            registry.k8s.io:443/ingress-nginx/controller:v1.12.0@D => LinuxOnlyRepository
+            gcr.io/distroless/static:nonroot => LinuxOnlyRepository
+            MCR.microsoft.com/mssql/server:2019-latest => LinuxOnlyRepository
+            mcr.microsoft.com/azurelinux/base/core:3.0 => LinuxOnlyRepository
+            redis:7-bookworm => LinuxTag bookworm
+            mcr.microsoft.com/dotnet/aspnet:8.0-chiselled => LinuxTag chiselled
+            # These have Windows variants, or another author.
+            golang:1.22 => None
+            python:3.12 => None
+            mongo:7 => None
+            traefik:v3 => None
+            redis:3.2-nanoserver => WindowsTagToken nanoserver
+            nginx:1.27-windows => None
+            hashicorp/vault-windows:1 => None
+            envoyproxy/envoy-windows:v1.24 => None
+            corp.example/nginx:1.27 => None
+            corp.example/istio/proxyv2:1.27.1 => None
+            quay.io/library/nginx:1.27 => None";
         for (text, expected) in rows(table) {
             let got = on(text, |image| match os_hint(image) {
                 OsHint::WindowsTagToken(token) => format!("WindowsTagToken {token}"),

@@ -1,7 +1,7 @@
 //! JSON text as it stands: its members found without making a tree of it, and strings written into it.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use super::path::{Path, Segment};
@@ -17,6 +17,12 @@ pub fn exists(json: &str, path: &Path) -> bool {
         }
     });
     found.is_some_and(|value| value != "null")
+}
+
+/// What stands in an object below these keys.
+pub fn at<'j>(json: &'j str, keys: &[&str]) -> Option<&'j str> {
+    keys.iter()
+        .try_fold(json.trim_start(), |object, key| member(object, key))
 }
 
 /// The member of an object with this key; the last of several, as every reader of JSON has it.
@@ -160,6 +166,46 @@ fn skip_value(bytes: &[u8], at: usize) -> usize {
 /// Writes `text` as a JSON string; the same text always gives the same bytes.
 pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
+    escape(out, text);
+    out.push('"');
+}
+
+/// Writes a text, piece by piece, into a JSON string whose quotes its user writes.
+pub struct Escaped<'o> {
+    out: &'o mut String,
+    /// How long the text is so far, in bytes, before it was escaped.
+    length: usize,
+}
+
+impl<'o> Escaped<'o> {
+    /// A string at the end of a text.
+    pub fn new(out: &'o mut String) -> Self {
+        Escaped { out, length: 0 }
+    }
+
+    /// Writes what `line` writes where the text is no longer than `most` bytes with it. Says whether it did.
+    pub fn write_within(&mut self, most: usize, line: fmt::Arguments<'_>) -> bool {
+        let (end, length) = (self.out.len(), self.length);
+        // Writing to a String does not fail.
+        let _ = fmt::Write::write_fmt(self, line);
+        if self.length > most {
+            self.out.truncate(end);
+            self.length = length;
+            return false;
+        }
+        true
+    }
+}
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        escape(self.out, piece);
+        self.length += piece.len();
+        Ok(())
+    }
+}
+
+fn escape(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(at) = rest
         .bytes()
@@ -185,7 +231,6 @@ pub fn write_string(out: &mut String, text: &str) {
         rest = tail;
     }
     out.push_str(rest);
-    out.push('"');
 }
 
 #[cfg(test)]
@@ -242,5 +287,16 @@ mod tests {
             assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
             assert_eq!(string_at(&out, 0..out.len()).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn a_piece_that_is_too_long_leaves_no_trace() {
+        let mut out = "\"".to_owned();
+        let mut text = Escaped::new(&mut out);
+        assert!(text.write_within(4, format_args!("a{}", "\"\\")));
+        assert!(!text.write_within(4, format_args!("b{}", "\n")));
+        assert!(text.write_within(4, format_args!("\n")));
+        out.push('"');
+        assert_eq!(out, r#""a\"\\\n""#);
     }
 }

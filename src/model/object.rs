@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::field::{List, Map, Present, Quantity, Str};
-use super::pod::{ClaimSpec, HostPath, NodeSelector, Toleration};
+use super::pod::{ClaimSpec, CsiSource, HostPath, NodeSelector, Toleration};
 use super::view::views;
 
 views! {
@@ -58,6 +58,10 @@ views! {
     /// `v1.PersistentVolumeSpec`.
     pub struct VolumeSpec<'a> {
         pub nfs: Present,
+        pub csi: Option<CsiSource<'a>>,
+        pub aws_elastic_block_store: Option<DiskSource<'a>>,
+        pub gce_persistent_disk: Option<DiskSource<'a>>,
+        pub vsphere_volume: Option<DiskSource<'a>>,
         pub local: Option<LocalVolume<'a>>,
         pub host_path: Option<HostPath<'a>>,
         pub volume_mode: Option<Str<'a>>,
@@ -68,6 +72,34 @@ views! {
     /// `v1.LocalVolumeSource`.
     pub struct LocalVolume<'a> {
         pub path: Str<'a>,
+    }
+
+    /// The sources of disks of which only the file system matters. (Of `azureDisk` the API server fills it in.)
+    pub struct DiskSource<'a> {
+        pub fs_type: Option<Str<'a>>,
+    }
+
+    /// `storage.k8s.io/v1.StorageClass`.
+    pub struct StorageClass<'a> {
+        pub metadata: Meta<'a>,
+        pub provisioner: Str<'a>,
+        pub parameters: Map<'a>,
+    }
+
+    /// `storage.k8s.io/v1.CSINode`.
+    pub struct CsiNode<'a> {
+        pub metadata: Meta<'a>,
+        pub spec: CsiNodeSpec<'a>,
+    }
+
+    /// `storage.k8s.io/v1.CSINodeSpec`.
+    pub struct CsiNodeSpec<'a> {
+        pub drivers: List<CsiNodeDriver<'a>>,
+    }
+
+    /// `storage.k8s.io/v1.CSINodeDriver`.
+    pub struct CsiNodeDriver<'a> {
+        pub name: Str<'a>,
     }
 
     /// The claim that a volume is bound to.

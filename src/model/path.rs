@@ -93,7 +93,10 @@ impl Path {
 
     /// The path with items by name where they have one: `spec.containers[web].image`.
     pub fn named(&self) -> String {
-        self.spell(true)
+        let mut text = String::with_capacity(self.0.len() * 12);
+        // Writing to a String does not fail.
+        let _ = self.spell(true, &mut text);
+        text
     }
 
     /// The path as a JSON Pointer (RFC 6901): `/spec/nodeSelector/kubernetes.io~1os`.
@@ -114,38 +117,49 @@ impl Path {
         })
     }
 
-    fn spell(&self, by_name: bool) -> String {
-        let mut out = String::with_capacity(self.0.len() * 12);
-        for segment in &self.0 {
+    /// The same, to be written into another text.
+    pub fn by_name(&self) -> impl fmt::Display + '_ {
+        ByName(self)
+    }
+
+    fn spell(&self, by_name: bool, out: &mut impl fmt::Write) -> fmt::Result {
+        for (at, segment) in self.0.iter().enumerate() {
             match segment {
                 Segment::Field(name) => {
-                    if !out.is_empty() {
-                        out.push('.');
+                    if at > 0 {
+                        out.write_char('.')?;
                     }
-                    out.push_str(name);
+                    out.write_str(name)?;
                 }
                 Segment::Key(key) => {
-                    out.push('[');
-                    out.push_str(&cut(&one_line(key), LONGEST_KEY));
-                    out.push(']');
+                    out.write_char('[')?;
+                    out.write_str(&cut(&one_line(key), LONGEST_KEY))?;
+                    out.write_char(']')?;
                 }
-                Segment::Item(index, name) => {
-                    out.push('[');
-                    match name {
-                        Some(name) if by_name => out.push_str(name),
-                        _ => out.push_str(&index.to_string()),
-                    }
-                    out.push(']');
+                Segment::Item(_, Some(name)) if by_name => {
+                    out.write_char('[')?;
+                    out.write_str(name)?;
+                    out.write_char(']')?;
                 }
+                Segment::Item(index, _) => write!(out, "[{index}]")?,
             }
         }
-        out
+        Ok(())
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.spell(false))
+        self.spell(false, f)
+    }
+}
+
+/// A path whose items go by name.
+struct ByName<'p>(&'p Path);
+
+impl fmt::Display for ByName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.spell(true, f)
     }
 }
 

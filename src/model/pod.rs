@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::field::{Flag, List, Map, Present, Quantity, Str};
+use super::field::{Flag, List, Map, Present, Quantity, SharedList, Str};
 use super::view::views;
 
 views! {
@@ -19,10 +19,10 @@ views! {
         pub tolerations: List<Toleration<'a>>,
         pub runtime_class_name: Option<Str<'a>>,
         pub priority_class_name: Option<Str<'a>>,
-        pub init_containers: List<Container<'a>>,
-        pub containers: List<Container<'a>>,
-        pub ephemeral_containers: List<Container<'a>>,
-        pub volumes: List<Volume<'a>>,
+        pub init_containers: SharedList<Container<'a>>,
+        pub containers: SharedList<Container<'a>>,
+        pub ephemeral_containers: SharedList<Container<'a>>,
+        pub volumes: SharedList<Volume<'a>>,
         pub security_context: Option<PodSecurityContext<'a>>,
         pub host_network: Flag,
         #[serde(rename = "hostPID")]
@@ -101,6 +101,9 @@ views! {
         pub volume_devices: List<VolumeDevice<'a>>,
         pub security_context: Option<SecurityContext<'a>>,
         pub lifecycle: Option<Lifecycle<'a>>,
+        pub startup_probe: Option<Handler<'a>>,
+        pub liveness_probe: Option<Handler<'a>>,
+        pub readiness_probe: Option<Handler<'a>>,
         pub termination_message_path: Option<Str<'a>>,
     }
 
@@ -140,6 +143,18 @@ views! {
     /// `v1.Lifecycle`.
     pub struct Lifecycle<'a> {
         pub stop_signal: Option<Str<'a>>,
+        pub post_start: Option<Handler<'a>>,
+        pub pre_stop: Option<Handler<'a>>,
+    }
+
+    /// `v1.LifecycleHandler` and `v1.Probe`, of which only a command matters.
+    pub struct Handler<'a> {
+        pub exec: Option<ExecAction<'a>>,
+    }
+
+    /// `v1.ExecAction`.
+    pub struct ExecAction<'a> {
+        pub command: List<Str<'a>>,
     }
 
     /// `v1.PodSecurityContext`.
@@ -206,6 +221,7 @@ views! {
         pub projected: Option<Projected>,
         pub persistent_volume_claim: Option<ClaimSource<'a>>,
         pub ephemeral: Option<EphemeralSource<'a>>,
+        pub csi: Option<CsiSource<'a>>,
         pub nfs: Present,
         pub image: Present,
         pub iscsi: Present,
@@ -236,6 +252,12 @@ views! {
         pub r#type: Option<Str<'a>>,
     }
 
+    /// `v1.CSIVolumeSource` and `v1.CSIPersistentVolumeSource`.
+    pub struct CsiSource<'a> {
+        pub driver: Str<'a>,
+        pub fs_type: Option<Str<'a>>,
+    }
+
     /// `v1.PersistentVolumeClaimVolumeSource`.
     pub struct ClaimSource<'a> {
         pub claim_name: Str<'a>,
@@ -254,6 +276,7 @@ views! {
     /// `v1.PersistentVolumeClaimSpec`.
     pub struct ClaimSpec<'a> {
         pub volume_mode: Option<Str<'a>>,
+        pub storage_class_name: Option<Str<'a>>,
         pub volume_name: Option<Str<'a>>,
         pub resources: ClaimResources<'a>,
     }
@@ -324,9 +347,9 @@ impl<'a> PodSpec<'a> {
     /// The containers of one list, to change.
     pub fn list_mut(&mut self, list: ContainerList) -> &mut [Container<'a>] {
         match list {
-            ContainerList::Init => &mut self.init_containers.0,
-            ContainerList::App => &mut self.containers.0,
-            ContainerList::Ephemeral => &mut self.ephemeral_containers.0,
+            ContainerList::Init => self.init_containers.make_mut(),
+            ContainerList::App => self.containers.make_mut(),
+            ContainerList::Ephemeral => self.ephemeral_containers.make_mut(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reading JSON in which objects are objects: derived structs would also take a list, field by field, which Kubernetes does not.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 
@@ -167,8 +168,16 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<S> {
 /// # Errors
 /// Whatever serde_json says, with line and column.
 pub fn from_str<'de, T: serde::Deserialize<'de>>(json: &'de str) -> Result<T, serde_json::Error> {
+    read(json, PhantomData)
+}
+
+/// Reads what a seed makes of JSON text in which objects are objects.
+///
+/// # Errors
+/// Whatever serde_json says, with line and column.
+pub fn read<'de, S: DeserializeSeed<'de>>(json: &'de str, seed: S) -> Result<S::Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    let value = T::deserialize(Strict(&mut deserializer))?;
+    let value = seed.deserialize(Strict(&mut deserializer))?;
     deserializer.end()?;
     Ok(value)
 }

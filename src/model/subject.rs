@@ -1,10 +1,14 @@
 //! Subjects: one object that rules look at, parsed into views, with the place of its pod template.
 
+use std::sync::Arc;
+
+use serde::de::DeserializeSeed;
 use serde::{Deserialize, Deserializer};
 
 use super::field::{List, Str};
 use super::object::{
-    Autoscaler, Claim, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service, Volume,
+    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service,
+    StorageClass, Volume,
 };
 use super::owner::MadeBy;
 use super::path::Path;
@@ -38,7 +42,7 @@ pub struct Subject<'a> {
     /// The kind.
     pub kind: Kind,
     /// The object's metadata.
-    pub meta: Meta<'a>,
+    pub meta: Arc<Meta<'a>>,
     /// The namespace: the request's, else the object's own.
     pub namespace: Str<'a>,
     /// What it holds.
@@ -62,6 +66,8 @@ pub enum Body<'a> {
     EndpointSlice(EndpointSlice<'a>),
     Claim(Claim<'a>),
     Volume(Box<Volume<'a>>),
+    StorageClass(StorageClass<'a>),
+    CsiNode(CsiNode<'a>),
     Node(Box<Node<'a>>),
     RuntimeClass(RuntimeClass<'a>),
     Autoscaler(Autoscaler<'a>),
@@ -71,7 +77,7 @@ pub enum Body<'a> {
 #[derive(Clone, Debug)]
 pub struct Template<'a> {
     /// The metadata of the pod: for a bare pod its own, for a workload the template's.
-    pub meta: Meta<'a>,
+    pub meta: Arc<Meta<'a>>,
     /// The pod spec.
     pub spec: PodSpec<'a>,
     /// Whether there is a spec at all in the object; without one there is nothing to edit.
@@ -86,53 +92,26 @@ impl<'a> Subject<'a> {
     /// # Errors
     /// The field that does not have the type that Kubernetes gives it, and why.
     pub fn parse(kind: Kind, json: &'a str, stage: Stage) -> Result<Self, SubjectError> {
-        let (meta, body) = match kind {
-            Kind::Service => {
-                let view: Box<Service<'a>> = read(json)?;
-                (view.metadata.clone(), Body::Service(view))
-            }
-            Kind::EndpointSlice => {
-                let view: EndpointSlice<'a> = read(json)?;
-                (view.metadata.clone(), Body::EndpointSlice(view))
-            }
-            Kind::PersistentVolumeClaim => {
-                let view: Claim<'a> = read(json)?;
-                (view.metadata.clone(), Body::Claim(view))
-            }
-            Kind::PersistentVolume => {
-                let view: Box<Volume<'a>> = read(json)?;
-                (view.metadata.clone(), Body::Volume(view))
-            }
-            Kind::Node => {
-                let view: Box<Node<'a>> = read(json)?;
-                (view.metadata.clone(), Body::Node(view))
-            }
-            Kind::RuntimeClass => {
-                let view: RuntimeClass<'a> = read(json)?;
-                (view.metadata.clone(), Body::RuntimeClass(view))
-            }
-            Kind::HorizontalPodAutoscaler => {
-                let view: Autoscaler<'a> = read(json)?;
-                (view.metadata.clone(), Body::Autoscaler(view))
-            }
-            _ => {
-                let (meta, template) = read_template(kind, json)?;
-                (meta, Body::Pod(Box::new(template)))
-            }
-        };
-        Ok(Subject {
-            kind,
-            namespace: meta.namespace.clone(),
-            meta,
-            body,
-            stage,
-            editable: if kind == Kind::Pod && stage == Stage::Written {
-                Editable::Pod
+        let reading = Reading { kind, stage };
+        strict::read(json, reading).map_err(|first| {
+            // Only now, on the way out, is it worth the time to find out which field it was.
+            let mut deserializer = serde_json::Deserializer::from_str(json);
+            let mut track = serde_path_to_error::Track::new();
+            let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
+            let (path, error) = match reading.deserialize(Strict(tracked)) {
+                Err(error) => (track.path().to_string(), error),
+                Ok(_) => (".".to_owned(), first),
+            };
+            let reason = strict::reason(&error);
+            let cure = if reason.ends_with("expected a string") {
+                "; write it in quotes"
             } else {
-                Editable::Nothing
-            },
-            made_by: MadeBy::Author,
-            os_is_added: false,
+                ""
+            };
+            SubjectError {
+                path,
+                reason: format!("{reason}{cure}"),
+            }
         })
     }
 
@@ -205,27 +184,78 @@ pub struct SubjectError {
     pub reason: String,
 }
 
-fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, SubjectError> {
-    strict::from_str(json).map_err(|first| {
-        // Only now, on the way out, is it worth the time to find out which field it was.
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let mut track = serde_path_to_error::Track::new();
-        let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
-        let (path, error) = match T::deserialize(Strict(tracked)) {
-            Err(error) => (track.path().to_string(), error),
-            Ok(_) => (".".to_owned(), first),
+/// Reads an object of a known kind from wherever it stands. The deserializer is one in which objects are objects
+/// ([`Strict`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// The kind.
+    pub kind: Kind,
+    /// When the object is looked at.
+    pub stage: Stage,
+}
+
+impl<'de> DeserializeSeed<'de> for Reading {
+    type Value = Subject<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Subject<'de>, D::Error> {
+        let Reading { kind, stage } = self;
+        let (meta, body) = match kind {
+            Kind::Service => {
+                let view: Box<Service<'de>> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Service(view))
+            }
+            Kind::EndpointSlice => {
+                let view: EndpointSlice<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::EndpointSlice(view))
+            }
+            Kind::PersistentVolumeClaim => {
+                let view: Claim<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Claim(view))
+            }
+            Kind::StorageClass => {
+                let view: StorageClass<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::StorageClass(view))
+            }
+            Kind::CsiNode => {
+                let view: CsiNode<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::CsiNode(view))
+            }
+            Kind::PersistentVolume => {
+                let view: Box<Volume<'de>> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Volume(view))
+            }
+            Kind::Node => {
+                let view: Box<Node<'de>> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Node(view))
+            }
+            Kind::RuntimeClass => {
+                let view: RuntimeClass<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::RuntimeClass(view))
+            }
+            Kind::HorizontalPodAutoscaler => {
+                let view: Autoscaler<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Autoscaler(view))
+            }
+            _ => {
+                let (meta, template) = read_template(kind, deserializer)?;
+                (meta, Body::Pod(Box::new(template)))
+            }
         };
-        let reason = strict::reason(&error);
-        let cure = if reason.ends_with("expected a string") {
-            "; write it in quotes"
-        } else {
-            ""
-        };
-        SubjectError {
-            path,
-            reason: format!("{reason}{cure}"),
-        }
-    })
+        Ok(Subject {
+            kind,
+            namespace: meta.namespace.clone(),
+            meta,
+            body,
+            stage,
+            editable: if kind == Kind::Pod && stage == Stage::Written {
+                Editable::Pod
+            } else {
+                Editable::Nothing
+            },
+            made_by: MadeBy::Author,
+            os_is_added: false,
+        })
+    }
 }
 
 /// Reads `null` as what is absent, as Kubernetes does.
@@ -274,34 +304,40 @@ struct PodTemplateObject<'a> {
     template: Shell<'a, PodSpec<'a>>,
 }
 
-fn read_template(kind: Kind, json: &str) -> Result<(Meta<'_>, Template<'_>), SubjectError> {
+fn read_template<'de, D: Deserializer<'de>>(
+    kind: Kind,
+    deserializer: D,
+) -> Result<(Arc<Meta<'de>>, Template<'de>), D::Error> {
     type Pod<'a> = Shell<'a, PodSpec<'a>>;
     let (meta, pod, claims): (_, Pod<'_>, List<_>) = match kind {
-        Kind::Pod => {
-            let pod: Pod<'_> = read(json)?;
-            (pod.metadata.clone(), pod, List::default())
-        }
+        Kind::Pod => (None, Pod::deserialize(deserializer)?, List::default()),
         Kind::PodTemplate => {
-            let object: PodTemplateObject<'_> = read(json)?;
-            (object.metadata, object.template, List::default())
+            let object = PodTemplateObject::deserialize(deserializer)?;
+            (Some(object.metadata), object.template, List::default())
         }
         Kind::CronJob => {
-            let object: Shell<'_, CronJobSpec<'_>> = read(json)?;
+            let object: Shell<'_, CronJobSpec<'_>> = Shell::deserialize(deserializer)?;
             let spec = object.spec.unwrap_or_default();
-            (object.metadata, spec.job_template.spec.template, List::default())
+            (
+                Some(object.metadata),
+                spec.job_template.spec.template,
+                List::default(),
+            )
         }
         _ => {
-            let object: Shell<'_, WorkloadSpec<'_>> = read(json)?;
+            let object: Shell<'_, WorkloadSpec<'_>> = Shell::deserialize(deserializer)?;
             let spec = object.spec.unwrap_or_default();
-            (object.metadata, spec.template, spec.volume_claim_templates)
+            (Some(object.metadata), spec.template, spec.volume_claim_templates)
         }
     };
     let template = Template {
-        meta: pod.metadata,
+        meta: Arc::new(pod.metadata),
         has_spec: pod.spec.is_some(),
         spec: pod.spec.unwrap_or_default(),
         claim_templates: claims.0,
     };
+    // A pod's own metadata is that of its template.
+    let meta = meta.map_or_else(|| Arc::clone(&template.meta), Arc::new);
     Ok((meta, template))
 }
 

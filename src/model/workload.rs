@@ -20,6 +20,8 @@ named! {
         EndpointSlice = "EndpointSlice",
         PersistentVolumeClaim = "PersistentVolumeClaim",
         PersistentVolume = "PersistentVolume",
+        StorageClass = "StorageClass",
+        CsiNode = "CSINode",
         Node = "Node",
         RuntimeClass = "RuntimeClass",
         HorizontalPodAutoscaler = "HorizontalPodAutoscaler",
@@ -34,6 +36,7 @@ impl Kind {
             Kind::Job | Kind::CronJob => "batch",
             Kind::EndpointSlice => "discovery.k8s.io",
             Kind::RuntimeClass => "node.k8s.io",
+            Kind::StorageClass | Kind::CsiNode => "storage.k8s.io",
             Kind::HorizontalPodAutoscaler => "autoscaling",
             _ => "",
         }

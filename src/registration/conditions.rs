@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
+use crate::model::facts::LINUX_CLASSES;
 use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
 use crate::model::policy::PoolLabel;
 use crate::model::selection::{is_build_label, is_os_label};
@@ -133,8 +134,14 @@ const OF_A_DAEMONSET: &str = "\
 has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o,
     o.kind == 'DaemonSet' && has(o.controller) && o.controller)";
 
-/// Only templates: what a RuntimeClass selects has been merged into a pod's nodeSelector before webhooks are called.
-const RUNTIME_CLASS: &str = "request.resource.resource != 'pods' && has(s.runtimeClassName)";
+/// What a RuntimeClass selects has been merged into a pod's nodeSelector before webhooks are called, and does not show in
+/// a template; what its handler says shows in neither. Classes that are for Linux by their names cost their pods no call.
+fn runtime_class() -> String {
+    format!(
+        "has(s.runtimeClassName) && (request.resource.resource != 'pods' || !(s.runtimeClassName in {}))",
+        among(LINUX_CLASSES)
+    )
+}
 
 /// A list of the pod. One without entries is `null` where Kubernetes' type does not leave it out.
 fn list(field: &str) -> String {
@@ -174,6 +181,8 @@ fn says_windows_in_a_container() -> String {
     let of_microsoft = any(&[
         "mcr.microsoft.com/windows",
         "mcr.microsoft.com:443/windows",
+        "/businesscentral",
+        "/dynamicsnav",
         ":win",
         "-win",
         "microsoft/iis",
@@ -258,7 +267,7 @@ impl Pools {
             "has(s.os) && (!has(s.os.name) || s.os.name != 'linux')",
             &self.selected("!= 'linux'"),
             "has(s.securityContext) && has(s.securityContext.windowsOptions)",
-            RUNTIME_CLASS,
+            &runtime_class(),
             &terms(&first_of_terms),
             &says_windows_in_a_container(),
         ]

@@ -2,6 +2,7 @@
 
 use crate::model::build::{Build, Isolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
+use crate::model::fields::Fields;
 use crate::model::image::{ImageRef, build_hint};
 use crate::model::node::{BUILD_LABEL, Host, TRUSTED_BUILD_LABEL};
 use crate::model::object::Meta;
@@ -27,6 +28,8 @@ pub struct Cx<'c> {
     pub policy: &'c Policy,
     /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: read once for all rules.
     pub images: &'c [Option<Image<'c>>],
+    /// Which fields the pod has, as it is looked at now.
+    fields: Fields,
 }
 
 /// What there is to know of a container's image.
@@ -62,6 +65,51 @@ impl<'c> Image<'c> {
 }
 
 impl<'c> Cx<'c> {
+    /// An object as it stands.
+    pub fn new(
+        subject: &'c Subject<'c>,
+        inference: &'c Inference,
+        facts: &'c Facts,
+        policy: &'c Policy,
+        images: &'c [Option<Image<'c>>],
+    ) -> Self {
+        let template = subject.template();
+        Cx {
+            subject,
+            template,
+            inference,
+            facts,
+            policy,
+            images,
+            fields: template.map_or(Fields::ALL, Fields::of),
+        }
+    }
+
+    /// The same object with another pod in it: with edits.
+    #[must_use]
+    pub fn with_template(&self, template: &'c Template<'c>) -> Self {
+        Cx {
+            template: Some(template),
+            fields: Fields::of(template),
+            ..*self
+        }
+    }
+
+    /// The same, as if every field were there: no rule is left out because the pod has none of its fields. For tests, which
+    /// compare what is found with and without.
+    #[must_use]
+    pub fn with_every_field(&self) -> Self {
+        Cx {
+            fields: Fields::ALL,
+            ..*self
+        }
+    }
+
+    /// Whether the pod has one of these fields; of an object without a pod nothing is known.
+    pub fn has_any(&self, fields: Fields) -> bool {
+        self.fields.any_of(fields)
+    }
+
     /// The context of checks on pods, where the object has one.
     pub fn pod(&self) -> Option<PodCx<'c>> {
         let template = self.template?;

@@ -2,12 +2,13 @@
 //! serviced. Text that is no image reference is left to the API server and the kubelet.
 
 mod builds;
+mod linux;
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
+use crate::model::fields::Fields;
 use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
-use crate::model::os::Os;
 use crate::model::severity::{Class, Severity};
 
 /// Rules TSM601 and up.
@@ -15,10 +16,11 @@ pub static RULES: &[&Rule] = &[
     &builds::IMAGE_BUILD_MISMATCH,
     &IMAGE_UNTAGGED_OR_LATEST,
     &DOTNET_TAG_LINUX_ONLY,
-    &MIXED_OS_IMAGES,
+    &linux::MIXED_OS_IMAGES,
     &RUN_AS_ADMINISTRATOR,
     &IMAGE_DOCKER_HUB_MICROSOFT,
     &IMAGE_EOL_BUILD,
+    &linux::LINUX_IMAGE_ON_WINDOWS_POD,
 ];
 
 const VERSIONS: &str =
@@ -60,20 +62,6 @@ fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
 }
 
 impl Imaged<'_> {
-    /// The operating system that the image is for by the registry's word or by a well-known name, and the word in
-    /// its name that says so.
-    fn os(&self, cx: &PodCx<'_>) -> Option<(Os, Option<&str>)> {
-        if let Some(os) = cx.facts.images.get(self.text).and_then(|facts| facts.os) {
-            return Some((os, None));
-        }
-        match os_hint(&self.image) {
-            OsHint::WindowsOnlyRepository => Some((Os::Windows, Some(self.image.repository))),
-            OsHint::WindowsTagToken(token) => Some((Os::Windows, Some(token))),
-            OsHint::LinuxTag(token) => Some((Os::Linux, Some(token))),
-            OsHint::DotnetLinuxOnly | OsHint::None => None,
-        }
-    }
-
     /// The image as it is shown: without its digest, and of a long one the end, where the tag is. (What parses
     /// holds no control character.)
     fn shown(&self) -> String {
@@ -149,6 +137,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
         "containers: [{name: app, image: 'https://not.an.image'}]",
         "containers: [{name: app}]",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx).filter(|imaged| imaged.image.is_untagged_or_latest()) {
             let finding = out.report(imaged.container.at(&["image"]));
@@ -205,6 +194,7 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]",
         "containers: [{name: app, image: 'registry.example.com/dotnet/aspnet:8.0'}]",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx).filter(|imaged| os_hint(&imaged.image) == OsHint::DotnetLinuxOnly) {
             let finding = out.report(imaged.container.at(&["image"]));
@@ -227,50 +217,6 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
                     imaged.image.registry
                 ));
             }
-        }
-    }),
-    ..Rule::BASE
-};
-
-static MIXED_OS_IMAGES: Rule = Rule {
-    id: "TSM604",
-    name: "mixed-os-images",
-    severity: Severity::Warning,
-    class: Class::Run,
-    summary: "a Linux image beside a Windows image; a pod runs on one operating system",
-    docs: "All containers of a pod run on one node, and a Windows node runs Windows images only: the other image is not \
-           pulled (`no match for platform in manifest`) or its container does not start. Transom goes by what a \
-           registry says of the images, and else by well-known names: Microsoft's Windows repositories and tag words \
-           such as `nanoserver` on one side, the names of Linux distributions as words of a tag on the other. A tag \
-           can say anything, so this is a warning.",
-    remedy: "use a Windows image here, or run the Linux container in a pod of its own",
-    see: &[INTRO],
-    bad: &[
-        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
-        "{initContainers: [{name: init, image: 'busybox:1.36-musl'}], containers: [{name: app, image: 'golang:1.22-nanoserver-ltsc2022'}]}",
-    ],
-    good: &[
-        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0'}]",
-        "containers: [{name: app, image: 'nginx:1.27-alpine'}]",
-        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
-        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
-    ],
-    check: Check::Pod(|cx, out| {
-        let is = |imaged: &Imaged<'_>, os| imaged.os(cx).is_some_and(|(is, _)| is == os);
-        let mut linux = images(cx).filter(|imaged| is(imaged, Os::Linux)).peekable();
-        if linux.peek().is_none() || !images(cx).any(|imaged| is(&imaged, Os::Windows)) {
-            return;
-        }
-        for imaged in linux {
-            let source = match imaged.os(cx) {
-                Some((_, Some(word))) => format!("its tag says {word}"),
-                _ => "says its registry".to_owned(),
-            };
-            let message = format!(
-                "{} is a Linux image ({source}) beside a Windows image",
-                imaged.shown()
-            );
-            out.report(imaged.container.at(&["image"])).says(message);
         }
     }),
     ..Rule::BASE
@@ -307,6 +253,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
     ],
+    needs: Fields::IMAGE.or(Fields::RUN_AS_USER_NAME),
     check: Check::Pod(|cx, out| {
         const FIELD: [&str; 3] = ["securityContext", "windowsOptions", "runAsUserName"];
         let mut inherited = false;
@@ -368,6 +315,7 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
         "containers: [{name: app, image: 'microsoft/azure-cli:2.0'}]",
         "containers: [{name: app, image: 'registry.example.com/iis:1.0'}]",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
             let Some(moved) = imaged.image.mcr_equivalent() else {
@@ -414,6 +362,7 @@ static IMAGE_EOL_BUILD: Rule = Rule {
         "containers: [{name: app, image: 'registry.example.com/app:20H2'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]}",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
             let Some((build, _)) = imaged.build else {

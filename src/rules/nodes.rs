@@ -1,11 +1,13 @@
 //! Nodes and RuntimeClasses: Windows nodes that pods will not find, or that will not carry them.
 
+mod classes;
+mod upkeep;
+
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
-use crate::model::facts::Runtime;
 use crate::model::field::{Map, Quantity};
-use crate::model::node::{BUILD_LABEL, Host, OS_LABEL, Taint, major_minor};
+use crate::model::node::{BUILD_LABEL, Host, Taint, major_minor};
 use crate::model::object::Node;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
@@ -20,13 +22,17 @@ pub static RULES: &[&Rule] = &[
     &NODE_MISSING_BUILD_LABEL,
     &NODE_MISSING_TAINT,
     &NODE_MEMORY_RESERVATION,
-    &RUNTIME_CLASS_DOCKER_HANDLER,
+    &classes::RUNTIME_CLASS_DOCKER_HANDLER,
+    &upkeep::NODE_EOL_BUILD,
+    &upkeep::NODE_KUBELET_SKEW,
+    &upkeep::NODE_CPU_RESERVATION,
+    &upkeep::NODE_CONTAINERD_VERSION,
+    &classes::RUNTIME_CLASS_WITHOUT_SCHEDULING,
 ];
 
 const VERSIONS: &str = "https://kubernetes.io/docs/concepts/windows/intro/#windows-os-version-support";
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const RESOURCES: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/";
-const RUNTIME_CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/";
 
 /// What the rules on nodes have in common.
 const OF_NODES: Rule = Rule {
@@ -55,19 +61,26 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
     docs: "Each Kubernetes release is tested on certain releases of Windows Server only, and its documentation lists \
            them: from 1.25 Windows Server 2019 and 2022, from 1.32 also 2025, and from 1.35 only 2022 and 2025. No code \
            enforces it: the kubelet starts on any build, and what breaks then, breaks at run time. The release is that \
-           of the node's kubelet, else that of the cluster; where its list is not known the rule is silent. Providers \
-           may support less (AKS ended Windows Server 2019 with 1.33), and sometimes more.",
+           of the node's kubelet, else that of the cluster; where its list is not known the rule is silent. A release of \
+           Kubernetes that is newer than this version of Transom (1.38 and later) is taken to support what the last known \
+           one does: nodes of an older Windows are reported, and those of a newer one are not. Providers may support less \
+           (AKS ended Windows Server 2019 with 1.33), and sometimes more.",
     remedy: "move the node's pods to a pool of a supported Windows Server release, and remove the node",
     see: &[VERSIONS],
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.35.0}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, kubeletVersion: v1.31.4-gke.1}}}",
         "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {kernelVersion: 10.0.19042.1}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.37.0}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.39.0}}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2}}}",
         // A kubelet may be older than its cluster.
         "# --kubernetes 1.36\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.34.1}}}",
+        "# --kubernetes 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {kernelVersion: 10.0.26100.1}}}",
+        // Newer than anything this version knows: what it will support is not guessed.
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29500.1, kubeletVersion: v1.39.0}}}",
         // No list is known of this release.
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, kubeletVersion: v1.23.0}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
@@ -77,12 +90,13 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
         let Some((node, _)) = windows_node(cx) else { return };
         let own = major_minor(&node.status.node_info.kubelet_version);
         let minor = own.map_or(cx.facts.kubernetes, |(_, minor)| minor);
-        let (Some(build), Some(supported)) = (kernel_build(node), supported_on(minor)) else {
+        let (Some(build), Some(support)) = (kernel_build(node), supported_on(minor)) else {
             return;
         };
-        if supported.contains(&build) {
+        if !support.lacks(build) {
             return;
         }
+        let (supported, minor) = (support.builds, support.known);
         let name = |build: &Build| {
             build
                 .release()
@@ -264,47 +278,4 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
         }
     }),
     ..OF_NODES
-};
-
-static RUNTIME_CLASS_DOCKER_HANDLER: Rule = Rule {
-    id: "TSM906",
-    name: "runtime-class-docker-handler",
-    severity: Severity::Error,
-    class: Class::Run,
-    runtime: Some(Runtime::Containerd),
-    summary: "containerd has no handler docker",
-    docs: "The RuntimeClasses of the Windows guide for Kubernetes 1.20 have `handler: docker`. Kubernetes 1.24 removed \
-           dockershim, the only part of it that knew this handler; containerd answers `no runtime for \"docker\" is \
-           configured`, and the pods of the class stay in ContainerCreating. containerd calls process isolation on \
-           Windows runhcs-wcow-process, and from 1.7 on Hyper-V isolation runhcs-wcow-hypervisor. The handler of a \
-           RuntimeClass cannot be changed. Where Docker is the runtime (dockershim, cri-dockerd) the handler works, and \
-           a class that selects Linux nodes is left alone.",
-    remedy: "delete the class and create it with handler runhcs-wcow-process (or runhcs-wcow-hypervisor for Hyper-V)",
-    see: &[
-        RUNTIME_CLASS,
-        GUIDE,
-        "https://kubernetes.io/docs/tasks/administer-cluster/migrating-from-dockershim/",
-    ],
-    bad: &[
-        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}",
-        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
-    ],
-    good: &[
-        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process}",
-        "# --kubernetes 1.20 --runtime docker\n{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
-        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: linux}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: linux}}}",
-    ],
-    check: Check::Object(&[Kind::RuntimeClass], |cx, out| {
-        let Body::RuntimeClass(class) = &cx.subject.body else {
-            return;
-        };
-        let selected = class
-            .scheduling
-            .as_ref()
-            .and_then(|scheduling| scheduling.node_selector.get(OS_LABEL));
-        if &*class.handler == "docker" && selected.is_none_or(|os| &**os != "linux") {
-            out.report(Path::of(&["handler"]));
-        }
-    }),
-    ..Rule::BASE
 };

@@ -2,6 +2,7 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
+use crate::model::fields::Fields;
 use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
@@ -97,6 +98,7 @@ static OS_NAME_MISSING: Rule = Rule {
     ],
     bad: &["os: null"],
     good: &["os: {name: windows}"],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.spec.os.is_none() {
             out.report(cx.at(&["os", "name"]));
@@ -125,6 +127,7 @@ static OS_NAME_INVALID: Rule = Rule {
     ],
     bad: &["os: {name: Windows}", "os: {name: freebsd}", "os: {name: ''}"],
     good: &["os: {name: windows}"],
+    needs: Fields::OS,
     check: Check::Pod(|cx, out| {
         if let Some(os) = &cx.spec.os {
             let name = os.name.as_deref().unwrap_or_default();
@@ -164,6 +167,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         "{}",
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         // A value that no node carries is another rule's.
@@ -203,6 +207,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows}",
         "nodeSelector: {kubernetes.io/os: windows, os: Windows}",
     ],
+    needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
     check: Check::Pod(|cx, out| {
         let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
@@ -246,6 +251,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         "{}",
         "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         let evidence = &cx.inference.evidence;
         let Some(first) = evidence.first() else { return };
@@ -294,6 +300,7 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
     good: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
+    needs: Fields::LABELS,
     check: Check::Pod(|cx, out| {
         if cx
             .meta
@@ -329,6 +336,9 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
         "{}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runc, scheduling: {nodeSelector: {beta.kubernetes.io/os: linux}}}",
     ],
+    needs: Fields::NODE_SELECTOR
+        .or(Fields::REQUIRED_TERMS)
+        .or(Fields::PREFERRED_TERMS),
     check: Check::PodAnd(&[Kind::RuntimeClass, Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             beta_labels_of_pod(&pod, out);
@@ -452,6 +462,7 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
         "{os: {name: linux}, nodeSelector: null, containers: [{name: app, image: app}]}",
         "{os: null, nodeSelector: {kubernetes.io/os: linux}}",
     ],
+    needs: Fields::WINDOWS_OPTIONS,
     check: Check::Pod(|cx, out| {
         const OPTIONS: &[&str] = &["securityContext", "windowsOptions"];
         if cx.spec.os_name() != Some(Os::Linux.label()) {

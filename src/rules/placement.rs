@@ -4,6 +4,7 @@ use super::context::PodCx;
 use super::os::{Selects, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::fields::Fields;
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::os::{EvidenceKind, Verdict};
@@ -146,6 +147,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, tolerations: [{key: os, operator: Exists}], containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}, {key: tenant, value: windows-team, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.spec.is_bound() {
             return;
@@ -194,6 +196,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: b}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         if is_placed || cx.subject.kind == Kind::DaemonSet {
@@ -285,6 +288,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
         "nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}",
     ],
+    needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
     check: Check::Pod(|cx, out| {
         for (key, value) in &cx.spec.node_selector {
             if is_build_label(key) && Build::parse_label(value).is_none() {
@@ -330,6 +334,7 @@ static WINDOWS_ARCH: Rule = Rule {
         "nodeSelector: {kubernetes.io/arch: amd64}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}]}]}}}",
     ],
+    needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
     check: Check::Pod(|cx, out| {
         for label in [ARCH_LABEL, BETA_ARCH_LABEL] {
             if cx
@@ -371,6 +376,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
     good: &[
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
+    needs: Fields::RUNTIME_CLASS,
     check: Check::Pod(|cx, out| {
         let Some(class) = cx.runtime_class() else { return };
         for (key, value) in &cx.spec.node_selector {
@@ -409,6 +415,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.azure.com/os-sku: Windows2022}, containers: [{name: app, image: app}]}}}}",
         "os: {name: windows}",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != Selects::Nothing {
             return;
@@ -447,9 +454,13 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
     ],
+    needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
+        if cx.subject.kind != Kind::DaemonSet {
+            return;
+        }
         let isolation = cx.isolation();
-        if cx.subject.kind != Kind::DaemonSet || isolation == Isolation::HostProcess {
+        if isolation == Isolation::HostProcess {
             return;
         }
         let selected = cx.selected_builds();
@@ -502,6 +513,7 @@ static HYPERV_ANNOTATION: Rule = Rule {
     good: &[
         "# --kubernetes 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
+    needs: Fields::ANNOTATIONS,
     check: Check::Pod(|cx, out| {
         const ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
         if cx.meta.annotations.get(ANNOTATION).is_some() {
@@ -531,6 +543,7 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
         "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
         "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.policy.reverse_guard == ReverseGuard::Off {
             return;

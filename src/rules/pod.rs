@@ -1,10 +1,13 @@
 //! Settings of the pod as a whole that mean nothing on Windows. Those of containers, and limitations of the past,
 //! stand in the files below this one.
 
+mod command;
 mod container;
+mod injection;
 mod old;
 
 use super::rule::{Check, Rule};
+use crate::model::fields::Fields;
 use crate::model::severity::{Class, Severity};
 
 /// Rules TSM401 and up.
@@ -25,11 +28,12 @@ pub static RULES: &[&Rule] = &[
     &old::MULTI_CONTAINER_OLD_BUILD,
     &container::STOP_SIGNAL,
     &old::ENV_COLON,
-    &container::UNIX_COMMAND,
+    &command::UNIX_COMMAND,
     &old::TERMINATION_GRACE_PERIOD,
     &old::TERMINATION_MESSAGE_PATH,
     &old::STATEFUL_SET_OLD_VERSION,
     &old::HPA_OLD_VERSION,
+    &injection::LINUX_SIDECAR_INJECTION,
 ];
 
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";
@@ -59,6 +63,7 @@ static HOST_PID: Rule = Rule {
     see: &[INTRO_POD, HOST_PROCESS, SOURCE],
     bad: &["hostPID: true"],
     good: &["hostPID: false", "hostPID: null"],
+    needs: Fields::HOST_PID,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_pid.0 {
             out.report(cx.at(&["hostPID"])).removable();
@@ -78,6 +83,7 @@ static HOST_IPC: Rule = Rule {
     see: &[INTRO_POD, SOURCE],
     bad: &["hostIPC: true"],
     good: &["hostIPC: false", "hostIPC: null"],
+    needs: Fields::HOST_IPC,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_ipc.0 {
             out.report(cx.at(&["hostIPC"])).removable();
@@ -101,6 +107,7 @@ static HOST_USERS: Rule = Rule {
     ],
     bad: &["hostUsers: false", "hostUsers: true"],
     good: &["hostUsers: null", "# --kubernetes 1.24\nhostUsers: false"],
+    needs: Fields::HOST_USERS,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_users.0 {
             out.report(cx.at(&["hostUsers"])).removable();
@@ -119,6 +126,7 @@ static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     see: &[INTRO_POD, SOURCE],
     bad: &["shareProcessNamespace: true", "shareProcessNamespace: false"],
     good: &["shareProcessNamespace: null"],
+    needs: Fields::SHARE_PROCESS_NAMESPACE,
     check: Check::Pod(|cx, out| {
         if cx.spec.share_process_namespace.0 {
             out.report(cx.at(&["shareProcessNamespace"])).removable();
@@ -151,6 +159,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
         "resources: null",
         "# --kubernetes 1.31\nresources: {limits: {memory: 1Gi}}",
     ],
+    needs: Fields::POD_RESOURCES,
     check: Check::Pod(|cx, out| {
         if cx.spec.resources.0 {
             let finding = out.report(cx.at(&["resources"]));
@@ -189,6 +198,7 @@ static HOST_NETWORK: Rule = Rule {
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
     ],
+    needs: Fields::HOST_NETWORK,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_network.0 && !cx.spec.has_host_process() {
             out.report(cx.at(&["hostNetwork"])).removable();
@@ -215,6 +225,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
         "dnsPolicy: Default",
         "hostNetwork: true\ndnsPolicy: ClusterFirstWithHostNet\nsecurityContext: {windowsOptions: {hostProcess: true}}",
     ],
+    needs: Fields::DNS_POLICY,
     check: Check::Pod(|cx, out| {
         if cx.spec.dns_policy.as_deref() == Some("ClusterFirstWithHostNet") && !cx.spec.has_host_process() {
             let finding = out.report(cx.at(&["dnsPolicy"]));
@@ -246,6 +257,7 @@ static DNS_SEARCH_LIST: Rule = Rule {
         "dnsConfig: {nameservers: [192.0.2.1], options: [{name: edns0}]}",
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}\ndnsConfig: {options: [{name: ndots, value: '2'}]}",
     ],
+    needs: Fields::DNS_CONFIG,
     check: Check::Pod(|cx, out| {
         let Some(config) = cx.spec.dns_config.as_ref() else {
             return;

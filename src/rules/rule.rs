@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::context::{Cx, PodCx};
 use crate::model::edit::Edit;
 use crate::model::facts::Runtime;
+use crate::model::fields::Fields;
 use crate::model::os::Verdict;
 use crate::model::path::Path;
 use crate::model::policy::Action;
@@ -50,6 +51,9 @@ pub struct Rule {
     pub remedy: &'static str,
     /// Where it is written: documentation and source.
     pub see: &'static [&'static str],
+    /// The fields of which a pod has to have one, or the rule has nothing to say and is not called; [`Fields::ALWAYS`]
+    /// where it speaks of what is absent. Of an object without a pod nothing is asked.
+    pub needs: Fields,
     /// Examples in which the rule fires.
     pub bad: &'static [&'static str],
     /// Examples in which it is silent.
@@ -100,6 +104,7 @@ impl Rule {
         docs: "",
         remedy: "",
         see: &[],
+        needs: Fields::ALWAYS,
         bad: &[],
         good: &[],
         check: Check::Object(&[], |_, _| {}),
@@ -142,7 +147,8 @@ impl Rule {
     }
 
     fn applies(&self, cx: &Cx<'_>) -> bool {
-        self.looks_at(cx.subject.kind)
+        cx.has_any(self.needs)
+            && self.looks_at(cx.subject.kind)
             && self.kubernetes.contains(&cx.facts.kubernetes)
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
             && (!self.stored_only || cx.subject.stage == Stage::Stored)

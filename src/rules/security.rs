@@ -3,6 +3,7 @@
 use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
 use crate::model::field::Present;
+use crate::model::fields::Fields;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
 use crate::model::severity::{Class, Severity};
 
@@ -91,6 +92,7 @@ static APP_ARMOR_PROFILE: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {appArmorProfile: {type: Unconfined}}}]",
     ],
     good: &["securityContext: {appArmorProfile: null}"],
+    needs: Fields::APP_ARMOR_PROFILE,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "appArmorProfile", |context| context.app_armor_profile);
         of_containers(cx, out, "appArmorProfile", |context| context.app_armor_profile);
@@ -111,6 +113,7 @@ static SELINUX_OPTIONS: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {seLinuxOptions: {}}}]",
     ],
     good: &["securityContext: {}"],
+    needs: Fields::SE_LINUX_OPTIONS,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seLinuxOptions", |context| context.se_linux_options);
         of_containers(cx, out, "seLinuxOptions", |context| context.se_linux_options);
@@ -131,6 +134,7 @@ static SECCOMP_PROFILE: Rule = Rule {
         "initContainers: [{name: init, image: app, securityContext: {seccompProfile: {type: RuntimeDefault}}}]",
     ],
     good: &["securityContext: {runAsNonRoot: true}"],
+    needs: Fields::SECCOMP_PROFILE,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seccompProfile", |context| context.seccomp_profile);
         of_containers(cx, out, "seccompProfile", |context| context.seccomp_profile);
@@ -157,6 +161,7 @@ static RUN_AS_USER: Rule = Rule {
         "ephemeralContainers: [{name: debugger, image: app, securityContext: {runAsUser: 0}}]",
     ],
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
+    needs: Fields::RUN_AS_USER,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "runAsUser", |context| context.run_as_user);
         of_containers(cx, out, "runAsUser", |context| context.run_as_user);
@@ -176,6 +181,7 @@ static RUN_AS_GROUP: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {runAsGroup: 0}}]",
     ],
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
+    needs: Fields::RUN_AS_GROUP,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "runAsGroup", |context| context.run_as_group);
         of_containers(cx, out, "runAsGroup", |context| context.run_as_group);
@@ -196,6 +202,7 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
         "securityContext: {supplementalGroups: []}",
     ],
     good: &["securityContext: {supplementalGroups: null}"],
+    needs: Fields::SUPPLEMENTAL_GROUPS,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "supplementalGroups", |context| {
             context.supplemental_groups
@@ -218,6 +225,7 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
         "securityContext: {supplementalGroupsPolicy: Merge}",
     ],
     good: &["securityContext: {supplementalGroupsPolicy: null}"],
+    needs: Fields::SUPPLEMENTAL_GROUPS_POLICY,
     check: Check::Pod(|cx, out| {
         let policy = cx
             .spec
@@ -248,6 +256,7 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     see: &[SOURCE],
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
     good: &["securityContext: {}"],
+    needs: Fields::SE_LINUX_CHANGE_POLICY,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seLinuxChangePolicy", |context| {
             context.se_linux_change_policy
@@ -269,6 +278,7 @@ static FS_GROUP: Rule = Rule {
         "securityContext: {fsGroup: 0}",
     ],
     good: &["securityContext: {fsGroup: null}"],
+    needs: Fields::FS_GROUP,
     check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |context| context.fs_group)),
     ..FORBIDDEN
 };
@@ -282,6 +292,7 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     see: &[POD_INTRO, SOURCE],
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
     good: &["securityContext: {}"],
+    needs: Fields::FS_GROUP_CHANGE_POLICY,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "fsGroupChangePolicy", |context| {
             context.fs_group_change_policy
@@ -305,6 +316,7 @@ static SYSCTLS: Rule = Rule {
     ],
     bad: &["securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}"],
     good: &["securityContext: {sysctls: []}"],
+    needs: Fields::SYSCTLS,
     check: Check::Pod(|cx, out| {
         if cx
             .spec
@@ -336,6 +348,7 @@ static CAPABILITIES: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {capabilities: {}}}]",
     ],
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
+    needs: Fields::CAPABILITIES,
     check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |context| context.capabilities)),
     ..FORBIDDEN
 };
@@ -359,6 +372,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     good: &[
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true}]}]",
     ],
+    needs: Fields::READ_ONLY_ROOT_FILESYSTEM,
     check: Check::Pod(|cx, out| {
         of_containers(cx, out, "readOnlyRootFilesystem", |context| {
             context.read_only_root_filesystem
@@ -384,6 +398,7 @@ static PRIVILEGED: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {privileged: false}}]",
     ],
     good: &["containers: [{name: app, image: app, securityContext: {privileged: null}}]"],
+    needs: Fields::PRIVILEGED,
     check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |context| context.privileged)),
     ..FORBIDDEN
 };
@@ -399,6 +414,7 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
+    needs: Fields::ALLOW_PRIVILEGE_ESCALATION,
     check: Check::Pod(|cx, out| {
         of_containers(cx, out, "allowPrivilegeEscalation", |context| {
             context.allow_privilege_escalation
@@ -416,6 +432,7 @@ static PROC_MOUNT: Rule = Rule {
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
+    needs: Fields::PROC_MOUNT,
     check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |context| context.proc_mount)),
     ..FORBIDDEN
 };
@@ -435,6 +452,7 @@ static LINUX_SECURITY_ANNOTATION: Rule = Rule {
     good: &[
         "{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {example.com/seccomp: x}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
+    needs: Fields::ANNOTATIONS,
     check: Check::Pod(|cx, out| {
         const PREFIXES: [&str; 3] = [
             "container.apparmor.security.beta.kubernetes.io/",

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::context::Cx;
 use super::rule::{Builds, Check, Rule};
 use crate::model::build::Build;
+use crate::model::fields::Fields;
 use crate::model::object::Service;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
@@ -368,6 +369,7 @@ static SERVICE_SCTP: Rule = Rule {
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: other, labels: {app: web}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
         "containers: [{name: app, image: app, ports: [{containerPort: 80, protocol: TCP}, {containerPort: 53, protocol: UDP}]}]",
     ],
+    needs: Fields::PORTS,
     check: Check::PodAnd(&[Kind::Service], |cx, out| {
         for container in cx.pod().iter().flat_map(super::context::PodCx::containers) {
             for (index, port) in container.container.ports.iter().enumerate() {

@@ -1,7 +1,10 @@
 //! Storage objects around Windows pods: claims and volumes in Block mode, claims that cannot grow.
 
+mod drivers;
+
 use super::context::{Cx, PodCx};
 use super::rule::{Check, Out, Rule};
+use crate::model::fields::Fields;
 use crate::model::object::Meta;
 use crate::model::path::Path;
 use crate::model::pod::ClaimSpec;
@@ -9,7 +12,12 @@ use crate::model::subject::Body;
 use crate::model::workload::Kind;
 
 /// Rules TSM851 and up.
-pub static RULES: &[&Rule] = &[&BLOCK_PVC, &PVC_EXPANSION];
+pub static RULES: &[&Rule] = &[
+    &BLOCK_PVC,
+    &PVC_EXPANSION,
+    &drivers::LINUX_FILE_SYSTEM,
+    &drivers::CSI_DRIVER_NOT_ON_WINDOWS,
+];
 
 const STORAGE: &str = "https://kubernetes.io/docs/concepts/storage/windows-storage/";
 
@@ -67,6 +75,7 @@ spec:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}, {name: w, ephemeral: {volumeClaimTemplate: {spec: {volumeMode: Filesystem}}}}]}}",
     ],
+    needs: Fields::CLAIMS,
     check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         let mode = || Path::of(&["spec", "volumeMode"]);
         match &cx.subject.body {

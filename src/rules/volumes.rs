@@ -2,6 +2,7 @@
 
 mod mounts;
 mod paths;
+mod pipes;
 mod sources;
 
 use super::context::{ContainerAt, Cx, PodCx};
@@ -33,6 +34,7 @@ pub static RULES: &[&Rule] = &[
     &paths::MOUNT_PATH_CASE_COLLISION,
     &mounts::MOUNT_PROPAGATION,
     &sources::SECRET_VOLUME_OLD_BUILD,
+    &pipes::DOCKER_PIPE,
 ];
 
 const STORAGE: &str = "https://kubernetes.io/docs/concepts/storage/windows-storage/";
@@ -55,7 +57,7 @@ fn mounts<'c>(
 }
 
 /// A PersistentVolume that is for Windows: its node affinity leaves nothing else, or a Windows workload uses its claim.
-fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c Volume<'c>> {
+pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c Volume<'c>> {
     let Body::Volume(volume) = &cx.subject.body else {
         return None;
     };

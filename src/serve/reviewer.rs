@@ -61,7 +61,7 @@ impl Review for Reviewer {
             Some(cautious) if unknown_namespace(&request, &snapshot).is_some() => cautious,
             _ => &snapshot.policies,
         };
-        judge(phase, &request, &snapshot, policies)
+        judge(phase, request, &snapshot, policies)
     }
 
     /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
@@ -77,7 +77,7 @@ impl Review for Reviewer {
         {
             return Err(self.news_of(namespace.to_owned()));
         }
-        Ok(judge(phase, &request, &snapshot, &snapshot.policies))
+        Ok(judge(phase, request, &snapshot, &snapshot.policies))
     }
 }
 
@@ -87,7 +87,7 @@ fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Optio
     request.namespace_to_know().filter(is_unknown)
 }
 
-fn judge(phase: Phase, request: &Request<'_>, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
+fn judge(phase: Phase, request: Request<'_>, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
     let facts = &snapshot.facts;
     let answer = admission::judge(phase, request, &Context { facts, policies });
     audit::log(&answer.record);

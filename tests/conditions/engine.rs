@@ -162,7 +162,8 @@ async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)
 }
 
 async fn make_class(world: &World, name: &str, found: Option<&Value>) -> RuntimeClassFacts {
-    let mut class = json!({"metadata": {"name": name}, "handler": "h"});
+    let handler = found.and_then(|found| found["handler"].as_str()).unwrap_or("h");
+    let mut class = json!({"metadata": {"name": name}, "handler": handler});
     let selector = found
         .map(|found| &found["scheduling"]["nodeSelector"])
         .and_then(Value::as_object);
@@ -175,7 +176,7 @@ async fn make_class(world: &World, name: &str, found: Option<&Value>) -> Runtime
         .unwrap();
     let pairs = selector.into_iter().flatten();
     RuntimeClassFacts {
-        handler: "h".to_owned(),
+        handler: handler.to_owned(),
         node_selector: pairs
             .map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned()))
             .collect(),
@@ -247,12 +248,15 @@ fn thrown_pods() -> usize {
 
 /// The RuntimeClasses that thrown pods name, in the cluster and as the engine knows them.
 async fn thrown_classes(world: &World, facts: &mut Facts) {
-    for (name, selector) in [
-        ("thrown-windows", json!({OS: "windows"})),
-        ("thrown-linux", json!({OS: "linux"})),
-        ("thrown-anything", Value::Null),
+    for (name, handler, selector) in [
+        ("thrown-windows", "h", json!({OS: "windows"})),
+        ("thrown-linux", "h", json!({OS: "linux"})),
+        ("thrown-anything", "h", Value::Null),
+        ("thrown-wcow", "runhcs-wcow-process", Value::Null),
+        // Its name says Linux, and is believed.
+        ("kata", "runhcs-wcow-process", Value::Null),
     ] {
-        let class = json!({"scheduling": {"nodeSelector": selector}});
+        let class = json!({"handler": handler, "scheduling": {"nodeSelector": selector}});
         let known = make_class(world, name, Some(&class)).await;
         facts.runtime_classes.insert(name.to_owned(), known);
     }

@@ -98,6 +98,11 @@ const WINDOWS_IMAGES: &[&str] = &[
     "index.docker.io/microsoft/dotnet-framework:4.7",
     "microsoft/wcf:4.7.2",
     "microsoft/mssql-server-windows-express",
+    "mcr.microsoft.com/businesscentral:10.0.20348.2582",
+    "mcr.microsoft.com:443/dynamicsnav:1",
+    "corp.example/x:1-winltsc2022",
+    "corp.example/helper:x86_64-servercore21H2",
+    "corp.example/helper:nanoserver1809",
 ];
 
 /// Evidence for Windows, and whether it goes to `strong`.
@@ -297,7 +302,9 @@ pub fn thrown_spec(dice: &mut Dice) -> Value {
         spec["priorityClassName"] = "system-node-critical".into();
     }
     if dice.one_in(12) {
-        spec["runtimeClassName"] = dice.word("thrown-windows thrown-linux thrown-anything").into();
+        spec["runtimeClassName"] = dice
+            .word("thrown-windows thrown-linux thrown-anything thrown-wcow kata")
+            .into();
     }
     if dice.one_in(20) {
         spec["securityContext"] = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});

@@ -1,17 +1,28 @@
 //! What is judged, phase by phase, and whose word an ownerReference is.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::request::decode;
 
-fn ruling(phase: Phase, object: &Value) -> Ruling {
+/// What an answer says.
+#[derive(Debug)]
+struct Said {
+    denial: Option<String>,
+    patch: Vec<Value>,
+    warnings: usize,
+    owner: Option<String>,
+}
+
+fn ruling(phase: Phase, object: &Value) -> Said {
     ruling_of(phase, "alice", object, Policy::standalone())
 }
 
 /// The same, for a user and a policy.
-fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Ruling {
+fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Said {
     let kind = json!({"group": "", "version": "v1", "kind": object["kind"]});
     let kind = if object["kind"] == "Pod" {
         kind
@@ -28,7 +39,19 @@ fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Ruling
         facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
         policies: &PolicySet::new(Vec::new(), policy),
     };
-    judge(phase, &decode(review.as_bytes()).unwrap(), &context).0
+    let answer = judge(phase, decode(review.as_bytes()).unwrap(), &context);
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let response = &answer["response"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    assert_eq!(response["allowed"] == true, response["status"].is_null());
+    Said {
+        denial: text(&response["status"]["message"]),
+        patch: text(&response["patch"]).map_or_else(Vec::new, |patch| {
+            serde_json::from_slice(&BASE64_STANDARD.decode(patch).unwrap()).unwrap()
+        }),
+        warnings: response["warnings"].as_array().map_or(0, Vec::len),
+        owner: text(&response["auditAnnotations"]["owner"]),
+    }
 }
 
 /// What `/mutate` does with a pod whose author wrote these fields; the others came in admission.
@@ -41,7 +64,7 @@ fn patch(written: &Value, pod: &Value) -> Vec<Value> {
         &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
     );
     assert!(ruling.denial.is_none(), "{:?}", ruling.denial);
-    ruling.patch.iter().map(|operation| json!(operation)).collect()
+    ruling.patch
 }
 
 /// A pod as placement left it, with the sidecar that a later webhook put in.
@@ -99,7 +122,7 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
     });
     let debugger = ruling(Phase::Validate, &pod);
     assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
-    assert_eq!(debugger.warnings.len(), 3, "{:?}", debugger.warnings);
+    assert_eq!(debugger.warnings, 3, "{debugger:?}");
     // The label alone is no way round: without a node, the pod is one like any other.
     pod["spec"].as_object_mut().unwrap().remove("nodeName");
     assert!(ruling(Phase::Validate, &pod).denial.is_some());
@@ -127,11 +150,6 @@ fn owned(kind: &str, owner: &str) -> Value {
         [{"apiVersion": group, "kind": owner, "name": "o", "uid": "u", "controller": true}]}})
 }
 
-fn owner_annotation(ruling: &Ruling) -> Option<&str> {
-    let owner = ruling.annotations.iter().find(|(key, _)| *key == "owner");
-    owner.map(|(_, value)| value.as_str())
-}
-
 #[test]
 fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
     for (kind, owner) in [
@@ -150,17 +168,10 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 .as_ref()
                 .unwrap_or_else(|| panic!("{kind} of {owner} by {user}"));
             assert!(
-                denial
-                    .message
-                    .contains("spec.controllers of the WindowsPodPolicy"),
-                "{}",
-                denial.message
+                denial.contains("spec.controllers of the WindowsPodPolicy"),
+                "{denial}"
             );
-            assert_eq!(
-                owner_annotation(&forged),
-                Some("not-trusted"),
-                "{kind} of {owner}"
-            );
+            assert_eq!(forged.owner.as_deref(), Some("not-trusted"), "{kind} of {owner}");
         }
         let made = ruling_of(
             Phase::Validate,
@@ -169,10 +180,10 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
             Policy::standalone(),
         );
         assert!(
-            made.denial.is_none() && made.warnings.is_empty(),
+            made.denial.is_none() && made.warnings == 0,
             "{kind} of {owner}: {made:?}"
         );
-        assert_eq!(owner_annotation(&made), None);
+        assert_eq!(made.owner, None);
     }
 }
 
@@ -196,7 +207,7 @@ fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
             };
             let judged = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
             assert!(judged.denial.is_some(), "{kind} of {owner} by {user}");
-            assert_eq!(owner_annotation(&judged), None);
+            assert_eq!(judged.owner, None);
         }
     }
 }
@@ -227,7 +238,7 @@ fn a_policy_that_only_looks_tells_of_an_owner_that_will_not_be_trusted() {
         Policy::cluster_default(),
     );
     assert!(looking.denial.is_none());
-    assert_eq!(owner_annotation(&looking), Some("not-trusted"));
+    assert_eq!(looking.owner.as_deref(), Some("not-trusted"));
 }
 
 #[test]
@@ -246,8 +257,46 @@ fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
         .denial
         .unwrap();
     for rule in ["missing-os-selector", "run-as-administrator"] {
-        assert!(forged.message.contains(rule), "{}", forged.message);
+        assert!(forged.contains(rule), "{forged}");
     }
     let user = "system:serviceaccount:kube-system:daemon-set-controller";
     assert!(ruling_of(Phase::Validate, user, &pod, policy()).denial.is_none());
+}
+
+/// The object before what it is, or another operation: read in place or from its text, it is answered the same.
+#[test]
+fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"a": "\u{e9}\\\""}},
+        "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true, "containers": [{"name": "a", "image": "a"}]},
+    });
+    let answers = |object: &str| {
+        let kind = r#""kind": {"version": "v1", "kind": "Pod"}"#;
+        let orders = [
+            format!(r#""uid": "u", {kind}, "operation": "CREATE", "object": {object}"#),
+            format!(r#""object": {object}, "operation": "CREATE", {kind}, "uid": "u""#),
+            format!(r#"{kind}, "object": {object}, "uid": "u", "operation": "CREATE""#),
+        ];
+        let context = Context {
+            facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+            policies: &PolicySet::new(Vec::new(), Policy::standalone()),
+        };
+        let answered = orders.map(|request| {
+            let review = format!(
+                r#"{{"request": {{{request}}}, "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}}"#
+            );
+            let answer = |phase| judge(phase, decode(review.as_bytes()).unwrap(), &context).body;
+            [answer(Phase::Mutate), answer(Phase::Validate)].map(|body| String::from_utf8(body).unwrap())
+        });
+        assert_eq!(answered[0], answered[1], "{object}");
+        assert_eq!(answered[0], answered[2], "{object}");
+        answered[0].concat()
+    };
+    assert!(answers(&pod.to_string()).contains("host-pid"));
+    assert!(answers("null").contains("the request carries no object"));
+    let misread = answers(r#"{"spec": {"containers": [{"name": 7}]}}"#);
+    assert!(misread.contains(
+        "spec.containers[0].name: invalid type: integer `7`, expected a string; write it in quotes"
+    ));
+    assert!(answers("[]").contains("transom cannot read this Pod"));
 }

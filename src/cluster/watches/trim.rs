@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt as _;
 use kube::api::PartialObjectMeta;
@@ -13,6 +14,7 @@ use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::node::{NodeView, StoredNode};
 use crate::cluster::pools::SEEN_KEY;
 use crate::cluster::view::{LabelAuthor, NamespaceView, SeenView, UNREADABLE_ANNOTATION};
+use crate::model::facts::asks_for_injection;
 use crate::registration;
 
 pub(super) fn node(node: StoredNode) -> Option<NodeView> {
@@ -28,14 +30,18 @@ pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<Names
     let metadata = namespace.metadata;
     let labels = metadata.labels.unwrap_or_default();
     let written = metadata.managed_fields.unwrap_or_default();
+    let mut annotations = metadata.annotations.unwrap_or_default();
     Some(NamespaceView {
         uid: metadata.uid.unwrap_or_default(),
         left_out_by: registration::left_out_by(&labels)
             .map(|label| author(label, &written))
             .collect(),
         labels,
-        tolerations_whitelist: (metadata.annotations.unwrap_or_default())
-            .remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
+        tolerations_whitelist: annotations.remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
+        injections: annotations
+            .into_iter()
+            .filter(|(key, _)| asks_for_injection(key))
+            .collect(),
     })
 }
 
@@ -52,6 +58,14 @@ fn author(label: &'static str, written: &[ManagedFieldsEntry]) -> LabelAuthor {
         manager: last.and_then(|entry| entry.manager.clone()).unwrap_or_default(),
         at: last.and_then(|entry| entry.time.as_ref()).map(|time| time.0),
     }
+}
+
+/// The names of the drivers, exactly as long as they are: there is one list for each node of the cluster.
+pub(super) fn csi_node(node: CSINode) -> Option<Vec<String>> {
+    let mut names: Vec<String> = node.spec.drivers.into_iter().map(|driver| driver.name).collect();
+    names.sort_unstable();
+    names.shrink_to_fit();
+    Some(names)
 }
 
 pub(super) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {

@@ -167,7 +167,7 @@ fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
     state.nodes += 1;
     let Some(build) = node.kernel_build() else { return };
     *state.builds.entry(build).or_default() += 1;
-    if supported_on(kubernetes).is_some_and(|supported| !supported.contains(&build)) {
+    if supported_on(kubernetes).is_some_and(|support| support.lacks(build)) {
         *state.unsupported.entry(build).or_default() += 1;
     }
 }

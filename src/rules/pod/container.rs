@@ -1,6 +1,7 @@
-//! Settings of containers: resources, stop signals, commands.
+//! Settings of containers: resources, stop signals.
 
-use super::{INTRO, RESOURCES};
+use super::RESOURCES;
+use crate::model::fields::Fields;
 use crate::model::pod::ContainerList;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
@@ -26,6 +27,7 @@ pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {cpu: 100m}}}]",
         "containers: [{name: app, image: app, resources: {limits: {hugepages-2Mi: 0}}}]",
     ],
+    needs: Fields::LIMITS.or(Fields::REQUESTS),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -67,6 +69,7 @@ pub(super) static RESOURCE_CLAIMS: Rule = Rule {
         "containers: [{name: app, image: app, resources: {claims: [], limits: {microsoft.com/directx: 1}}}]",
         "# --kubernetes 1.25\nresourceClaims: [{name: gpu}]",
     ],
+    needs: Fields::RESOURCE_CLAIMS,
     check: Check::Pod(|cx, out| {
         if !cx.spec.resource_claims.is_empty() {
             out.report(cx.at(&["resourceClaims"]));
@@ -103,6 +106,7 @@ pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi, cpu: 2}, requests: {cpu: 100m}}}]",
     ],
+    needs: Fields::REQUESTS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -158,6 +162,7 @@ pub(super) static RESOURCE_LIMITS_MISSING: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "ephemeralContainers: [{name: debugger, image: app}]",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             // Ephemeral containers cannot have resources.
@@ -200,6 +205,7 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGKILL}}]",
         "# --kubernetes 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
     ],
+    needs: Fields::STOP_SIGNAL,
     check: Check::Pod(|cx, out| {
         if cx.subject.stage != Stage::Stored && !cx.facts.feature_gates.contains("ContainerStopSignals") {
             return;
@@ -214,48 +220,6 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
                 if cx.spec.os_name().is_none() {
                     finding.class(Class::ApiAlways);
                 }
-            }
-        }
-    }),
-    ..Rule::BASE
-};
-
-pub(super) static UNIX_COMMAND: Rule = Rule {
-    id: "TSM417",
-    name: "unix-command",
-    severity: Severity::Warning,
-    class: Class::BestPractice,
-    summary: "the command is a Unix program",
-    docs: "Windows images have neither /bin nor a Unix shell; a container whose command is not found ends in StartError. \
-           The rule judges by the name alone: an image may bring such a program along (Git for Windows brings bash and \
-           sh), and then it works.",
-    remedy: "use powershell.exe, pwsh.exe or cmd.exe, or the full Windows path of the program",
-    see: &[INTRO],
-    bad: &[
-        "containers: [{name: app, image: app, command: [/bin/sh, -c, date]}]",
-        "containers: [{name: app, image: app, command: [/usr/bin/env]}]",
-        "containers: [{name: app, image: app, command: [sh, -c, date]}]",
-        "initContainers: [{name: init, image: app, command: [bash]}]",
-    ],
-    good: &[
-        "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
-        r"containers: [{name: app, image: app, command: ['C:\Program Files\Git\bin\bash.exe']}]",
-        "containers: [{name: app, image: app, command: ['C:/bin/sh.exe']}]",
-        "containers: [{name: app, image: app, command: [cmd, /c, echo /bin/sh]}]",
-        "containers: [{name: app, image: app, args: [sh]}]",
-    ],
-    check: Check::Pod(|cx, out| {
-        for container in cx.containers() {
-            let Some(command) = container.command.first() else {
-                continue;
-            };
-            let unix = matches!(&**command, "sh" | "bash")
-                || ["/bin/", "/usr/bin/"]
-                    .iter()
-                    .any(|folder| command.starts_with(folder));
-            if unix {
-                let message = format!("{} is a Unix program", shown(command));
-                out.report(container.at(&["command"]).item(0)).says(message);
             }
         }
     }),

@@ -3,6 +3,7 @@
 
 use super::{INTRO, INTRO_POD};
 use crate::model::facts::Runtime;
+use crate::model::fields::Fields;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
@@ -30,6 +31,7 @@ pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
         "# --kubernetes 1.10\ncontainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "# --kubernetes 1.9\ncontainers: [{name: app, image: app, resources: {requests: {memory: 1Gi}}}]",
     ],
+    needs: Fields::LIMITS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -69,6 +71,7 @@ pub(super) static MULTI_CONTAINER_OLD_BUILD: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}\n\
          containers: [{name: app, image: app}, {name: log, image: log}]",
     ],
+    needs: Fields::SEVERAL_CONTAINERS,
     check: Check::Pod(|cx, out| {
         if cx.spec.containers.len() > 1 {
             let finding = out.report(cx.at(&["containers"]));
@@ -108,6 +111,7 @@ pub(super) static ENV_COLON: Rule = Rule {
          containers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
         "# --kubernetes 1.29\ncontainers: [{name: app, image: app, env: [{name: A__B, value: 'x:y'}]}]",
     ],
+    needs: Fields::ENV,
     check: Check::Pod(|cx, out| {
         let gate_exists = cx.facts.kubernetes >= 30;
         if gate_exists
@@ -157,6 +161,7 @@ pub(super) static TERMINATION_GRACE_PERIOD: Rule = Rule {
         "# --runtime docker\nterminationGracePeriodSeconds: 30",
         "# --runtime docker\nterminationGracePeriodSeconds: null",
     ],
+    needs: Fields::GRACE_PERIOD,
     check: Check::Pod(|cx, out| {
         if cx
             .spec
@@ -190,6 +195,7 @@ containers: [{name: app, image: app, terminationMessagePath: 'C:\app\message.txt
         "# --runtime docker\ncontainers: [{name: app, image: app, terminationMessagePath: /dev/termination-log}]",
         "# --runtime docker\ncontainers: [{name: app, image: app, terminationMessagePath: ''}]",
     ],
+    needs: Fields::TERMINATION_MESSAGE_PATH,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let path = container.termination_message_path.as_deref().unwrap_or_default();
@@ -221,6 +227,7 @@ pub(super) static STATEFUL_SET_OLD_VERSION: Rule = Rule {
         "# --kubernetes 1.13\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: db}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}}}",
     ],
+    needs: Fields::ALWAYS,
     check: Check::Object(&[Kind::StatefulSet], |_, out| {
         out.report(Path::of(&["kind"]));
     }),

@@ -2,6 +2,7 @@
 
 use super::{INTRO, STORAGE, VOLUMES, mounts};
 use crate::model::facts::Runtime;
+use crate::model::fields::Fields;
 use crate::model::severity::{Class, Severity};
 use crate::rules::rule::{Check, Rule};
 
@@ -25,6 +26,7 @@ pub(super) static VOLUME_DEVICES: Rule = Rule {
         "containers: [{name: app, image: app, volumeDevices: []}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: disk, mountPath: 'C:/disk'}]}]",
     ],
+    needs: Fields::VOLUME_DEVICES,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             if !container.volume_devices.is_empty() {
@@ -54,6 +56,7 @@ pub(super) static SUB_PATH: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: a}]}]",
         "# --runtime docker\ncontainers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: ''}]}]",
     ],
+    needs: Fields::SUB_PATH,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             for (field, value) in [
@@ -88,6 +91,7 @@ pub(super) static RECURSIVE_READ_ONLY: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true, recursiveReadOnly: IfPossible}]}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', recursiveReadOnly: Disabled}]}]",
     ],
+    needs: Fields::RECURSIVE_READ_ONLY,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             if mount.recursive_read_only.as_deref() == Some("Enabled") {
@@ -121,6 +125,7 @@ pub(super) static MOUNT_PROPAGATION: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', mountPropagation: None}]}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v'}]}]",
     ],
+    needs: Fields::MOUNT_PROPAGATION,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             let path = || container.mount(index).field("mountPropagation");

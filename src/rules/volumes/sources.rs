@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
+use crate::model::fields::Fields;
 use crate::model::path::Path;
 use crate::model::pod::{FileSource, Volume};
 use crate::model::severity::{Class, Severity};
@@ -30,6 +31,7 @@ pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
         "volumes: [{name: cache, emptyDir: {}}]",
         "volumes: [{name: cache, emptyDir: {medium: '', sizeLimit: 1Gi}}]",
     ],
+    needs: Fields::MEDIUM,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             if medium(&volume) == Some("Memory") {
@@ -52,6 +54,7 @@ pub(super) static EMPTY_DIR_HUGEPAGES: Rule = Rule {
         "volumes: [{name: pages, emptyDir: {medium: HugePages-2Mi}}]",
     ],
     good: &["volumes: [{name: pages, emptyDir: {}}]"],
+    needs: Fields::MEDIUM,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             if medium(&volume).is_some_and(|medium| medium.starts_with("HugePages")) {
@@ -93,6 +96,7 @@ pub(super) static VOLUME_DEFAULT_MODE: Rule = Rule {
         "volumes: [{name: token, projected: {defaultMode: 420, sources: [{serviceAccountToken: {path: token}}]}}]",
         "volumes: [{name: keys, secret: {secretName: keys}}]",
     ],
+    needs: Fields::FILES,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             file_modes(&volume, out);
@@ -183,6 +187,7 @@ pub(super) static NFS_VOLUME: Rule = Rule {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
+    needs: Fields::NFS,
     check: Check::PodAnd(&[Kind::PersistentVolume], |cx, out| {
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
             if volume.nfs.0 {
@@ -225,6 +230,7 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
     good: &[
         "volumes: [{name: disk, csi: {driver: disk.csi.azure.com}}, {name: claim, persistentVolumeClaim: {claimName: x}}]",
     ],
+    needs: Fields::VOLUME_PLUGINS,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             for field in unsupported(&volume) {
@@ -281,6 +287,7 @@ pub(super) static IMAGE_VOLUME: Rule = Rule {
         "# --kubernetes 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",
         "volumes: [{name: model, emptyDir: {}}]",
     ],
+    needs: Fields::IMAGE_VOLUME,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             if volume.image.0 {
@@ -310,6 +317,7 @@ pub(super) static HOST_PATH_DEVICE_TYPE: Rule = Rule {
     good: &[
         r"volumes: [{name: logs, hostPath: {path: 'C:\logs', type: DirectoryOrCreate}}, {name: data, hostPath: {path: 'C:\data', type: ''}}]",
     ],
+    needs: Fields::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, _, kind) in host_paths(cx) {
             if is_device(kind) {
@@ -343,6 +351,7 @@ pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
         r"volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine', type: null}}]",
         r"volumes: [{name: logs, hostPath: {path: 'C:\pipe', type: Directory}}]",
     ],
+    needs: Fields::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, path, kind) in host_paths(cx) {
             // Device types are another rule's.
@@ -389,6 +398,7 @@ pub(super) static NAMED_PIPE_OLD_BUILD: Rule = Rule {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: app}], volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine'}}]}}",
     ],
+    needs: Fields::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, path, _) in host_paths(cx) {
             if is_named_pipe(path) {
@@ -400,7 +410,9 @@ pub(super) static NAMED_PIPE_OLD_BUILD: Rule = Rule {
 };
 
 /// The volumes with a hostPath: its path and type, which is empty where there is none.
-fn host_paths<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = (VolumeAt<'c>, &'c str, &'c str)> + use<'c> {
+pub(super) fn host_paths<'c>(
+    cx: &PodCx<'c>,
+) -> impl Iterator<Item = (VolumeAt<'c>, &'c str, &'c str)> + use<'c> {
     cx.volumes().filter_map(|at| {
         let source = at.volume.host_path.as_ref()?;
         Some((at, &*source.path, source.r#type.as_deref().unwrap_or_default()))
@@ -412,7 +424,7 @@ fn is_device(kind: &str) -> bool {
 }
 
 /// Whether a path is that of a named pipe, with backslashes or slashes.
-fn is_named_pipe(path: &str) -> bool {
+pub(super) fn is_named_pipe(path: &str) -> bool {
     const PREFIX: &[u8] = br"\\.\pipe\";
     let fold = |b: u8| if b == b'/' { b'\\' } else { b.to_ascii_lowercase() };
     path.as_bytes()
@@ -444,6 +456,7 @@ pub(super) static SECRET_VOLUME_OLD_BUILD: Rule = Rule {
 containers: [{name: app, image: app, volumeMounts: [{name: default-token-x2x4x, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}]}]
 volumes: [{name: default-token-x2x4x, secret: {secretName: default-token-x2x4x}}]",
     ],
+    needs: Fields::FILES,
     check: Check::Pod(|cx, out| {
         let tokens = token_volumes(cx);
         for volume in cx.volumes() {

@@ -1,0 +1,408 @@
+//! Which fields of interest a pod has, as a set of bits: a rule is called only where one that it needs is there.
+
+use super::pod::{Container, PodSpec, SecurityContext, Volume, WindowsOptions};
+use super::subject::Template;
+
+/// A set of fields of a pod. A field is in it where it is there: what is `null` or empty is not, unless a rule speaks of
+/// it all the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fields(u128);
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The bits, in the order in which they are written here.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Bit {
+            $($name,)*
+        }
+
+        impl Fields {
+            $($(#[$doc])* pub const $name: Fields = Fields(1 << Bit::$name as u32);)*
+        }
+    };
+}
+
+fields! {
+    /// No field: every object has it. For rules on what is absent, and on what no field of the pod says.
+    ALWAYS,
+    // The pod's metadata.
+    /// `labels`
+    LABELS,
+    /// `annotations`
+    ANNOTATIONS,
+    // Where it lands.
+    /// `os`
+    OS,
+    /// `nodeSelector`
+    NODE_SELECTOR,
+    /// Terms of the required node affinity.
+    REQUIRED_TERMS,
+    /// Terms of the preferred node affinity.
+    PREFERRED_TERMS,
+    /// `runtimeClassName`
+    RUNTIME_CLASS,
+    // The pod as a whole.
+    /// `hostNetwork: true`
+    HOST_NETWORK,
+    /// `hostPID: true`
+    HOST_PID,
+    /// `hostIPC: true`
+    HOST_IPC,
+    /// `hostUsers`
+    HOST_USERS,
+    /// `shareProcessNamespace`
+    SHARE_PROCESS_NAMESPACE,
+    /// `dnsPolicy`
+    DNS_POLICY,
+    /// `dnsConfig`
+    DNS_CONFIG,
+    /// The pod's own `resources`.
+    POD_RESOURCES,
+    /// `resourceClaims` of the pod, or `claims` of a container.
+    RESOURCE_CLAIMS,
+    /// `terminationGracePeriodSeconds`
+    GRACE_PERIOD,
+    // Security contexts, of the pod or of a container.
+    /// `appArmorProfile`
+    APP_ARMOR_PROFILE,
+    /// `seLinuxOptions`
+    SE_LINUX_OPTIONS,
+    /// `seccompProfile`
+    SECCOMP_PROFILE,
+    /// `runAsUser`
+    RUN_AS_USER,
+    /// `runAsGroup`
+    RUN_AS_GROUP,
+    /// `supplementalGroups`
+    SUPPLEMENTAL_GROUPS,
+    /// `supplementalGroupsPolicy`
+    SUPPLEMENTAL_GROUPS_POLICY,
+    /// `seLinuxChangePolicy`
+    SE_LINUX_CHANGE_POLICY,
+    /// `fsGroup`
+    FS_GROUP,
+    /// `fsGroupChangePolicy`
+    FS_GROUP_CHANGE_POLICY,
+    /// `sysctls`
+    SYSCTLS,
+    /// `capabilities`
+    CAPABILITIES,
+    /// `readOnlyRootFilesystem`
+    READ_ONLY_ROOT_FILESYSTEM,
+    /// `privileged`
+    PRIVILEGED,
+    /// `allowPrivilegeEscalation`
+    ALLOW_PRIVILEGE_ESCALATION,
+    /// `procMount`
+    PROC_MOUNT,
+    /// `runAsNonRoot: true`
+    RUN_AS_NON_ROOT,
+    /// `windowsOptions`
+    WINDOWS_OPTIONS,
+    /// `windowsOptions.hostProcess: true`
+    HOST_PROCESS,
+    /// `windowsOptions.runAsUserName`
+    RUN_AS_USER_NAME,
+    /// `windowsOptions.gmsaCredentialSpecName`
+    GMSA_NAME,
+    /// `windowsOptions.gmsaCredentialSpec`
+    GMSA_SPEC,
+    // Containers.
+    /// More containers than one, of whichever list.
+    SEVERAL_CONTAINERS,
+    /// `image`
+    IMAGE,
+    /// `command`
+    COMMAND,
+    /// A command (`exec`) of a probe or of a hook.
+    EXEC,
+    /// `workingDir`
+    WORKING_DIR,
+    /// `env`
+    ENV,
+    /// `ports`
+    PORTS,
+    /// `resources.limits`
+    LIMITS,
+    /// `resources.requests`
+    REQUESTS,
+    /// `lifecycle.stopSignal`
+    STOP_SIGNAL,
+    /// `terminationMessagePath`
+    TERMINATION_MESSAGE_PATH,
+    /// `volumeDevices`
+    VOLUME_DEVICES,
+    /// `volumeMounts`
+    VOLUME_MOUNTS,
+    /// `subPath` or `subPathExpr` of a mount.
+    SUB_PATH,
+    /// `mountPropagation` of a mount.
+    MOUNT_PROPAGATION,
+    /// `recursiveReadOnly` of a mount.
+    RECURSIVE_READ_ONLY,
+    // Volumes.
+    /// `emptyDir.medium`
+    MEDIUM,
+    /// `hostPath`
+    HOST_PATH,
+    /// Sources that write files with modes: `secret`, `configMap`, `downwardAPI`, `projected`.
+    FILES,
+    /// `persistentVolumeClaim`, `ephemeral`, or a StatefulSet's `volumeClaimTemplates`.
+    CLAIMS,
+    /// `csi`
+    CSI,
+    /// `nfs`
+    NFS,
+    /// `image` of a volume.
+    IMAGE_VOLUME,
+    /// Sources of in-tree plugins, from `iscsi` to `flexVolume`.
+    VOLUME_PLUGINS,
+}
+
+impl Fields {
+    /// Every field: what is known of an object that has no pod.
+    pub const ALL: Fields = Fields(u128::MAX);
+
+    /// These and others.
+    #[must_use]
+    pub const fn or(self, others: Fields) -> Fields {
+        Fields(self.0 | others.0)
+    }
+
+    /// Whether any of these is among the others.
+    pub const fn any_of(self, others: Fields) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// The fields that are there in a pod, or in the template of one.
+    pub fn of(template: &Template<'_>) -> Fields {
+        let mut fields = Fields::ALWAYS;
+        fields.note(Fields::LABELS, !template.meta.labels.is_empty());
+        fields.note(Fields::ANNOTATIONS, !template.meta.annotations.is_empty());
+        fields.note(Fields::CLAIMS, !template.claim_templates.is_empty());
+        fields.of_pod(&template.spec);
+        for volume in &template.spec.volumes {
+            fields.of_volume(volume);
+        }
+        let mut containers = 0_usize;
+        for (_, _, container) in template.spec.visit_containers() {
+            containers += 1;
+            fields.of_container(container);
+        }
+        fields.note(Fields::SEVERAL_CONTAINERS, containers > 1);
+        fields
+    }
+
+    fn note(&mut self, field: Fields, is_there: bool) {
+        if is_there {
+            self.0 |= field.0;
+        }
+    }
+
+    fn of_pod(&mut self, pod: &PodSpec<'_>) {
+        self.note(Fields::OS, pod.os.is_some());
+        self.note(Fields::NODE_SELECTOR, !pod.node_selector.is_empty());
+        self.note(Fields::RUNTIME_CLASS, pod.runtime_class_name.is_some());
+        self.note(Fields::HOST_NETWORK, pod.host_network.0);
+        self.note(Fields::HOST_PID, pod.host_pid.0);
+        self.note(Fields::HOST_IPC, pod.host_ipc.0);
+        self.note(Fields::HOST_USERS, pod.host_users.0);
+        self.note(Fields::SHARE_PROCESS_NAMESPACE, pod.share_process_namespace.0);
+        self.note(Fields::DNS_POLICY, pod.dns_policy.is_some());
+        self.note(Fields::DNS_CONFIG, pod.dns_config.is_some());
+        self.note(Fields::POD_RESOURCES, pod.resources.0);
+        self.note(Fields::RESOURCE_CLAIMS, !pod.resource_claims.is_empty());
+        self.note(
+            Fields::GRACE_PERIOD,
+            pod.termination_grace_period_seconds.is_some(),
+        );
+        if let Some(affinity) = pod.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) {
+            self.note(Fields::REQUIRED_TERMS, !pod.required_terms().is_empty());
+            self.note(Fields::PREFERRED_TERMS, !affinity.preferred.is_empty());
+        }
+        let Some(context) = &pod.security_context else {
+            return;
+        };
+        self.note(Fields::APP_ARMOR_PROFILE, context.app_armor_profile.0);
+        self.note(Fields::SE_LINUX_OPTIONS, context.se_linux_options.0);
+        self.note(Fields::SECCOMP_PROFILE, context.seccomp_profile.0);
+        self.note(Fields::RUN_AS_USER, context.run_as_user.0);
+        self.note(Fields::RUN_AS_GROUP, context.run_as_group.0);
+        self.note(Fields::SUPPLEMENTAL_GROUPS, context.supplemental_groups.0);
+        self.note(
+            Fields::SUPPLEMENTAL_GROUPS_POLICY,
+            context.supplemental_groups_policy.is_some(),
+        );
+        self.note(Fields::SE_LINUX_CHANGE_POLICY, context.se_linux_change_policy.0);
+        self.note(Fields::FS_GROUP, context.fs_group.0);
+        self.note(Fields::FS_GROUP_CHANGE_POLICY, context.fs_group_change_policy.0);
+        self.note(Fields::SYSCTLS, !context.sysctls.is_empty());
+        self.note(Fields::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
+        self.of_windows_options(context.windows_options.as_ref());
+    }
+
+    fn of_container(&mut self, container: &Container<'_>) {
+        self.note(Fields::IMAGE, container.image.is_some());
+        self.note(Fields::COMMAND, !container.command.is_empty());
+        self.note(Fields::WORKING_DIR, container.working_dir.is_some());
+        self.note(Fields::ENV, !container.env.is_empty());
+        self.note(Fields::PORTS, !container.ports.is_empty());
+        self.note(Fields::VOLUME_DEVICES, !container.volume_devices.is_empty());
+        self.note(
+            Fields::TERMINATION_MESSAGE_PATH,
+            container.termination_message_path.is_some(),
+        );
+        if let Some(resources) = &container.resources {
+            self.note(Fields::LIMITS, !resources.limits.is_empty());
+            self.note(Fields::REQUESTS, !resources.requests.is_empty());
+            self.note(Fields::RESOURCE_CLAIMS, !resources.claims.is_empty());
+        }
+        let hooks = container.lifecycle.as_ref();
+        let handlers = [
+            container.startup_probe.as_ref(),
+            container.liveness_probe.as_ref(),
+            container.readiness_probe.as_ref(),
+            hooks.and_then(|hooks| hooks.post_start.as_ref()),
+            hooks.and_then(|hooks| hooks.pre_stop.as_ref()),
+        ];
+        let has_command = handlers.iter().flatten().any(|handler| handler.exec.is_some());
+        self.note(Fields::EXEC, has_command);
+        if let Some(lifecycle) = &container.lifecycle {
+            self.note(Fields::STOP_SIGNAL, lifecycle.stop_signal.is_some());
+        }
+        for mount in &container.volume_mounts {
+            self.note(Fields::VOLUME_MOUNTS, true);
+            self.note(
+                Fields::SUB_PATH,
+                mount.sub_path.is_some() || mount.sub_path_expr.is_some(),
+            );
+            self.note(Fields::MOUNT_PROPAGATION, mount.mount_propagation.is_some());
+            self.note(Fields::RECURSIVE_READ_ONLY, mount.recursive_read_only.is_some());
+        }
+        if let Some(context) = &container.security_context {
+            self.of_security_context(context);
+        }
+    }
+
+    fn of_security_context(&mut self, context: &SecurityContext<'_>) {
+        self.note(Fields::APP_ARMOR_PROFILE, context.app_armor_profile.0);
+        self.note(Fields::SE_LINUX_OPTIONS, context.se_linux_options.0);
+        self.note(Fields::SECCOMP_PROFILE, context.seccomp_profile.0);
+        self.note(Fields::RUN_AS_USER, context.run_as_user.0);
+        self.note(Fields::RUN_AS_GROUP, context.run_as_group.0);
+        self.note(Fields::CAPABILITIES, context.capabilities.0);
+        self.note(
+            Fields::READ_ONLY_ROOT_FILESYSTEM,
+            context.read_only_root_filesystem.0,
+        );
+        self.note(Fields::PRIVILEGED, context.privileged.0);
+        self.note(
+            Fields::ALLOW_PRIVILEGE_ESCALATION,
+            context.allow_privilege_escalation.0,
+        );
+        self.note(Fields::PROC_MOUNT, context.proc_mount.0);
+        self.note(Fields::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
+        self.of_windows_options(context.windows_options.as_ref());
+    }
+
+    fn of_windows_options(&mut self, options: Option<&WindowsOptions<'_>>) {
+        let Some(options) = options else { return };
+        self.note(Fields::WINDOWS_OPTIONS, true);
+        self.note(Fields::HOST_PROCESS, options.host_process == Some(true));
+        self.note(Fields::RUN_AS_USER_NAME, options.run_as_user_name.is_some());
+        self.note(Fields::GMSA_NAME, options.gmsa_credential_spec_name.is_some());
+        self.note(Fields::GMSA_SPEC, options.gmsa_credential_spec.is_some());
+    }
+
+    fn of_volume(&mut self, volume: &Volume<'_>) {
+        let medium = volume.empty_dir.as_ref().and_then(|dir| dir.medium.as_ref());
+        self.note(Fields::MEDIUM, medium.is_some());
+        self.note(Fields::HOST_PATH, volume.host_path.is_some());
+        self.note(
+            Fields::FILES,
+            volume.projected.is_some()
+                || volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.downward_api.is_some(),
+        );
+        self.note(
+            Fields::CLAIMS,
+            volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some(),
+        );
+        self.note(Fields::CSI, volume.csi.is_some());
+        self.note(Fields::NFS, volume.nfs.0);
+        self.note(Fields::IMAGE_VOLUME, volume.image.0);
+        let plugins = [
+            volume.iscsi,
+            volume.fc,
+            volume.rbd,
+            volume.cephfs,
+            volume.glusterfs,
+            volume.cinder,
+            volume.flocker,
+            volume.quobyte,
+            volume.scale_io,
+            volume.storageos,
+            volume.portworx_volume,
+            volume.photon_persistent_disk,
+            volume.git_repo,
+            volume.flex_volume,
+        ];
+        self.note(Fields::VOLUME_PLUGINS, plugins.iter().any(|plugin| plugin.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::subject::{Stage, Subject};
+    use crate::model::workload::Kind;
+
+    #[test]
+    fn what_is_null_or_empty_is_not_there() {
+        let fields = |spec: &str| {
+            let json = format!(r#"{{"metadata": {{"labels": {{}}, "annotations": null}}, "spec": {spec}}}"#);
+            Fields::of(
+                Subject::parse(Kind::Pod, &json, Stage::Written)
+                    .unwrap()
+                    .template()
+                    .unwrap(),
+            )
+        };
+        for nothing in [
+            "{}",
+            r#"{"nodeSelector": {}, "volumes": null, "hostPID": false, "hostUsers": null, "containers": []}"#,
+            r#"{"securityContext": {"sysctls": [], "runAsNonRoot": false, "windowsOptions": null}}"#,
+            r#"{"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}}"#,
+        ] {
+            assert_eq!(fields(nothing), Fields::ALWAYS, "{nothing}");
+        }
+        for (there, field) in [
+            (r#"{"hostUsers": true}"#, Fields::HOST_USERS),
+            (
+                r#"{"initContainers": [{"securityContext": {"privileged": false}}]}"#,
+                Fields::PRIVILEGED,
+            ),
+            (
+                r#"{"ephemeralContainers": [{}], "containers": [{}]}"#,
+                Fields::SEVERAL_CONTAINERS,
+            ),
+            (r#"{"volumes": [{"projected": {}}]}"#, Fields::FILES),
+            (r#"{"volumes": [{"csi": {"driver": "d"}}]}"#, Fields::CSI),
+            (
+                r#"{"containers": [{"livenessProbe": {"exec": {"command": ["cat"]}}}]}"#,
+                Fields::EXEC,
+            ),
+            (
+                r#"{"containers": [{"lifecycle": {"preStop": {"exec": {"command": ["sleep"]}}}}]}"#,
+                Fields::EXEC,
+            ),
+            (
+                r#"{"containers": [{"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}, "readinessProbe": {"httpGet": {}}}]}"#,
+                Fields::ALWAYS,
+            ),
+        ] {
+            assert_eq!(fields(there), Fields::ALWAYS.or(field), "{there}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Names by which an image is known to be for Linux: words of a tag, and repositories that have never held a Windows image.
+
+use super::{ImageRef, is_on};
+
+/// Distributions, their code names, and words that only Linux images have; words that end in `linux` need no
+/// entry. `slim` is left out: it says small.
+static WORDS: &[&str] = &[
+    "alpine",
+    "bionic",
+    "bookworm",
+    "bullseye",
+    "buster",
+    "busybox",
+    "centos",
+    "chiseled",
+    "chiselled",
+    "debian",
+    "distroless",
+    "fedora",
+    "focal",
+    "forky",
+    "jammy",
+    "jessie",
+    "mariner",
+    "musl",
+    "noble",
+    "opensuse",
+    "photon",
+    "plucky",
+    "questing",
+    "rhel",
+    "rocky",
+    "sles",
+    "stretch",
+    "trixie",
+    "ubi",
+    "ubuntu",
+    "wolfi",
+    "xenial",
+];
+
+/// Docker Hub's official images without Windows variants, and what people run of them. Source:
+/// github.com/docker-library/official-images, `library/`: none of these files has named `windows-amd64` in the years
+/// that its tags are still pulled from (Redis had Windows tags in 2016, with `nanoserver` in their names).
+static OFFICIAL: &[&str] = &[
+    "adminer",
+    "almalinux",
+    "alpine",
+    "amazonlinux",
+    "archlinux",
+    "bash",
+    "buildpack-deps",
+    "busybox",
+    "cassandra",
+    "centos",
+    "clickhouse",
+    "couchdb",
+    "debian",
+    "drupal",
+    "eclipse-mosquitto",
+    "elasticsearch",
+    "fedora",
+    "flink",
+    "ghost",
+    "haproxy",
+    "httpd",
+    "influxdb",
+    "joomla",
+    "kibana",
+    "kong",
+    "logstash",
+    "mariadb",
+    "mediawiki",
+    "memcached",
+    "mongo-express",
+    "mysql",
+    "neo4j",
+    "nextcloud",
+    "nginx",
+    "node",
+    "oraclelinux",
+    "percona",
+    "photon",
+    "php",
+    "phpmyadmin",
+    "postgres",
+    "rabbitmq",
+    "redis",
+    "rockylinux",
+    "ruby",
+    "solr",
+    "sonarqube",
+    "spark",
+    "tomcat",
+    "ubuntu",
+    "varnish",
+    "vault",
+    "wordpress",
+    "zookeeper",
+];
+
+/// Repositories for Linux only: the registries that serve them, the path (`/` at its end: everything below it), and what
+/// was read to know it.
+static REPOSITORIES: &[(&[&str], &str)] = &[
+    // istio/istio#27893 (no Windows data plane), and pilot/docker/Dockerfile.proxyv2: stands on Debian or distroless.
+    (&["docker.io"], "istio/"),
+    (&["gcr.io"], "istio-release/"),
+    (&["gcr.io"], "istio-testing/"),
+    (&["mcr.microsoft.com"], "oss/istio/"),
+    // linkerd/linkerd2 .github/workflows/release.yml, linkerd2-proxy-init Dockerfile: linux/amd64 and linux/arm64; the
+    // init container calls iptables.
+    (&["cr.l5d.io", "ghcr.io"], "linkerd/"),
+    // hashicorp/vault Dockerfile, hashicorp/vault-k8s Dockerfile: Alpine and UBI.
+    (&["docker.io", "public.ecr.aws"], "hashicorp/vault"),
+    (&["docker.io"], "hashicorp/vault-k8s"),
+    // prometheus/node_exporter README: "for *nix kernels", on Windows windows_exporter; Makefile, DOCKER_ARCHS.
+    (&["quay.io"], "prometheus/node-exporter"),
+    (&["docker.io"], "prom/node-exporter"),
+    // prometheus: Makefile.common builds images for linux alone.
+    (&["quay.io"], "prometheus/prometheus"),
+    (&["docker.io"], "prom/prometheus"),
+    (&["quay.io"], "prometheus/alertmanager"),
+    (&["docker.io"], "prom/alertmanager"),
+    // kubernetes/ingress-nginx Makefile, BUILDX_PLATFORMS.
+    (&["registry.k8s.io", "k8s.gcr.io"], "ingress-nginx/"),
+    // kubernetes/kube-state-metrics Makefile, ALL_ARCH; kubernetes-sigs/metrics-server Makefile, ALL_ARCHITECTURES;
+    // coredns/coredns Makefile.docker, LINUX_ARCH.
+    (&["registry.k8s.io", "k8s.gcr.io"], "kube-state-metrics/"),
+    (&["registry.k8s.io", "k8s.gcr.io"], "metrics-server/"),
+    (&["registry.k8s.io", "k8s.gcr.io"], "coredns/"),
+    (&["docker.io"], "coredns/coredns"),
+    // envoyproxy/envoy: Windows images went to repositories of their own (envoyproxy/envoy-windows), until 2023.
+    (&["docker.io"], "envoyproxy/envoy"),
+    // Azure/azure-workload-identity#1017: the migration sidecars are for Linux containers.
+    (&["mcr.microsoft.com"], "oss/azure/workload-identity/proxy"),
+    (&["mcr.microsoft.com"], "oss/azure/workload-identity/proxy-init"),
+    // SQL Server on Windows containers was a beta in repositories of its own on Docker Hub, and ended in July 2021.
+    (&["mcr.microsoft.com"], "mssql/server"),
+    // Distributions' own repositories.
+    (&["mcr.microsoft.com"], "azurelinux/"),
+    (&["mcr.microsoft.com"], "cbl-mariner/"),
+    (&["gcr.io"], "distroless/"),
+    (&["cgr.dev"], "chainguard/"),
+    (&["docker.io"], "bitnami/"),
+    (&["docker.io"], "bitnamilegacy/"),
+    (&["docker.io"], "ubuntu/"),
+    (&["docker.io"], "rockylinux/"),
+    (&["docker.io"], "redhat/"),
+    (&["registry.access.redhat.com"], "ubi8/"),
+    (&["registry.access.redhat.com"], "ubi9/"),
+    (&["registry.access.redhat.com"], "ubi10/"),
+    (&["public.ecr.aws"], "amazonlinux/"),
+];
+
+/// Registries that mirror Docker Hub's official images, and the path before their names.
+static MIRRORS: &[(&str, &str)] = &[
+    ("public.ecr.aws", "docker/library/"),
+    ("mirror.gcr.io", "library/"),
+];
+
+/// Whether the repository has never held anything but Linux images.
+pub(super) fn is_linux_only(image: &ImageRef<'_>) -> bool {
+    let mirrored = MIRRORS.iter().find_map(|(registry, before)| {
+        let name = image.repository.strip_prefix(before)?;
+        is_on(image.registry, registry).then_some(name)
+    });
+    if let Some(name) = mirrored.or(image.is_official().then_some(image.repository)) {
+        return OFFICIAL.contains(&name);
+    }
+    REPOSITORIES.iter().any(|(registries, path)| {
+        let here = if path.ends_with('/') {
+            image.repository.starts_with(path)
+        } else {
+            image.repository == *path
+        };
+        here && registries.iter().any(|registry| is_on(image.registry, registry))
+    })
+}
+
+/// Whether a token of a tag names Linux, perhaps with a version glued to it: `alpine3.20`, `ubi9`, `azurelinux3.0`.
+pub(super) fn is_linux_token(token: &str) -> bool {
+    let word = token.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let end = word
+        .len()
+        .checked_sub("linux".len())
+        .and_then(|at| word.get(at..));
+    end.is_some_and(|end| end.eq_ignore_ascii_case("linux"))
+        || WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
+}

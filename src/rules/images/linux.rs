@@ -1,0 +1,165 @@
+//! The rules on Linux images: one that is in a Windows pod at all, and one beside a Windows image.
+
+use super::{INTRO, Imaged, images};
+use crate::model::fields::Fields;
+use crate::model::image::{OsHint, os_hint};
+use crate::model::os::Os;
+use crate::model::severity::{Class, Severity};
+use crate::rules::context::PodCx;
+use crate::rules::rule::{Check, Rule};
+
+/// What an image is for, and how that is known.
+enum For<'i> {
+    Windows,
+    /// With the reason, for people.
+    Linux(Reason<'i>),
+}
+
+enum Reason<'i> {
+    Registry,
+    Tag(&'i str),
+    Repository,
+}
+
+impl<'i> For<'i> {
+    /// By the registry's word, and else by a well-known name.
+    fn of(imaged: &Imaged<'i>, cx: &PodCx<'_>) -> Option<For<'i>> {
+        match cx.facts.images.get(imaged.text).and_then(|facts| facts.os) {
+            Some(Os::Windows) => return Some(For::Windows),
+            Some(Os::Linux) => return Some(For::Linux(Reason::Registry)),
+            None => {}
+        }
+        match os_hint(&imaged.image) {
+            OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(For::Windows),
+            OsHint::LinuxTag(word) => Some(For::Linux(Reason::Tag(word))),
+            OsHint::LinuxOnlyRepository => Some(For::Linux(Reason::Repository)),
+            // Those have a rule of their own.
+            OsHint::DotnetLinuxOnly | OsHint::None => None,
+        }
+    }
+
+    fn is_windows(&self) -> bool {
+        matches!(self, For::Windows)
+    }
+}
+
+impl std::fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::Registry => f.write_str("says its registry"),
+            Reason::Tag(word) => write!(f, "its tag says {word}"),
+            Reason::Repository => f.write_str("its repository has Linux images only"),
+        }
+    }
+}
+
+/// The Linux images of a pod, and whether a Windows image is beside them.
+fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, Reason<'c>)>, bool) {
+    let mut linux = Vec::new();
+    let mut beside_windows = false;
+    for imaged in images(cx) {
+        match For::of(&imaged, cx) {
+            Some(For::Linux(reason)) => linux.push((imaged, reason)),
+            other => beside_windows |= other.is_some_and(|os| os.is_windows()),
+        }
+    }
+    (linux, beside_windows)
+}
+
+pub(super) static MIXED_OS_IMAGES: Rule = Rule {
+    id: "TSM604",
+    name: "mixed-os-images",
+    severity: Severity::Warning,
+    class: Class::Run,
+    summary: "a Linux image beside a Windows image; a pod runs on one operating system",
+    docs: "All containers of a pod run on one node, and a Windows node runs Windows images only: the other image is not \
+           pulled (`no match for platform in manifest`) or its container does not start. Transom goes by what a \
+           registry says of the images, and else by well-known names: Microsoft's Windows repositories and tag words \
+           such as `nanoserver` on one side; on the other the names of Linux distributions as words of a tag, and the \
+           repositories of `linux-image-on-windows-pod`. A tag can say anything, so this is a warning.",
+    remedy: "use a Windows image here, or run the Linux container in a pod of its own",
+    see: &[INTRO],
+    bad: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
+        "{initContainers: [{name: init, image: 'busybox:1.36-musl'}], containers: [{name: app, image: 'golang:1.22-nanoserver-ltsc2022'}]}",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'docker.io/istio/proxyv2:1.27.1'}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0'}]",
+        // A rule of its own says it of a pod without Windows images.
+        "containers: [{name: app, image: 'nginx:1.27-alpine'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
+    ],
+    needs: Fields::SEVERAL_CONTAINERS,
+    check: Check::Pod(|cx, out| {
+        let (linux, beside_windows) = linux_images(cx);
+        for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
+            out.report(imaged.container.at(&["image"])).says(format!(
+                "{} is a Linux image ({reason}) beside a Windows image",
+                imaged.shown()
+            ));
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
+    id: "TSM608",
+    name: "linux-image-on-windows-pod",
+    severity: Severity::Warning,
+    class: Class::Run,
+    summary: "a Linux image in a pod for Windows nodes",
+    docs: "A Windows node runs Windows images only. Of any other it says `no match for platform in manifest`, and the pod \
+           stays in ImagePullBackOff. Transom goes by what a registry says of the image, and else by its name: a word of \
+           the tag that names a Linux distribution (`1.27-alpine`, `7-bookworm`, `8.0-jammy-chiseled`), or a repository \
+           that has never held a Windows image. Of the latter it knows Docker Hub's official images without Windows \
+           variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), distroless and distributions' own repositories, \
+           and what is commonly run or injected beside an application: Istio's and Linkerd's proxies, Vault, \
+           node-exporter, ingress-nginx. A copy in another registry is not known. Where a Windows image is in the pod \
+           too, `mixed-os-images` says it instead.",
+    remedy: "use an image for Windows (its tag often says nanoserver or windowsservercore), or let the pod select Linux nodes",
+    see: &[
+        INTRO,
+        "https://github.com/docker-library/official-images/tree/master/library",
+        "https://github.com/istio/istio/issues/27893",
+    ],
+    bad: &[
+        "containers: [{name: app, image: 'nginx:alpine'}]",
+        "containers: [{name: app, image: 'redis:7-bookworm'}]",
+        "containers: [{name: app, image: 'ubuntu:22.04'}]",
+        "containers: [{name: app, image: 'gcr.io/distroless/static-debian12:nonroot'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-jammy-chiseled'}]",
+        "containers: [{name: app, image: 'registry.example.com/app:1.0'}, {name: istio-proxy, image: 'docker.io/istio/proxyv2:1.27.1'}]",
+        "initContainers: [{name: linkerd-init, image: 'cr.l5d.io/linkerd/proxy-init:v2.4.2'}]",
+        "ephemeralContainers: [{name: debugger, image: busybox}]",
+        "containers: [{name: app, image: 'hashicorp/vault:1.20'}]",
+        "containers: [{name: app, image: 'quay.io/prometheus/node-exporter:v1.8.0'}]",
+        "containers: [{name: app, image: 'registry.k8s.io/ingress-nginx/controller:v1.12.0'}]",
+        "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: agent, image: 'registry.example.com/agent:2-debian12'}]}",
+    ],
+    good: &[
+        "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
+        // Copies, and other authors' images of the same name.
+        "containers: [{name: app, image: 'registry.example.com/nginx:1.27'}]",
+        // These have Windows variants under the same tag.
+        "containers: [{name: app, image: 'golang:1.22'}, {name: db, image: 'mongo:7'}]",
+        "containers: [{name: app, image: 'registry.example.com/app:1.0-alpine-windows'}]",
+        // Each of these is said by a rule of its own.
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
+        // A Linux pod.
+        "{os: null, nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: 'nginx:alpine'}]}",
+    ],
+    needs: Fields::IMAGE,
+    check: Check::Pod(|cx, out| {
+        let (linux, beside_windows) = linux_images(cx);
+        for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {
+            out.report(imaged.container.at(&["image"])).says(format!(
+                "{} is a Linux image ({reason}), and Windows nodes run Windows images only",
+                imaged.shown()
+            ));
+        }
+    }),
+    ..Rule::BASE
+};

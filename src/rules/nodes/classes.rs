@@ -1,0 +1,98 @@
+//! Rules on RuntimeClasses: handlers that containerd does not have, and classes that leave their pods on any node.
+
+use super::GUIDE;
+use crate::model::facts::{Runtime, is_windows_handler};
+use crate::model::node::OS_LABEL;
+use crate::model::path::Path;
+use crate::model::severity::{Class, Severity};
+use crate::model::subject::Body;
+use crate::model::text::shown;
+use crate::model::workload::Kind;
+use crate::rules::rule::{Check, Rule};
+
+const RUNTIME_CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/";
+
+pub(super) static RUNTIME_CLASS_DOCKER_HANDLER: Rule = Rule {
+    id: "TSM906",
+    name: "runtime-class-docker-handler",
+    severity: Severity::Error,
+    class: Class::Run,
+    runtime: Some(Runtime::Containerd),
+    summary: "containerd has no handler docker",
+    docs: "The RuntimeClasses of the Windows guide for Kubernetes 1.20 have `handler: docker`. Kubernetes 1.24 removed \
+           dockershim, the only part of it that knew this handler; containerd answers `no runtime for \"docker\" is \
+           configured`, and the pods of the class stay in ContainerCreating. containerd calls process isolation on \
+           Windows runhcs-wcow-process, and from 1.7 on Hyper-V isolation runhcs-wcow-hypervisor. The handler of a \
+           RuntimeClass cannot be changed. Where Docker is the runtime (dockershim, cri-dockerd) the handler works, and \
+           a class that selects Linux nodes is left alone.",
+    remedy: "delete the class and create it with handler runhcs-wcow-process (or runhcs-wcow-hypervisor for Hyper-V)",
+    see: &[
+        RUNTIME_CLASS,
+        GUIDE,
+        "https://kubernetes.io/docs/tasks/administer-cluster/migrating-from-dockershim/",
+    ],
+    bad: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
+    ],
+    good: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process}",
+        "# --kubernetes 1.20 --runtime docker\n{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: linux}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: linux}}}",
+    ],
+    check: Check::Object(&[Kind::RuntimeClass], |cx, out| {
+        let Body::RuntimeClass(class) = &cx.subject.body else {
+            return;
+        };
+        let selected = class
+            .scheduling
+            .as_ref()
+            .and_then(|scheduling| scheduling.node_selector.get(OS_LABEL));
+        if &*class.handler == "docker" && selected.is_none_or(|os| &**os != "linux") {
+            out.report(Path::of(&["handler"]));
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static RUNTIME_CLASS_WITHOUT_SCHEDULING: Rule = Rule {
+    id: "TSM911",
+    name: "runtime-class-without-scheduling",
+    severity: Severity::Warning,
+    class: Class::Run,
+    summary: "a RuntimeClass for Windows that does not send its pods to Windows nodes",
+    docs: "Only containerd on Windows has the handlers `runhcs-wcow-…`. On a Linux node they fail with `no runtime for \
+           \"runhcs-wcow-process\" is configured`, and the pod stays in ContainerCreating. A RuntimeClass with such a \
+           handler sends its pods to Windows nodes by `scheduling.nodeSelector`; without it each pod has to select them by \
+           itself. Transom takes a pod that names such a class for a Windows pod, and selects the operating system for it \
+           where placement is on.",
+    remedy: "add scheduling.nodeSelector {kubernetes.io/os: windows}",
+    see: &[RUNTIME_CLASS, GUIDE, "hcsshim: cmd/containerd-shim-runhcs-v1"],
+    bad: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: hyperv}, handler: runhcs-wcow-hypervisor}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: process}, handler: runhcs-wcow-process, scheduling: {tolerations: [{key: os, value: windows, effect: NoSchedule}]}}",
+    ],
+    good: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+        // What it selects is for Windows by another label, or says another thing: not looked into.
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {pool: win}}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc}",
+    ],
+    check: Check::Object(&[Kind::RuntimeClass], |cx, out| {
+        let Body::RuntimeClass(class) = &cx.subject.body else {
+            return;
+        };
+        let selects = class
+            .scheduling
+            .as_ref()
+            .is_some_and(|scheduling| !scheduling.node_selector.is_empty());
+        if is_windows_handler(&class.handler) && !selects {
+            out.report(Path::of(&["scheduling", "nodeSelector"]))
+                .says(format!(
+                    "only Windows nodes have the handler {}, and the class does not select them",
+                    shown(&class.handler)
+                ));
+        }
+    }),
+    ..Rule::BASE
+};

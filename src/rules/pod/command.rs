@@ -1,0 +1,333 @@
+//! The rule on commands: what a container, a probe or a hook starts that no Windows image has, or that is no program.
+
+use super::INTRO;
+use crate::model::field::Str;
+use crate::model::fields::Fields;
+use crate::model::path::Path;
+use crate::model::pod::Handler;
+use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
+use crate::rules::context::ContainerAt;
+use crate::rules::rule::{Check, Out, Rule};
+
+pub(super) static UNIX_COMMAND: Rule = Rule {
+    id: "TSM417",
+    name: "unix-command",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    summary: "the command is no program that Windows images have",
+    docs: "Windows images have neither /bin nor a Unix shell nor Unix tools (`cat`, `sleep`, `test`, `chmod`, …), and a \
+           command is started without a shell: commands that cmd.exe or PowerShell know themselves (`echo`, `copy`, \
+           `Start-Sleep`) are no programs, and neither is a whole command line in one string. A container whose command \
+           is not found ends in StartError, a probe fails, and a hook is passed over. Looked at are the commands of all \
+           containers, of their startup, liveness and readiness probes, and of postStart and preStop. The rule judges by \
+           the name alone: an image may bring such a program along (Git for Windows brings bash and sh), and then it \
+           works. Programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`) are left alone.",
+    remedy: "start powershell.exe, pwsh.exe or cmd.exe with the command as arguments, or name the full Windows path of a program",
+    see: &[
+        INTRO,
+        "https://learn.microsoft.com/windows-server/administration/windows-commands/cmd",
+        "https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container/",
+    ],
+    bad: &[
+        "containers: [{name: app, image: app, command: [/bin/sh, -c, date]}]",
+        "containers: [{name: app, image: app, command: [/usr/bin/env]}]",
+        "containers: [{name: app, image: app, command: [sh, -c, date]}]",
+        "initContainers: [{name: init, image: app, command: [bash]}]",
+        "initContainers: [{name: init, image: app, command: [cp, -r, /config, /work]}]",
+        "containers: [{name: app, image: app, command: [./docker-entrypoint.sh]}]",
+        "containers: [{name: app, image: app, livenessProbe: {exec: {command: [cat, /tmp/healthy]}}}]",
+        "containers: [{name: app, image: app, readinessProbe: {exec: {command: [test, -f, ready]}}}]",
+        "containers: [{name: app, image: app, startupProbe: {exec: {command: [ls, /app]}}}]",
+        "containers: [{name: app, image: app, lifecycle: {preStop: {exec: {command: [sleep, '15']}}}}]",
+        "containers: [{name: app, image: app, lifecycle: {postStart: {exec: {command: [chmod, '0755', /app]}}}}]",
+        // Known to a shell only.
+        "containers: [{name: app, image: app, livenessProbe: {exec: {command: [echo, ok]}}}]",
+        "initContainers: [{name: init, image: app, command: [copy, a.txt, b.txt]}]",
+        "containers: [{name: app, image: app, lifecycle: {preStop: {exec: {command: [Start-Sleep, '15']}}}}]",
+        // A command line, where the name of a program belongs.
+        "containers: [{name: app, image: app, command: ['cmd /c ping -t localhost']}]",
+        "containers: [{name: app, image: app, command: ['powershell.exe -Command Start-Sleep 5']}]",
+        r"containers: [{name: app, image: app, command: ['C:\Windows\System32\cmd.exe /c dir']}]",
+        "containers: [{name: app, image: app, livenessProbe: {exec: {command: ['cat /tmp/healthy']}}}]",
+        "containers: [{name: app, image: app, command: ['server.exe --port 80']}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
+        r"containers: [{name: app, image: app, command: ['C:\Program Files\Git\bin\bash.exe']}]",
+        "containers: [{name: app, image: app, command: ['C:/bin/sh.exe']}]",
+        "containers: [{name: app, image: app, command: [cmd, /c, echo /bin/sh]}]",
+        "containers: [{name: app, image: app, args: [sh]}]",
+        // Windows has these, or the image will.
+        "containers: [{name: app, image: app, livenessProbe: {exec: {command: [curl, -f, 'http://localhost/']}}}]",
+        "containers: [{name: app, image: app, command: [dotnet, app.dll], lifecycle: {preStop: {exec: {command: [powershell, -c, Start-Sleep 5]}}}}]",
+        "containers: [{name: app, image: app, command: [tar, -xf, a.tar], readinessProbe: {exec: {command: [cmd, /c, type ready]}}}]",
+        "containers: [{name: app, image: app, command: [/app/server], livenessProbe: {httpGet: {path: /healthz, port: 80}}}]",
+        r"containers: [{name: app, image: app, command: ['C:\Program Files\app\app.exe', --port, '80']}]",
+        "containers: [{name: app, image: app, command: [test-runner], args: [cat]}]",
+    ],
+    needs: Fields::COMMAND.or(Fields::EXEC),
+    check: Check::Pod(|cx, out| {
+        for container in cx.containers() {
+            look_at(&container.command, || container.at(&["command"]), out);
+            for (fields, handler) in handlers(&container) {
+                if let Some(exec) = handler.and_then(|handler| handler.exec.as_ref()) {
+                    look_at(
+                        &exec.command,
+                        || container.at(fields).fields(&["exec", "command"]),
+                        out,
+                    );
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// The probes and hooks of a container, and where they stand.
+fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Option<&'c Handler<'c>>); 5] {
+    let container = container.container;
+    let hooks = container.lifecycle.as_ref();
+    [
+        (
+            &["lifecycle", "postStart"],
+            hooks.and_then(|hooks| hooks.post_start.as_ref()),
+        ),
+        (
+            &["lifecycle", "preStop"],
+            hooks.and_then(|hooks| hooks.pre_stop.as_ref()),
+        ),
+        (&["startupProbe"], container.startup_probe.as_ref()),
+        (&["livenessProbe"], container.liveness_probe.as_ref()),
+        (&["readinessProbe"], container.readiness_probe.as_ref()),
+    ]
+}
+
+fn look_at(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Out<'_>) {
+    let Some(first) = command.first() else {
+        return;
+    };
+    let Some(problem) = Problem::of(first) else {
+        return;
+    };
+    let finding = out.report(path().item(0));
+    let text = shown(first);
+    match problem {
+        Problem::Unix => _ = finding.says(format!("{text} is a Unix program")),
+        Problem::Script => _ = finding.says(format!("{text} is a script for a Unix shell")),
+        Problem::Builtin => {
+            finding
+                .says(format!("{text} is a command of cmd.exe and no program"))
+                .remedy(format!("write [cmd.exe, /c, {text}, …]"));
+        }
+        Problem::Cmdlet => {
+            finding
+                .says(format!("{text} is a command of PowerShell and no program"))
+                .remedy(format!("write [powershell.exe, -Command, {text} …]"));
+        }
+        Problem::Line => {
+            finding
+                .says(format!(
+                    "\"{text}\" is a whole command line, and the first item names a program"
+                ))
+                .remedy("make each word an item of its own, or start a shell: [cmd.exe, /c, …]");
+        }
+    }
+}
+
+/// Why Windows does not start a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Problem {
+    Unix,
+    Script,
+    Builtin,
+    Cmdlet,
+    Line,
+}
+
+/// Folders of Unix programs.
+const FOLDERS: [&str; 6] = [
+    "/bin/",
+    "/sbin/",
+    "/usr/bin/",
+    "/usr/sbin/",
+    "/usr/local/bin/",
+    "/usr/local/sbin/",
+];
+
+/// Unix programs that manifests name, and of which Windows has no namesake.
+static UNIX: &[&str] = &[
+    "[",
+    "apk",
+    "apt-get",
+    "ash",
+    "awk",
+    "base64",
+    "basename",
+    "bash",
+    "cat",
+    "chgrp",
+    "chmod",
+    "chown",
+    "chroot",
+    "cp",
+    "cut",
+    "dash",
+    "dd",
+    "df",
+    "dirname",
+    "du",
+    "dumb-init",
+    "env",
+    "false",
+    "flock",
+    "gosu",
+    "grep",
+    "gunzip",
+    "gzip",
+    "head",
+    "id",
+    "ip",
+    "iptables",
+    "kill",
+    "killall",
+    "ksh",
+    "ln",
+    "ls",
+    "mknod",
+    "mktemp",
+    "modprobe",
+    "mount",
+    "mv",
+    "nc",
+    "nohup",
+    "nsenter",
+    "pgrep",
+    "pidof",
+    "pkill",
+    "printf",
+    "ps",
+    "pwd",
+    "readlink",
+    "rm",
+    "sed",
+    "seq",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "stat",
+    "su",
+    "su-exec",
+    "sudo",
+    "sysctl",
+    "tail",
+    "tee",
+    "test",
+    "tini",
+    "touch",
+    "tr",
+    "true",
+    "umount",
+    "uname",
+    "unzip",
+    "wc",
+    "wget",
+    "which",
+    "xargs",
+    "yum",
+    "zsh",
+];
+
+/// What cmd.exe knows itself, and what is no likely name of an image's own program.
+static BUILTINS: &[&str] = &[
+    "cd", "chdir", "copy", "date", "del", "dir", "echo", "erase", "exit", "for", "if", "md", "mkdir",
+    "mklink", "move", "pushd", "rd", "ren", "rename", "rmdir", "set", "type",
+];
+
+/// Commands of PowerShell that manifests name.
+static CMDLETS: &[&str] = &[
+    "copy-item",
+    "get-childitem",
+    "get-content",
+    "get-date",
+    "get-eventlog",
+    "get-item",
+    "get-process",
+    "get-service",
+    "invoke-command",
+    "invoke-expression",
+    "invoke-restmethod",
+    "invoke-webrequest",
+    "move-item",
+    "new-item",
+    "out-file",
+    "remove-item",
+    "rename-item",
+    "resolve-dnsname",
+    "restart-service",
+    "set-content",
+    "set-item",
+    "set-itemproperty",
+    "set-location",
+    "start-process",
+    "start-service",
+    "start-sleep",
+    "stop-process",
+    "stop-service",
+    "test-connection",
+    "test-netconnection",
+    "test-path",
+    "wait-event",
+    "wait-process",
+    "write-host",
+    "write-output",
+];
+
+/// Programs that begin a command line, besides those above and whatever ends in `.exe`.
+static LAUNCHERS: &[&str] = &[
+    "cmd",
+    "curl",
+    "dotnet",
+    "java",
+    "node",
+    "npm",
+    "powershell",
+    "pwsh",
+    "python",
+];
+
+impl Problem {
+    fn of(program: &str) -> Option<Problem> {
+        if let Some((word, rest)) = program.trim_start().split_once(char::is_whitespace) {
+            // A path may have spaces in it: then its first word is no program.
+            let known = Problem::of_word(word).is_some() || starts_a_line(word);
+            return (known && !rest.trim_start().is_empty()).then_some(Problem::Line);
+        }
+        Problem::of_word(program.trim())
+    }
+
+    fn of_word(program: &str) -> Option<Problem> {
+        let is_in = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(program));
+        if FOLDERS.iter().any(|folder| program.starts_with(folder)) || UNIX.contains(&program) {
+            Some(Problem::Unix)
+        } else if is_in(BUILTINS) {
+            Some(Problem::Builtin)
+        } else if is_in(CMDLETS) {
+            Some(Problem::Cmdlet)
+        } else {
+            let script = program.len() > 3 && program.ends_with(".sh");
+            script.then_some(Problem::Script)
+        }
+    }
+}
+
+/// Whether a word is a program after which arguments come.
+fn starts_a_line(word: &str) -> bool {
+    let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
+    let is_exe = name
+        .len()
+        .checked_sub(4)
+        .and_then(|at| name.get(at..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(".exe"));
+    is_exe || LAUNCHERS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}

@@ -1,0 +1,176 @@
+//! The rule on injectors: what will add a Linux container to a Windows pod after it was written.
+
+use crate::model::facts::NamespaceFacts;
+use crate::model::fields::Fields;
+use crate::model::path::Path;
+use crate::model::severity::{Class, Severity};
+use crate::model::text::shown;
+use crate::rules::context::PodCx;
+use crate::rules::rule::{Check, Out, Rule};
+
+pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
+    id: "TSM422",
+    name: "linux-sidecar-injection",
+    severity: Severity::Warning,
+    class: Class::Run,
+    summary: "an injector will add Linux containers to the pod",
+    docs: "Istio, Linkerd, Vault's agent injector and the OpenTelemetry operator add containers to pods whose labels or \
+           annotations, or those of their namespace, ask for it. These containers are for Linux: on a Windows node their \
+           images are not pulled, the pod never gets ready, and the API server refuses it where `spec.os.name` is set and \
+           the injector adds Linux settings. None of them looks at the operating system of the pod. Looked at are, of the \
+           pod, the labels `sidecar.istio.io/inject` and `istio.io/rev` and the annotations `sidecar.istio.io/inject`, \
+           `linkerd.io/inject`, `vault.hashicorp.com/agent-inject` and `instrumentation.opentelemetry.io/inject-…` (but \
+           `inject-sdk`, which adds variables only); of the namespace the labels `istio-injection` and `istio.io/rev`, and \
+           the annotations of Linkerd and OpenTelemetry.",
+    remedy: "keep the injector off: sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, or \"false\" for the others",
+    see: &[
+        "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/#controlling-the-injection-policy",
+        "https://github.com/istio/istio/issues/27893",
+        "https://linkerd.io/2-edge/features/proxy-injection/",
+        "https://developer.hashicorp.com/vault/docs/deploy/kubernetes/injector/annotations",
+        "https://github.com/open-telemetry/opentelemetry-operator#opentelemetry-auto-instrumentation-injection",
+    ],
+    bad: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {sidecar.istio.io/inject: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {linkerd.io/inject: enabled}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {annotations: {vault.hashicorp.com/agent-inject: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {annotations: {instrumentation.opentelemetry.io/inject-dotnet: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
+        // By the namespace.
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio.io/rev: stable}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {linkerd.io/inject: enabled}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {instrumentation.opentelemetry.io/inject-java: 'true'}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+    ],
+    good: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {app: a}, annotations: {linkerd.io/inject: disabled, vault.hashicorp.com/agent-inject: 'false', instrumentation.opentelemetry.io/inject-sdk: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        // The pod's own word counts before its namespace's.
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}, annotations: {linkerd.io/inject: enabled}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop, labels: {sidecar.istio.io/inject: 'false'}, annotations: {linkerd.io/inject: disabled}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: disabled, istio.io/rev: stable}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        // Proxies leave pods on the host's network alone.
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {sidecar.istio.io/inject: 'true'}, annotations: {vault.hashicorp.com/agent-inject: 'true'}}, spec: {os: {name: linux}, containers: [{name: app, image: app}]}}",
+    ],
+    needs: Fields::ALWAYS,
+    check: Check::Pod(|cx, out| {
+        let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
+        if !cx.spec.host_network.0 {
+            istio(cx, namespace, out);
+            linkerd(cx, namespace, out);
+        }
+        const VAULT: &str = "vault.hashicorp.com/agent-inject";
+        if cx.meta.annotations.get(VAULT).is_some_and(|value| is_true(value)) {
+            report(out, cx.meta_at("annotations").key(VAULT), "Vault's agent injector", None);
+        }
+        opentelemetry(cx, namespace, out);
+    }),
+    ..Rule::BASE
+};
+
+/// Where the injector is asked for: by the pod (`None`), or by this of its namespace.
+type ByNamespace<'n> = Option<(&'static str, &'n str)>;
+
+fn report(out: &mut Out<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
+    let adds = format!("{injector} will add containers for Linux to this Windows pod");
+    out.report(path).says(match by {
+        None => adds,
+        Some((key, value)) => format!("{adds}, because its namespace has {key}={}", shown(value)),
+    });
+}
+
+/// As Go's `strconv.ParseBool` reads it.
+fn is_true(value: &str) -> bool {
+    matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+    const INJECT: &str = "sidecar.istio.io/inject";
+    const REVISION: &str = "istio.io/rev";
+    const INJECTION: &str = "istio-injection";
+    let of = |from: &'static str| {
+        let map = if from == "labels" {
+            &cx.meta.labels
+        } else {
+            &cx.meta.annotations
+        };
+        Some((from, map.get(INJECT)?))
+    };
+    if let Some((from, value)) = of("labels").or_else(|| of("annotations")) {
+        if is_true(value) {
+            report(out, cx.meta_at(from).key(INJECT), "Istio", None);
+        }
+        return;
+    }
+    let path = |key: &str| cx.meta_at("labels").key(key);
+    if cx.meta.labels.get(REVISION).is_some() {
+        return report(out, path(REVISION), "Istio", None);
+    }
+    let label = |key: &'static str| Some((key, namespace?.labels.get(key)?.as_str()));
+    let by = match label(INJECTION) {
+        Some((_, "enabled")) => label(INJECTION),
+        Some(_) => None,
+        None => label(REVISION),
+    };
+    if by.is_some() {
+        report(out, path(INJECT), "Istio", by);
+    }
+}
+
+fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+    const INJECT: &str = "linkerd.io/inject";
+    let asks = |value: &str| matches!(value, "enabled" | "ingress");
+    let path = || cx.meta_at("annotations").key(INJECT);
+    if let Some(value) = cx.meta.annotations.get(INJECT) {
+        if asks(value) {
+            report(out, path(), "Linkerd", None);
+        }
+    } else if let Some(value) = namespace
+        .and_then(|known| known.injections.get(INJECT))
+        .filter(|value| asks(value))
+    {
+        report(out, path(), "Linkerd", Some((INJECT, value)));
+    }
+}
+
+fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+    const KEYS: [&str; 7] = [
+        "instrumentation.opentelemetry.io/inject-apache-httpd",
+        "instrumentation.opentelemetry.io/inject-dotnet",
+        "instrumentation.opentelemetry.io/inject-go",
+        "instrumentation.opentelemetry.io/inject-java",
+        "instrumentation.opentelemetry.io/inject-nginx",
+        "instrumentation.opentelemetry.io/inject-nodejs",
+        "instrumentation.opentelemetry.io/inject-python",
+    ];
+    // The name of an Instrumentation is a yes too.
+    let asks = |value: &str| !value.is_empty() && !value.eq_ignore_ascii_case("false");
+    let known = namespace
+        .map(|known| &known.injections)
+        .filter(|known| !known.is_empty());
+    if cx.meta.annotations.is_empty() && known.is_none() {
+        return;
+    }
+    for key in KEYS {
+        let path = || cx.meta_at("annotations").key(key);
+        if let Some(value) = cx.meta.annotations.get(key) {
+            if asks(value) {
+                report(out, path(), "the OpenTelemetry operator", None);
+            }
+        } else if let Some(value) = known.and_then(|known| known.get(key)).filter(|value| asks(value)) {
+            report(out, path(), "the OpenTelemetry operator", Some((key, value)));
+        }
+    }
+}
