@@ -24,7 +24,7 @@ pub use pod_policy::{
     BuildSpec, Evidence, ExemptionSpec, MatchedNamespaces, Parts, Pool, PoolLabelSpec, PoolTaint,
     WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
-pub use policy_file::{PolicyFileError, read_policies};
+pub use policy_file::{PolicyFileError, read_policies, read_policy};
 pub use problem::in_one_line;
 pub use schema::OrOff;
 pub use selector::node_selector;
@@ -34,3 +34,5 @@ pub use stored::{DecodedPolicy, PolicyError, decode_policy};
 pub const API_VERSION: &str = "transom.dev/v1alpha1";
 /// The kind of the policy for pods.
 pub const POD_POLICY: &str = "WindowsPodPolicy";
+/// The kind of the policy for nodes.
+pub const NODE_POLICY: &str = "WindowsNodePolicy";

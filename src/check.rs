@@ -1,6 +1,10 @@
 //! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No output.
 
+mod because;
+mod choice;
 pub mod files;
+mod policies;
+mod scope;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,6 +13,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::because::because;
+pub use self::choice::Choice;
+pub use self::scope::Scope;
+use crate::api::{API_VERSION, POD_POLICY};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, infer, inspect};
 use crate::manifest::{self, Document, Locator, Position, Step};
@@ -18,6 +26,7 @@ use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
+use crate::model::policy::{Action, Repair, Switch};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 
@@ -54,12 +63,18 @@ pub struct Checked<'d> {
     pub api_version: String,
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace; empty where it says none.
+    /// Its namespace; empty where neither it nor the [`Scope`] says one.
     pub namespace: String,
     /// Its name.
     pub name: String,
     /// The owner whose controller is assumed to have made it, as in `Deployment web`: a file names no requester.
     pub owner: Option<String>,
+    /// The policy that counted.
+    pub choice: Choice,
+    /// Why admission would never see it, where it would not.
+    pub not_admitted: Option<String>,
+    /// Why a finding does something else than its severity says, in the order of the findings.
+    pub because: Vec<Option<String>>,
     /// What was found.
     pub inspection: Inspection,
 }
@@ -91,9 +106,18 @@ impl Places<'_> {
 /// Texts that were parsed into documents.
 pub struct Manifests {
     documents: Vec<(usize, Document)>,
-    sources: Vec<(String, Option<Text>)>,
+    sources: Vec<Source>,
     errors: Vec<Unreadable>,
     keep_text: bool,
+    scope: Scope,
+}
+
+/// Where documents come from.
+struct Source {
+    name: String,
+    text: Option<Text>,
+    /// Whether it was found in a folder, where other files lie than manifests.
+    found: bool,
 }
 
 /// A text that lines can be shown of.
@@ -140,6 +164,8 @@ struct Header<'a> {
 enum Role<'a> {
     Subject(Kind, Cow<'a, str>),
     Namespace,
+    /// A WindowsPodPolicy.
+    Policy,
     /// Of a kind that rules do not know, with the name of that kind.
     Other(String),
 }
@@ -152,7 +178,14 @@ impl Manifests {
             sources: Vec::new(),
             errors: Vec::new(),
             keep_text,
+            scope: Scope::default(),
         }
+    }
+
+    /// The same, with more that is assumed of every input.
+    #[must_use]
+    pub fn within(self, scope: Scope) -> Self {
+        Manifests { scope, ..self }
     }
 
     /// Parses texts; what cannot be read becomes an error, and the rest goes on.
@@ -166,6 +199,15 @@ impl Manifests {
 
     /// Parses one more text.
     pub fn add(&mut self, input: Input) {
+        self.add_source(input, false);
+    }
+
+    /// Parses one more text, which lay in a folder: what is no Kubernetes object in it is passed over.
+    pub fn add_found(&mut self, input: Input) {
+        self.add_source(input, true);
+    }
+
+    fn add_source(&mut self, input: Input, found: bool) {
         let text = self.keep_text.then(|| Text::new(input.bytes.clone()));
         let parsed = manifest::parse(input.bytes);
         let index = self.sources.len();
@@ -177,7 +219,11 @@ impl Manifests {
                 line: error.line,
                 message: error.message,
             }));
-        self.sources.push((input.source, text));
+        self.sources.push(Source {
+            name: input.source,
+            text,
+            found,
+        });
     }
 
     /// Notes a text that could not even be opened.
@@ -215,7 +261,7 @@ impl Manifests {
                 }
                 Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = subject_of(document, kind, Stage::Written) {
+                    if let Ok(subject) = self.subject_of(document, kind, Stage::Written) {
                         facts.learn(&subject);
                     }
                 }
@@ -235,7 +281,7 @@ impl Manifests {
             if !kind.has_pod() {
                 continue;
             }
-            let Ok(subject) = subject_of(document, kind, Stage::Written) else {
+            let Ok(subject) = self.subject_of(document, kind, Stage::Written) else {
                 continue;
             };
             let policy = policies.effective(&no_user(&subject, facts));
@@ -259,6 +305,20 @@ impl Manifests {
         skipped
     }
 
+    /// The documents of folders that are no Kubernetes objects, as in `chart/values.yaml:1`.
+    pub fn passed_over(&self) -> Vec<String> {
+        let mut passed = Vec::new();
+        for (source, document) in &self.documents {
+            if let Some(source) = self.sources.get(*source)
+                && source.found
+                && role(document).is_err()
+            {
+                passed.push(format!("{}:{}", source.name, document.start().line));
+            }
+        }
+        passed
+    }
+
     /// Inspects every object that rules look at, in the order of the input. `each` gets the objects one by one.
     pub fn check<'d>(
         &'d self,
@@ -270,8 +330,8 @@ impl Manifests {
         let mut errors = self.errors.clone();
         for (source, document) in &self.documents {
             // Cannot be out of range: every index was the length of `sources` before its source was pushed.
-            let (source, text) = &self.sources[*source];
-            match check_one((source, text.as_ref()), document, facts, policies, stage) {
+            let source = &self.sources[*source];
+            match self.check_one(source, document, facts, policies, stage) {
                 Ok(Some(checked)) => each(checked),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
@@ -282,52 +342,80 @@ impl Manifests {
     }
 }
 
-fn check_one<'d>(
-    (source, text): (&'d str, Option<&'d Text>),
-    document: &'d Document,
-    facts: &Facts,
-    policies: &PolicySet,
-    stage: Stage,
-) -> Result<Option<Checked<'d>>, Unreadable> {
-    let unreadable = |line: usize, message: String| Unreadable {
-        source: source.to_owned(),
-        line,
-        message,
-    };
-    let start = document.start().line;
-    let (kind, api_version) = match role(document).map_err(|message| unreadable(start, message))? {
-        Role::Subject(kind, api_version) => (kind, api_version.into_owned()),
-        Role::Namespace | Role::Other(_) => return Ok(None),
-    };
-    let subject = subject_of(document, kind, stage).map_err(|error| {
-        let line = document.locate(&steps_of(&error)).line;
-        unreadable(line, format!("this {kind} cannot be read: {error}"))
-    })?;
-    let policy = policies.effective(&no_user(&subject, facts));
-    Ok(Some(Checked {
-        source,
-        text,
-        document,
-        api_version,
-        kind,
-        namespace: subject.meta.namespace.to_string(),
-        name: subject.meta.display_name().to_owned(),
-        owner: (subject.meta.controller())
-            .filter(|_| subject.made_by == MadeBy::Controller)
-            .map(|owner| format!("{} {}", owner.kind, owner.name)),
-        inspection: inspect(&subject, facts, &policy),
-    }))
-}
-
-/// Reads an object; one that says no namespace is in `default`, as it will be when it is applied, and one that names an
-/// owner was made by that owner's controller.
-fn subject_of(document: &Document, kind: Kind, stage: Stage) -> Result<Subject<'_>, SubjectError> {
-    let mut subject = Subject::parse(kind, document.json(), stage)?;
-    if subject.namespace.is_empty() {
-        subject.namespace = "default".into();
+impl Manifests {
+    fn check_one<'d>(
+        &self,
+        source: &'d Source,
+        document: &'d Document,
+        facts: &Facts,
+        policies: &PolicySet,
+        stage: Stage,
+    ) -> Result<Option<Checked<'d>>, Unreadable> {
+        let unreadable = |line: usize, message: String| Unreadable {
+            source: source.name.clone(),
+            line,
+            message,
+        };
+        let start = document.start().line;
+        let (kind, api_version) = match role(document) {
+            Ok(Role::Subject(kind, api_version)) => (kind, api_version.into_owned()),
+            Ok(Role::Namespace | Role::Policy | Role::Other(_)) => return Ok(None),
+            Err(_) if source.found => return Ok(None),
+            Err(message) => return Err(unreadable(start, message)),
+        };
+        let subject = self.subject_of(document, kind, stage).map_err(|error| {
+            let line = document.locate(&steps_of(&error)).line;
+            unreadable(line, format!("this {kind} cannot be read: {error}"))
+        })?;
+        let asker = no_user(&subject, facts);
+        let mut policy = policies.effective(&asker);
+        let choice = Choice::of(policies, &asker, &policy);
+        let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
+        if not_admitted.is_some() {
+            let off = policy.to_mut();
+            (off.validation, off.placement, off.repair) = (Action::Off, Switch::Off, Repair::Off);
+        }
+        let inspection = inspect(&subject, facts, &policy);
+        let why = |finding| because(finding, &subject, &policy).filter(|_| not_admitted.is_none());
+        let written = subject.meta.namespace.to_string();
+        let assumed = || self.scope.namespace.clone().unwrap_or_default();
+        Ok(Some(Checked {
+            source: &source.name,
+            text: source.text.as_ref(),
+            document,
+            api_version,
+            kind,
+            namespace: if written.is_empty() && kind.is_namespaced() {
+                assumed()
+            } else {
+                written
+            },
+            name: subject.meta.display_name().to_owned(),
+            owner: (subject.meta.controller())
+                .filter(|_| subject.made_by == MadeBy::Controller)
+                .map(|owner| format!("{} {}", owner.kind, owner.name)),
+            because: inspection.findings.iter().map(why).collect(),
+            choice,
+            not_admitted,
+            inspection,
+        }))
     }
-    subject.made_by = MadeBy::assumed(subject.owner_kind());
-    Ok(subject)
+
+    /// Reads an object; one that says no namespace is where the scope says, as it will be when it is applied, and one that
+    /// names an owner was made by that owner's controller.
+    fn subject_of<'d>(
+        &self,
+        document: &'d Document,
+        kind: Kind,
+        stage: Stage,
+    ) -> Result<Subject<'d>, SubjectError> {
+        let mut subject = Subject::parse(kind, document.json(), stage)?;
+        if subject.namespace.is_empty() {
+            subject.namespace = self.scope.default_namespace().to_owned().into();
+        }
+        subject.made_by = MadeBy::assumed(subject.owner_kind());
+        Ok(subject)
+    }
 }
 
 fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
@@ -375,6 +463,7 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
     Ok(match Kind::of_api_version(&api_version, kind) {
         Some(kind) => Role::Subject(kind, api_version),
         None if kind == "Namespace" && api_version == "v1" => Role::Namespace,
+        None if kind == POD_POLICY && same_group(&api_version, API_VERSION) => Role::Policy,
         // Knative has a Service too.
         None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
             let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
@@ -382,6 +471,10 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
         }
         None => Role::Other(kind.to_owned()),
     })
+}
+
+fn same_group(version: &str, other: &str) -> bool {
+    version.split('/').next() == other.split('/').next()
 }
 
 /// Whether an object of any kind has containers with images somewhere in it.

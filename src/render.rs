@@ -2,6 +2,7 @@
 
 mod json;
 mod rules;
+mod safe;
 mod text;
 mod yaml;
 
@@ -10,12 +11,16 @@ pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 
-use crate::check::Checked;
+use std::collections::BTreeMap;
+
+use crate::check::{Checked, Manifests};
 use crate::engine::Decision;
 use crate::model::os::Verdict;
+use crate::model::severity::Severity;
 
 /// What all objects together add up to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// Objects that rules looked at.
     pub subjects: usize,
@@ -23,16 +28,52 @@ pub struct Summary {
     pub windows: usize,
     /// Those that admission would refuse.
     pub denied: usize,
+    /// Those that admission would never see.
+    pub not_admitted: usize,
     /// Findings, resolved ones included.
     pub findings: usize,
+    /// Findings that an exemption lifts; not among those above.
+    pub exempted: usize,
+    /// Findings that nothing resolves, by severity.
+    #[serde(skip)]
+    pub open: [usize; Severity::ALL.len()],
 }
 
 impl Summary {
     /// Counts one object.
     pub fn count(&mut self, checked: &Checked<'_>) {
+        let inspection = &checked.inspection;
         self.subjects += 1;
-        self.windows += usize::from(checked.inspection.inference.verdict == Verdict::Windows);
-        self.denied += usize::from(checked.inspection.decision() == Decision::Deny);
-        self.findings += checked.inspection.findings.len();
+        self.windows += usize::from(inspection.inference.verdict == Verdict::Windows);
+        self.denied += usize::from(inspection.decision() == Decision::Deny);
+        self.not_admitted += usize::from(checked.not_admitted.is_some());
+        self.findings += inspection.findings.len();
+        self.exempted += inspection
+            .exempted
+            .iter()
+            .map(|(_, found)| found.len())
+            .sum::<usize>();
+        for finding in inspection.open() {
+            self.open[finding.severity as usize] += 1;
+        }
+    }
+}
+
+/// What was left out of the judgement.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unjudged {
+    /// Objects of kinds that rules do not know and that carry pods: how many, by kind.
+    pub skipped: BTreeMap<String, usize>,
+    /// Documents of folders that are no Kubernetes objects, by their places.
+    pub passed_over: Vec<String>,
+}
+
+impl Unjudged {
+    /// What manifests leave out.
+    pub fn of(manifests: &Manifests) -> Self {
+        Unjudged {
+            skipped: manifests.skipped(),
+            passed_over: manifests.passed_over(),
+        }
     }
 }

@@ -19,7 +19,7 @@ const ROOMS: [(&str, &str); 18] = [
     ("manifest",     "model"),
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
-    ("check",        "model engine manifest api"),
+    ("check",        "model rules engine manifest registration api"),
     ("render",       "model rules engine manifest check"),
     ("process",      ""),
     ("tls",          "process"),

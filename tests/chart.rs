@@ -34,6 +34,8 @@ mod notes;
 mod older;
 #[path = "chart/packaging.rs"]
 mod packaging;
+#[path = "chart/quick_starts.rs"]
+mod quick_starts;
 #[path = "chart/release.rs"]
 mod release;
 #[path = "chart/rendered.rs"]

@@ -7,7 +7,7 @@ use super::compile::{Unknown, compile};
 use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{MOST_PROBLEMS, Place, Problem};
 use super::read::read;
-use super::{API_VERSION, POD_POLICY};
+use super::{API_VERSION, NODE_POLICY, POD_POLICY};
 use crate::engine::effective::StoredPolicy;
 use crate::manifest::{self, Document, Position, Step};
 
@@ -41,7 +41,8 @@ pub struct PolicyFileError {
     pub message: String,
 }
 
-/// Reads every `WindowsPodPolicy` of a YAML or JSON file.
+/// Reads every `WindowsPodPolicy` of a YAML or JSON file. A `WindowsNodePolicy` beside them is passed over: nodes are not
+/// what is judged by a file.
 ///
 /// # Errors
 /// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
@@ -56,6 +57,9 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFile
         .collect();
     let mut policies = Vec::new();
     for document in &parsed.documents {
+        if is_a(document, NODE_POLICY) {
+            continue;
+        }
         match read_policy(document) {
             Ok(policy) => policies.push(policy),
             Err(problems) => errors.extend(problems),
@@ -74,15 +78,33 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFile
     }
 }
 
-fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileError>> {
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Header {
-        api_version: String,
-        kind: String,
+/// What a document says that it is.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Header {
+    api_version: String,
+    kind: String,
+}
+
+impl Header {
+    fn of(document: &Document) -> Self {
+        serde_json::from_str(document.json()).unwrap_or_default()
     }
-    let header: Header = serde_json::from_str(document.json()).unwrap_or_default();
-    if header.api_version != API_VERSION || header.kind != POD_POLICY {
+}
+
+/// Whether a document says that it is a policy of this kind, in the version that is known.
+fn is_a(document: &Document, kind: &str) -> bool {
+    let header = Header::of(document);
+    header.api_version == API_VERSION && header.kind == kind
+}
+
+/// Reads one document as a `WindowsPodPolicy`.
+///
+/// # Errors
+/// It is something else, or up to ten problems of it with their lines.
+pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileError>> {
+    if !is_a(document, POD_POLICY) {
+        let header = Header::of(document);
         let what = format!("{} {}", header.api_version, header.kind);
         let message = format!(
             "this is not a policy but \"{}\"; a policy has apiVersion: {API_VERSION} and kind: {POD_POLICY}",
@@ -247,5 +269,21 @@ mod tests {
             "{error}"
         );
         assert!(read_policies(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_node_policy_beside_the_policies_is_passed_over() {
+        let nodes = format!("apiVersion: {API_VERSION}\nkind: WindowsNodePolicy\nmetadata: {{name: a}}\n");
+        let pods = format!("apiVersion: {API_VERSION}\nkind: WindowsPodPolicy\nmetadata: {{name: a}}\n");
+        assert_eq!(
+            read_policies(format!("{pods}---\n{nodes}").into()).unwrap().len(),
+            1
+        );
+        assert!(
+            read_policies(nodes.into()).is_err(),
+            "no policy for pods is in it"
+        );
+        let older = "apiVersion: transom.dev/v1\nkind: WindowsNodePolicy\n";
+        assert!(read_policies(format!("{pods}---\n{older}").into()).is_err());
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::{Input, Manifests, Unreadable};
 use crate::api::read_policies;
 use crate::engine::effective::PolicySet;
+use crate::engine::exemption::matches;
 use crate::model::policy::Policy;
 
 /// A policy file that cannot be used.
@@ -49,11 +50,12 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<PolicySet, Poli
 
 /// Reads a file, every manifest below a folder, or standard input.
 pub fn read(path: &Path, manifests: &mut Manifests) {
-    let failed = |path: &Path, error: &io::Error| Unreadable {
-        source: path.display().to_string(),
-        line: 0,
-        message: error.to_string(),
-    };
+    read_except(path, &[], manifests);
+}
+
+/// The same, but for the files and folders that one of these patterns names (`*` stands for anything, a `/` too): by the
+/// whole path, by the part below `path`, or by the name. Returns how many texts there were.
+pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) -> usize {
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         match io::stdin().lock().read_to_end(&mut bytes) {
@@ -61,53 +63,92 @@ pub fn read(path: &Path, manifests: &mut Manifests) {
                 source: "-".to_owned(),
                 bytes,
             }),
-            Err(error) => manifests.add_error(failed(path, &error)),
+            Err(error) => manifests.add_error(unreadable(path, error.to_string())),
         }
-        return;
+        return 1;
     }
+    let walk = Walk { root: path, except };
     if path.is_dir() {
-        read_folder(path, manifests, 0);
-        return;
+        return walk.folder(path, manifests, 0);
     }
+    if walk.leaves_out(path) {
+        return 0;
+    }
+    read_file(path, manifests, Manifests::add);
+    1
+}
+
+fn read_file(path: &Path, manifests: &mut Manifests, add: fn(&mut Manifests, Input)) {
     match fs::read(path) {
-        Ok(bytes) => manifests.add(Input {
-            source: path.display().to_string(),
-            bytes,
-        }),
-        Err(error) => manifests.add_error(failed(path, &error)),
+        Ok(bytes) => add(
+            manifests,
+            Input {
+                source: path.display().to_string(),
+                bytes,
+            },
+        ),
+        Err(error) => manifests.add_error(unreadable(path, error.to_string())),
     }
 }
 
-fn read_folder(folder: &Path, manifests: &mut Manifests, depth: usize) {
-    /// A link that leads back up would otherwise never end.
-    const DEEPEST: usize = 64;
-    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut entries = match entries {
-        Ok(entries) if depth < DEEPEST => entries,
-        Ok(_) => return,
-        Err(error) => {
-            let (source, message) = (folder.display().to_string(), error.to_string());
-            return manifests.add_error(Unreadable {
-                source,
-                line: 0,
-                message,
+fn unreadable(path: &Path, message: String) -> Unreadable {
+    Unreadable {
+        source: path.display().to_string(),
+        line: 0,
+        message,
+    }
+}
+
+/// The way through one folder.
+struct Walk<'w> {
+    root: &'w Path,
+    except: &'w [String],
+}
+
+impl Walk<'_> {
+    fn leaves_out(&self, path: &Path) -> bool {
+        let text = |path: &Path| path.to_string_lossy().replace('\\', "/");
+        let names = [
+            text(path),
+            path.strip_prefix(self.root).map(text).unwrap_or_default(),
+            path.file_name().map(Path::new).map(text).unwrap_or_default(),
+        ];
+        let mut except = self.except.iter();
+        except.any(|pattern| names.iter().any(|name| matches(pattern, name)))
+    }
+
+    /// Reads every manifest below a folder; returns how many there were.
+    fn folder(&self, folder: &Path, manifests: &mut Manifests, depth: usize) -> usize {
+        /// A link that leads back up would otherwise never end.
+        const DEEPEST: usize = 64;
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match entries {
+            Ok(entries) if depth < DEEPEST => entries,
+            Ok(_) => return 0,
+            Err(error) => {
+                manifests.add_error(unreadable(folder, error.to_string()));
+                return 1;
+            }
+        };
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        let mut found = 0;
+        for entry in entries {
+            let path = entry.path();
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let is_manifest = path.extension().is_some_and(|extension| {
+                let mut known = ["yaml", "yml", "json"].iter();
+                known.any(|known| extension.eq_ignore_ascii_case(known))
             });
+            if hidden || self.leaves_out(&path) {
+                continue;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                found += self.folder(&path, manifests, depth + 1);
+            } else if is_manifest && path.is_file() {
+                read_file(&path, manifests, Manifests::add_found);
+                found += 1;
+            }
         }
-    };
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        let is_manifest = path
-            .extension()
-            .is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
-        if hidden {
-            continue;
-        }
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            read_folder(&path, manifests, depth + 1);
-        } else if is_manifest && path.is_file() {
-            read(&path, manifests);
-        }
+        found
     }
 }

@@ -96,7 +96,7 @@ impl PolicySet {
     }
 
     /// The stored policy that counts in a namespace with these labels; `None` where the built-in one does.
-    fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
+    pub fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
         let mut stored = self.stored.iter();
         stored.find(|stored| stored.namespace_selector.selects(labels))
     }

@@ -5,14 +5,19 @@ use crate::model::pod::{ContainerList, PodSpec};
 use crate::model::policy::{Exemption, Policy};
 use crate::rules::Finding;
 
-/// Takes out the findings that an exemption lifts; returns how many each lifted, by its note.
-pub fn lift(findings: &mut Vec<Finding>, pod: Option<&PodSpec<'_>>, policy: &Policy) -> Vec<(String, usize)> {
+/// Takes out the findings that an exemption lifts; returns what each lifted, by its note.
+pub fn lift(
+    findings: &mut Vec<Finding>,
+    pod: Option<&PodSpec<'_>>,
+    policy: &Policy,
+) -> Vec<(String, Vec<Finding>)> {
     let mut lifted = Vec::new();
     for exemption in &policy.exemptions {
-        let before = findings.len();
-        findings.retain(|finding| !covers(exemption, finding, pod));
-        if findings.len() < before {
-            lifted.push((exemption.note.clone(), before - findings.len()));
+        let covered: Vec<Finding> = findings
+            .extract_if(.., |finding| covers(exemption, finding, pod))
+            .collect();
+        if !covered.is_empty() {
+            lifted.push((exemption.note.clone(), covered));
         }
     }
     lifted

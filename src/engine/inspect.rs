@@ -44,8 +44,8 @@ pub struct Inspection {
     pub repaired: Vec<Path>,
     /// The fields that kept placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
-    /// How many findings an exemption lifted, by the exemption's note.
-    pub exempted: Vec<(String, usize)>,
+    /// The findings that an exemption lifted, by the exemption's note.
+    pub exempted: Vec<(String, Vec<Finding>)>,
 }
 
 impl Inspection {

@@ -31,13 +31,9 @@ pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
 pub fn shown(value: &str) -> String {
     /// Sixty, and the ellipsis.
     const LONGEST: usize = 63;
-    let is_hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     let mut text = String::with_capacity(value.len().min(LONGEST));
     for c in cut(value, LONGEST).chars() {
-        if is_hidden(c) {
+        if c.is_control() || is_hidden(c) {
             text.extend(c.escape_default());
         } else {
             text.push(c);
@@ -46,13 +42,24 @@ pub fn shown(value: &str) -> String {
     text
 }
 
-/// The text on one line: what would end a line, or move a terminal's cursor, is a space.
+/// Whether a character has no width of its own, turns the direction of writing, or ends a line where readers of logs know
+/// Unicode's line ends.
+pub fn is_hidden(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// The text on one line: what would end a line, or move a terminal's cursor, is a space, and what has no width or turns the
+/// direction of writing the replacement character. As many characters as before.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(|c: char| c.is_control() || is_hidden(c)) {
         return Cow::Borrowed(text);
     }
-    let spaced = |c: char| if c.is_control() { ' ' } else { c };
-    Cow::Owned(text.chars().map(spaced).collect())
+    let plain = |c: char| match c {
+        c if c.is_control() => ' ',
+        c if is_hidden(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    Cow::Owned(text.chars().map(plain).collect())
 }
 
 /// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and how many more there are: `a, b and 3 more`.
@@ -98,6 +105,7 @@ mod tests {
     #[test]
     fn nothing_of_a_text_reaches_the_start_of_a_line() {
         assert_eq!(one_line("a\n::error ::\u{1b}[31m"), "a ::error :: [31m");
+        assert_eq!(one_line("a\u{202e}b\u{2028}c"), "a\u{fffd}b\u{fffd}c");
         assert!(matches!(one_line("plain"), Cow::Borrowed("plain")));
     }
 

@@ -71,6 +71,11 @@ impl Kind {
         }
     }
 
+    /// Whether objects of this kind are in a namespace.
+    pub fn is_namespaced(self) -> bool {
+        !matches!(self, Kind::Node | Kind::PersistentVolume | Kind::RuntimeClass)
+    }
+
     /// Whether objects of this kind carry a pod template.
     pub fn has_pod(self) -> bool {
         self.template().is_some()

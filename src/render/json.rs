@@ -6,10 +6,12 @@ use std::io::{self, Write};
 use json_patch::Patch;
 use serde::Serialize;
 
-use super::Summary;
-use crate::check::{Checked, Places, Unreadable};
+use super::safe::safe_json;
+use super::{Summary, Unjudged};
+use crate::check::{Checked, Choice, Places, Unreadable};
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
+use crate::model::policy::{Action, Switch};
 use crate::model::severity::Severity;
 use crate::rules::{Finding, Resolver};
 
@@ -36,8 +38,20 @@ struct Subject {
     verdict: Option<&'static str>,
     evidence: Vec<Evidence>,
     decision: &'static str,
+    not_admitted: Option<String>,
+    policy: Policy,
     findings: Vec<Found>,
+    exempted: Vec<Exempted>,
     patch: Patch,
+}
+
+/// The policy that counted.
+#[derive(Serialize)]
+struct Policy {
+    name: String,
+    validation: Action,
+    placement: Switch,
+    why: String,
 }
 
 #[derive(Serialize)]
@@ -59,14 +73,26 @@ struct Found {
     line: usize,
     column: usize,
     resolved_by: Option<Resolver>,
+    action: Action,
+    because: Option<String>,
+}
+
+/// A finding that an exemption lifts.
+#[derive(Serialize)]
+struct Exempted {
+    #[serde(flatten)]
+    finding: Found,
+    exemption: String,
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Report<'r> {
     schema: &'static str,
     summary: Summary,
     subjects: &'r [Subject],
     skipped: &'r BTreeMap<String, usize>,
+    passed_over: &'r [String],
     errors: Vec<Error<'r>>,
 }
 
@@ -103,11 +129,12 @@ impl Json {
                 })
                 .collect(),
             decision: inspection.decision().as_str(),
-            findings: inspection
-                .findings
-                .iter()
-                .map(|finding| found(&mut places, finding))
+            not_admitted: checked.not_admitted.clone(),
+            policy: policy(&checked.choice),
+            findings: (inspection.findings.iter().zip(&checked.because))
+                .map(|(finding, because)| found(&mut places, finding, because.clone()))
                 .collect(),
+            exempted: exempted(&mut places, checked),
             patch: to_json_patch(&inspection.edits),
         });
     }
@@ -119,7 +146,7 @@ impl Json {
     pub fn finish(
         &self,
         errors: &[Unreadable],
-        skipped: &BTreeMap<String, usize>,
+        unjudged: &Unjudged,
         out: &mut dyn Write,
     ) -> io::Result<Summary> {
         let errors = errors.iter().map(|e| Error {
@@ -131,16 +158,37 @@ impl Json {
             schema: SCHEMA,
             summary: self.summary,
             subjects: &self.subjects,
-            skipped,
+            skipped: &unjudged.skipped,
+            passed_over: &unjudged.passed_over,
             errors: errors.collect(),
         };
-        serde_json::to_writer_pretty(&mut *out, &report)?;
-        writeln!(out)?;
+        let report = serde_json::to_string_pretty(&report)?;
+        writeln!(out, "{}", safe_json(&report))?;
         Ok(self.summary)
     }
 }
 
-fn found(places: &mut Places<'_>, finding: &Finding) -> Found {
+fn policy(choice: &Choice) -> Policy {
+    Policy {
+        name: choice.policy.clone(),
+        validation: choice.validation,
+        placement: choice.placement,
+        why: choice.why.clone(),
+    }
+}
+
+fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
+    let mut all = Vec::new();
+    for (note, findings) in &checked.inspection.exempted {
+        all.extend(findings.iter().map(|finding| Exempted {
+            finding: found(places, finding, None),
+            exemption: note.clone(),
+        }));
+    }
+    all
+}
+
+fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) -> Found {
     let position = places.of(&finding.path);
     Found {
         id: finding.rule.id,
@@ -152,5 +200,12 @@ fn found(places: &mut Places<'_>, finding: &Finding) -> Found {
         line: position.line,
         column: position.column,
         resolved_by: finding.resolved_by,
+        // Nothing is done about what is mended, or lifted before an action was looked for.
+        action: if finding.is_open() {
+            finding.action
+        } else {
+            Action::Off
+        },
+        because: because.filter(|_| finding.is_open()),
     }
 }

@@ -5,13 +5,15 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::Summary;
-use crate::check::{Checked, Unreadable};
+use super::safe::safe;
+use super::{Summary, Unjudged};
+use crate::check::{Checked, Choice, Unreadable};
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
+use crate::model::policy::Action;
 use crate::model::severity::Severity;
-use crate::model::text::{list, one_line};
+use crate::model::text::list;
 use crate::rules::{Finding, Resolver};
 
 const BOLD: Style = Style::new().bold();
@@ -20,6 +22,8 @@ const BLUE: Style = AnsiColor::Blue.on_default().bold();
 const WIDTH: usize = 120;
 /// How many kinds that were skipped are named.
 const KINDS: usize = 20;
+/// How many documents that were passed over are named.
+const PASSED_OVER: usize = 5;
 
 /// Writes findings as they come, and a summary at the end.
 pub struct TextReport<W> {
@@ -27,18 +31,32 @@ pub struct TextReport<W> {
     summary: Summary,
     severities: [usize; 3],
     resolved: usize,
-    /// Whether findings that are advice only are counted and not shown.
+    hidden: usize,
+    /// The policies that counted, for how many objects with pods.
+    choices: BTreeMap<Choice, usize>,
+    /// Whether advice that neither denies nor warns is counted and not shown.
     quiet_advice: bool,
 }
 
+/// One finding as it is shown.
+struct Shown<'f> {
+    finding: &'f Finding,
+    /// What comes of it, in a word or two.
+    effect: &'f str,
+    /// What there is to be said of that.
+    notes: Vec<String>,
+}
+
 impl<W: Write> TextReport<W> {
-    /// A report that goes to a writer; `advice` shows findings that are advice only.
+    /// A report that goes to a writer; without `advice`, advice that neither denies nor warns is not shown.
     pub fn new(out: W, advice: bool) -> Self {
         TextReport {
             out,
             summary: Summary::default(),
             severities: [0; 3],
             resolved: 0,
+            hidden: 0,
+            choices: BTreeMap::new(),
             quiet_advice: !advice,
         }
     }
@@ -49,33 +67,84 @@ impl<W: Write> TextReport<W> {
     /// Whatever the writer says.
     pub fn add(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         self.summary.count(checked);
+        if checked.kind.has_pod() && checked.not_admitted.is_none() {
+            *self.choices.entry(checked.choice.clone()).or_default() += 1;
+        }
         let mut places = checked.places();
-        for finding in &checked.inspection.findings {
+        let inspection = &checked.inspection;
+        for (finding, because) in inspection.findings.iter().zip(&checked.because) {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
-            if finding.severity > Severity::Advice || !self.quiet_advice {
-                self.finding(checked, finding, places.of(&finding.path))?;
+            let is_mild = !finding.is_open() || finding.action < Action::Warn;
+            if finding.severity == Severity::Advice && is_mild && self.quiet_advice {
+                self.hidden += 1;
+                continue;
+            }
+            let (effect, note) = match finding.resolved_by {
+                Some(Resolver::Placement) => ("mended", Some("placement mends this in admission".to_owned())),
+                Some(Resolver::Repair) => ("mended", Some("repair takes this out in admission".to_owned())),
+                None if checked.not_admitted.is_some() => ("not admitted here", None),
+                None => (finding.action.as_str(), because.clone()),
+            };
+            let notes = note.into_iter().collect();
+            let shown = Shown {
+                finding,
+                effect,
+                notes,
+            };
+            self.finding(checked, &shown, places.of(&finding.path))?;
+        }
+        for (note, findings) in &inspection.exempted {
+            for finding in findings {
+                if finding.severity == Severity::Advice && self.quiet_advice {
+                    continue;
+                }
+                let notes = vec![format!("an exemption lifts this: {note}")];
+                let effect = "exempted";
+                let shown = Shown {
+                    finding,
+                    effect,
+                    notes,
+                };
+                self.finding(checked, &shown, places.of(&finding.path))?;
             }
         }
+        self.verdict(checked)
+    }
+
+    /// Writes what comes of the object as a whole, where that is not plain.
+    fn verdict(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         let (name, kind) = (title(checked), checked.kind);
-        if checked.inspection.decision() == Decision::Deny {
-            writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")?;
-        } else if let Some(owner) = &checked.owner
-            && checked
-                .inspection
-                .of_the_owner()
-                .any(|finding| finding.severity == Severity::Error)
+        let has_errors = |mut findings: Box<dyn Iterator<Item = &Finding> + '_>| {
+            findings.any(|finding| finding.severity == Severity::Error)
+        };
+        let inspection = &checked.inspection;
+        if inspection.decision() == Decision::Deny {
+            writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")
+        } else if let Some(why) = &checked.not_admitted
+            && has_errors(Box::new(inspection.open()))
         {
-            let owner = one_line(owner);
+            let why = safe(why);
+            writeln!(self.out, "{BOLD}{kind} {name} would pass{BOLD:#}: {why}\n")
+        } else if let Some(owner) = &checked.owner
+            && has_errors(Box::new(inspection.of_the_owner()))
+        {
+            let owner = safe(owner);
             writeln!(
                 self.out,
                 "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; mend {owner}\n"
-            )?;
+            )
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
-    fn finding(&mut self, checked: &Checked<'_>, finding: &Finding, position: Position) -> io::Result<()> {
+    fn finding(&mut self, checked: &Checked<'_>, shown: &Shown<'_>, position: Position) -> io::Result<()> {
+        let Shown {
+            finding,
+            effect,
+            notes,
+        } = shown;
         let style = match finding.severity {
             Severity::Error => AnsiColor::Red.on_default().bold(),
             Severity::Warning => AnsiColor::Yellow.on_default().bold(),
@@ -85,15 +154,19 @@ impl<W: Write> TextReport<W> {
         let (rule, severity) = (finding.rule, finding.severity);
         writeln!(
             out,
-            "{style}{severity}[{} {}]{style:#}{BOLD}: {}{BOLD:#}",
-            rule.id, rule.name, finding.message
+            "{style}{severity}[{} {}]{style:#} ({effect}){BOLD}: {}{BOLD:#}",
+            rule.id,
+            rule.name,
+            safe(&finding.message)
         )?;
         let gutter = position.line.to_string().len();
-        let place = format!("{}:{}:{}", checked.source, position.line, position.column);
         writeln!(
             out,
-            "{:gutter$}{BLUE}-->{BLUE:#} {place} ({} {})",
+            "{:gutter$}{BLUE}-->{BLUE:#} {}:{}:{} ({} {})",
             "",
+            safe(checked.source),
+            position.line,
+            position.column,
             checked.kind,
             title(checked)
         )?;
@@ -113,37 +186,25 @@ impl<W: Write> TextReport<W> {
                 "", ""
             )?;
         }
-        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", finding.path)?;
+        let path = finding.path.to_string();
+        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", safe(&path))?;
         writeln!(
             out,
             "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
-            "", finding.remedy
+            "",
+            safe(&finding.remedy)
         )?;
-        match finding.resolved_by {
-            Some(Resolver::Placement) => writeln!(
-                out,
-                "{:gutter$} {BLUE}={BLUE:#} note: placement mends this in admission",
-                ""
-            )?,
-            Some(Resolver::Repair) => writeln!(
-                out,
-                "{:gutter$} {BLUE}={BLUE:#} note: repair takes this out in admission",
-                ""
-            )?,
-            None => {}
+        for note in notes {
+            writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: {}", "", safe(note))?;
         }
         writeln!(out)
     }
 
-    /// Writes the errors, the summary, and what was skipped.
+    /// Writes the errors, the summary, the policies that counted, and what was left out.
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(
-        &mut self,
-        errors: &[Unreadable],
-        skipped: &BTreeMap<String, usize>,
-    ) -> io::Result<Summary> {
+    pub fn finish(&mut self, errors: &[Unreadable], unjudged: &Unjudged) -> io::Result<Summary> {
         let red = AnsiColor::Red.on_default().bold();
         for error in errors {
             let at = if error.line == 0 {
@@ -151,17 +212,49 @@ impl<W: Write> TextReport<W> {
             } else {
                 format!(":{}", error.line)
             };
+            let (source, message) = (safe(&error.source), safe(&error.message));
+            writeln!(self.out, "{red}cannot read{red:#} {source}{at}: {message}\n")?;
+        }
+        self.totals()?;
+        self.policies()?;
+        let Unjudged { skipped, passed_over } = unjudged;
+        if !skipped.is_empty() {
+            let all: usize = skipped.values().sum();
+            let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
+            let kinds = list(kinds, KINDS);
+            let kinds = safe(&kinds);
             writeln!(
                 self.out,
-                "{red}cannot read{red:#} {}{at}: {}\n",
-                error.source, error.message
+                "skipped: {all} ({kinds}): admission judges what their controllers make"
             )?;
         }
+        if !passed_over.is_empty() {
+            let (all, places) = (passed_over.len(), list(passed_over, PASSED_OVER));
+            let places = safe(&places);
+            writeln!(
+                self.out,
+                "passed over: {all} that are no Kubernetes objects ({places})"
+            )?;
+        }
+        if !errors.is_empty() {
+            writeln!(
+                self.out,
+                "{} could not be read",
+                count(errors.len(), "part of the input")
+            )?;
+        }
+        Ok(self.summary)
+    }
+
+    fn totals(&mut self) -> io::Result<()> {
         let Summary {
             subjects,
             windows,
             denied,
+            not_admitted,
             findings,
+            exempted,
+            open: _,
         } = self.summary;
         let [advice, warnings, problems] = self.severities;
         write!(
@@ -174,32 +267,46 @@ impl<W: Write> TextReport<W> {
         } else {
             let (problems, warnings) = (count(problems, "error"), count(warnings, "warning"));
             write!(self.out, "{problems}, {warnings}, {advice} advice")?;
-            if advice > 0 && self.quiet_advice {
-                write!(self.out, " (not shown)")?;
+            match self.hidden {
+                0 => {}
+                hidden if hidden == advice => write!(self.out, " (not shown)")?,
+                hidden => write!(self.out, " ({hidden} not shown)")?,
             }
             if self.resolved > 0 {
                 write!(self.out, ", {} of them mended in admission", self.resolved)?;
             }
         }
-        writeln!(self.out, "; {denied} would be denied")?;
-        if !skipped.is_empty() {
-            let all: usize = skipped.values().sum();
-            let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
-            let kinds = list(kinds, KINDS);
-            let kinds = one_line(&kinds);
+        if exempted > 0 {
+            write!(self.out, ", {exempted} more exempted")?;
+        }
+        write!(self.out, "; {denied} would be denied")?;
+        if not_admitted > 0 {
+            write!(self.out, ", {not_admitted} not admitted here")?;
+        }
+        writeln!(self.out)
+    }
+
+    fn policies(&mut self) -> io::Result<()> {
+        let alone = self.choices.len() == 1;
+        for (choice, objects) in &self.choices {
+            let Choice {
+                policy,
+                validation,
+                placement,
+                why,
+            } = choice;
+            let of = if alone {
+                String::new()
+            } else {
+                format!(", for {}", count(*objects, "object"))
+            };
+            let (policy, why) = (safe(policy), safe(why));
             writeln!(
                 self.out,
-                "skipped: {all} ({kinds}): admission judges what their controllers make"
+                "policy: {policy} (validation {validation}, placement {placement}){of}: {why}"
             )?;
         }
-        if !errors.is_empty() {
-            writeln!(
-                self.out,
-                "{} could not be read",
-                count(errors.len(), "part of the input")
-            )?;
-        }
-        Ok(self.summary)
+        Ok(())
     }
 }
 
@@ -211,11 +318,12 @@ fn title(checked: &Checked<'_>) -> String {
     };
     let conflicting = checked.inspection.inference.verdict == Verdict::Conflicting;
     let suffix = if conflicting { ", Windows or Linux" } else { "" };
-    if checked.namespace.is_empty() {
+    let title = if checked.namespace.is_empty() {
         format!("{name}{suffix}")
     } else {
         format!("{}/{name}{suffix}", checked.namespace)
-    }
+    };
+    safe(&title).into_owned()
 }
 
 fn count(n: usize, what: &str) -> String {
@@ -229,7 +337,7 @@ fn count(n: usize, what: &str) -> String {
 /// The part of a line around a column, without control characters, and where the column is in it.
 fn window(line: &str, column: usize) -> (String, usize) {
     let at = column.saturating_sub(1);
-    let line = one_line(line);
+    let line = safe(line);
     if line.chars().nth(WIDTH).is_none() {
         return (line.into_owned(), at);
     }
@@ -246,7 +354,7 @@ fn window(line: &str, column: usize) -> (String, usize) {
 mod tests {
     use jiff::civil::date;
 
-    use super::{TextReport, window};
+    use super::{TextReport, Unjudged, window};
     use crate::check::{Input, Manifests};
     use crate::engine::effective::PolicySet;
     use crate::model::facts::Facts;
@@ -273,7 +381,7 @@ mod tests {
         let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
             report.add(&checked).unwrap();
         });
-        report.finish(&errors, &manifests.skipped()).unwrap();
+        report.finish(&errors, &Unjudged::of(&manifests)).unwrap();
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [

@@ -307,33 +307,34 @@ fn the_manifests_install_what_the_chart_installs() {
     ];
     cluster.kubectl(&definitions).succeeded();
     assert!(apply("install.yaml") > 10);
-    let platforms = ["aks", "bare-metal", "eks", "gke", "openshift", "rancher"];
-    let mut found: Vec<String> = std::fs::read_dir(root.join("manifests/examples/platforms"))
-        .unwrap()
-        .map(|entry| {
-            entry
-                .unwrap()
-                .path()
-                .file_stem()
-                .unwrap()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
-    found.sort();
-    assert_eq!(found, platforms);
-    for platform in platforms {
-        assert_eq!(apply(&format!("examples/platforms/{platform}.yaml")), 2);
-        // Both are valid beyond their schema: the program compiles the policy for pods as it does in a cluster.
-        let stored = cluster
-            .kubectl(&["get", "wpp", platform, "-o", "json"])
-            .succeeded()
-            .object();
-        let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
-                            "metadata": {"name": platform}, "spec": stored["spec"]});
-        let read = transom::api::read_policies(policy.to_string().into_bytes());
-        assert!(read.is_ok(), "{platform}: {read:?}");
+    // Over the policies of install.yaml, which have the same names.
+    for entry in std::fs::read_dir(root.join("manifests/examples/platforms")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert_eq!(apply(&format!("examples/platforms/{name}")), 2);
     }
+
+    // The safe start, as the page has it.
+    let page = std::fs::read_to_string(root.join("docs/install.md")).unwrap();
+    let safe = page.lines().find(|line| line.starts_with("sed -e ")).unwrap();
+    let (edit, apply) = safe.split_once(" | kubectl ").unwrap();
+    let edited = std::process::Command::new("sh")
+        .args(["-c", edit])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let edited = String::from_utf8(edited.stdout).unwrap();
+    let apply: Vec<&str> = apply.split(' ').collect();
+    cluster.kubectl_with(&apply, &edited).succeeded();
+    let policies = cluster
+        .kubectl(&["get", "wpp", "-o", "json"])
+        .succeeded()
+        .objects();
+    assert_eq!(policies.len(), 1, "{policies:?}");
+    let spec = &policies[0]["spec"];
+    assert_eq!(
+        (&spec["validation"], &spec["placement"]),
+        (&json!("Audit"), &json!("DryRun"))
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn blocks(page: &str, languages: &[&str]) -> (Vec<String>, String) {
 }
 
 /// Everything in a page that a shell could read: the lines of its blocks, and what stands in backticks.
-fn typed(page: &str) -> Vec<String> {
+pub fn typed(page: &str) -> Vec<String> {
     let (blocks, prose) = blocks(page, &["sh", "console"]);
     let lines = blocks.iter().flat_map(|block| {
         let block = block.replace("\\\n", " ");
@@ -64,7 +64,7 @@ fn typed(page: &str) -> Vec<String> {
 }
 
 /// The words of a command, as a shell divides it, up to a pipe.
-fn words(command: &str) -> Vec<String> {
+pub fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in command.chars() {
         match (quote, c) {
@@ -113,7 +113,7 @@ fn every_command_of_the_program_in_the_pages_has_flags_that_it_knows() {
     );
 }
 
-fn merge(into: &mut Value, from: Value) {
+pub fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
@@ -124,10 +124,16 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// The values that a command sets; `None` where it sets none.
-fn set(engine: &Engine, command: &str) -> Option<Value> {
+/// The values that a command sets, by files and by hand; `None` where it sets none.
+pub fn set(engine: &Engine, command: &str) -> Option<Value> {
     let mut values = None;
     let words = words(command);
+    for pair in words.windows(2).filter(|pair| pair[0] == "--values") {
+        merge(
+            values.get_or_insert_with(|| json!({})),
+            generated::values(&text(&pair[1])),
+        );
+    }
     for pair in words
         .windows(2)
         .filter(|pair| pair[0] == "--set" || pair[0] == "--set-json")

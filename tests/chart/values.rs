@@ -62,6 +62,10 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
     let Some(engine) = engine() else { return };
     let memory = |limit: &str| json!({"resources": {"limits": {"memory": limit}}});
     let cert_manager = |more: Value| json!({"certificates": {"mode": "cert-manager", "certManager": more}});
+    let without_policy = |mut more: Value| {
+        more["policy"]["create"] = json!(false);
+        more
+    };
     let cases = [
         (
             json!({"limits": {"maxBytesInFlight": "1B"}}),
@@ -107,6 +111,26 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "ports.health: 10250 is the kubelet's port on the host network",
         ),
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
+        (
+            without_policy(json!({"validation": "Audit", "placement": "DryRun"})),
+            "validation: Audit would stand in no policy, because policy.create is false",
+        ),
+        (
+            without_policy(json!({"placement": "DryRun"})),
+            "placement: DryRun would stand in no policy",
+        ),
+        (
+            without_policy(json!({"repair": "Inert"})),
+            "repair: Inert would stand in no policy",
+        ),
+        (
+            without_policy(json!({"policy": {"spec": {"priority": 1}, "create": false}})),
+            "policy.spec: it would stand in no policy",
+        ),
+        (
+            json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
+            "nodePolicy.spec: it would stand in no policy",
+        ),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);

@@ -34,6 +34,7 @@
 {{- include "transom.checkRules" . -}}
 {{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" (include "transom.podPolicySpec" . | fromYaml)) -}}
 {{- end -}}
+{{- include "transom.checkDropped" . -}}
 {{- if .Values.nodePolicy.create -}}
 {{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
 {{- fail "rbac.nodePolicies: false takes away the right to write to nodes, and nodePolicy.create=true makes a policy that needs it; set nodePolicy.create=false too" -}}
@@ -48,6 +49,26 @@
 {{- end -}}
 {{- end -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" .Values.nodePolicy.spec) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What would be dropped without a word. A default that is also set by hand cannot be told from one that is not; the notes
+say then that no policy was made. */}}
+{{- define "transom.checkDropped" -}}
+{{- if not .Values.policy.create -}}
+{{- $defaults := dict "validation" "Deny" "placement" "Apply" "repair" "Off" -}}
+{{- range $name := list "validation" "placement" "repair" -}}
+{{- $value := include "transom.orOff" (get $.Values $name) -}}
+{{- if ne $value (get $defaults $name) -}}
+{{- fail (printf "%s: %s would stand in no policy, because policy.create is false. Leave policy.create alone (charts/transom/platforms has values for each platform), or write `%s: %s` into the policy that you apply yourself" $name $value $name $value) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.policy.spec -}}
+{{- fail "policy.spec: it would stand in no policy, because policy.create is false. Leave policy.create alone, or leave policy.spec out; of a policy that you apply yourself the webhooks learn by webhooks.poolLabels, webhooks.reverseGuard and webhooks.defaultOs" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (not .Values.nodePolicy.create) (ne (toJson .Values.nodePolicy.spec) (toJson (dict "taints" (dict "mode" "Report")))) -}}
+{{- fail "nodePolicy.spec: it would stand in no policy, because nodePolicy.create is false. Leave nodePolicy.create alone, or leave nodePolicy.spec out" -}}
 {{- end -}}
 {{- end -}}
 

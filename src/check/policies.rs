@@ -1,0 +1,51 @@
+//! The policies among the inputs: those of a repository that holds manifests and policies side by side.
+
+use std::collections::BTreeMap;
+
+use super::{Manifests, Role, Unreadable, role};
+use crate::api::read_policy;
+use crate::engine::effective::StoredPolicy;
+
+impl Manifests {
+    /// Reads every WindowsPodPolicy among the inputs; one that cannot be used is an error of the input. Two of a name
+    /// cannot be in one cluster: where they are to `count`, that is an error too.
+    pub fn policies(&mut self, count: bool) -> Vec<StoredPolicy> {
+        let mut found: Vec<StoredPolicy> = Vec::new();
+        let mut places: BTreeMap<String, String> = BTreeMap::new();
+        let mut errors = Vec::new();
+        for (source, document) in &self.documents {
+            if !matches!(role(document), Ok(Role::Policy)) {
+                continue;
+            }
+            let Some(source) = self.sources.get(*source).map(|source| &source.name) else {
+                continue;
+            };
+            let unreadable = |line, message| Unreadable {
+                source: source.clone(),
+                line,
+                message,
+            };
+            let line = document.start().line;
+            match read_policy(document) {
+                Err(problems) => {
+                    errors.extend(problems.into_iter().map(|it| unreadable(it.line, it.message)));
+                }
+                Ok(policy) => {
+                    let name = policy.policy.name.clone();
+                    match places.insert(name.clone(), format!("{source}:{line}")) {
+                        Some(first) if count => errors.push(unreadable(
+                            line,
+                            format!(
+                                "there is another WindowsPodPolicy \"{name}\" in {first}, and a cluster holds one of a name; \
+                                 say by --policy which counts"
+                            ),
+                        )),
+                        _ => found.push(policy),
+                    }
+                }
+            }
+        }
+        self.errors.extend(errors);
+        found
+    }
+}

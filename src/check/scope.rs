@@ -1,0 +1,35 @@
+//! What files do not say of their cluster: the namespace of objects without one, and the namespaces that admission never sees.
+
+use crate::model::facts::Facts;
+use crate::registration::{NEVER, is_left_out};
+
+/// What is assumed of every input.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scope {
+    /// The namespace of objects that say none, as `helm template -n` and `kubectl apply -n` mean it.
+    pub namespace: Option<String>,
+    /// Namespaces that the webhooks leave out besides those that are never looked at.
+    pub excluded: Vec<String>,
+}
+
+impl Scope {
+    /// The namespace that an object without one will be in.
+    pub fn default_namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Why the API server asks nothing about objects of a namespace; `None` where it asks.
+    pub fn not_admitted(&self, namespace: &str, facts: &Facts) -> Option<String> {
+        let labels = facts.namespaces.get(namespace);
+        let labels = labels.map(|known| known.labels.clone()).unwrap_or_default();
+        if !is_left_out(namespace, &labels, &self.excluded) {
+            return None;
+        }
+        let by_name = NEVER.contains(&namespace) || self.excluded.iter().any(|name| name == namespace);
+        Some(if by_name {
+            format!("admission is never asked about the namespace {namespace}")
+        } else {
+            format!("labels of the namespace {namespace} take it out of admission")
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! The quick starts of docs/install.md on a real API server, as they are written: every platform begins without a denial, goes
+//! to Deny by the steps of docs/operations.md, and back by its emergency command.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use transom::render::yaml_documents;
+
+use super::control_plane::{Printed, wait};
+use super::documents::{merge, set, typed, words};
+use super::engine::{Engine, engine};
+use super::generated::{self, chart, is_up_to_date};
+use super::release::{World, node, windows_pod};
+
+const LONG: Duration = Duration::from_secs(90);
+
+/// The files of values for platforms, by their names.
+fn platforms() -> BTreeSet<String> {
+    std::fs::read_dir(chart().join("platforms"))
+        .unwrap()
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect()
+}
+
+fn values_of(platform: &str) -> (String, Value) {
+    let text = super::read(&format!("platforms/{platform}.yaml"));
+    let values = generated::values(&text);
+    (text, values)
+}
+
+/// The policies of a platform without Helm, as the chart makes them.
+fn manifest(engine: &Engine, platform: &str) -> String {
+    let (text, values) = values_of(platform);
+    let mut policies = engine.render(&values).unwrap().objects;
+    policies.retain(|it| it["kind"] == "WindowsPodPolicy" || it["kind"] == "WindowsNodePolicy");
+    for policy in &mut policies {
+        policy["metadata"].as_object_mut().unwrap().remove("labels");
+    }
+    let about: String = text
+        .split_inclusive('\n')
+        .take_while(|line| line.starts_with('#'))
+        .collect();
+    format!(
+        "{about}# Made from charts/transom/platforms/{platform}.yaml by tests/chart.rs, for kubectl and transom check --policy; with Helm use\n\
+         # that file.\n{}",
+        yaml_documents(&policies)
+    )
+}
+
+#[test]
+fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
+    let Some(engine) = engine() else { return };
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let platforms = platforms();
+    assert_eq!(platforms.len(), 6, "{platforms:?}");
+    for platform in platforms {
+        let (_, values) = values_of(&platform);
+        engine.ask("validate", json!({"values": values})).unwrap();
+        let rendered = engine.render(&values).unwrap();
+        for (kind, part) in [
+            ("WindowsPodPolicy", "policy"),
+            ("WindowsNodePolicy", "nodePolicy"),
+        ] {
+            let made = &rendered.object(kind, "default")["spec"];
+            for (field, value) in values[part]["spec"].as_object().unwrap() {
+                assert_eq!(&made[field], value, "{platform}: {kind}.{field}");
+            }
+        }
+        // Valid beyond its schema: the program compiles it as it does in a cluster.
+        let policy = rendered.object("WindowsPodPolicy", "default").to_string();
+        let read = transom::api::read_policies(policy.into_bytes());
+        assert!(read.is_ok(), "{platform}: {read:?}");
+        let file = root.join(format!("manifests/examples/platforms/{platform}.yaml"));
+        is_up_to_date(&file, &manifest(engine, &platform));
+        // What its policy wants of the API server is registered by the same values.
+        let webhooks = rendered
+            .object("ValidatingWebhookConfiguration", "zz-transom")
+            .to_string();
+        let spec = &values["policy"]["spec"];
+        let guarded = spec["reverseGuard"].as_str().unwrap_or("Off") != "Off";
+        assert_eq!(
+            webhooks.contains("guard.validate.transom.dev"),
+            guarded,
+            "{platform}"
+        );
+        for label in spec["evidence"]["poolLabels"].as_array().into_iter().flatten() {
+            assert!(
+                webhooks.contains(label["key"].as_str().unwrap()),
+                "{platform}: {label}"
+            );
+        }
+    }
+}
+
+/// A bad pod as the API server takes it, or does not; nothing is made.
+fn create(world: &World, name: &str) -> Printed {
+    let mut pod = windows_pod(name);
+    pod["spec"]["hostPID"] = json!(true);
+    let arguments = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+    world.cluster.kubectl_with(&arguments, &pod.to_string())
+}
+
+/// Waits until creating a bad pod ends as it should.
+#[track_caller]
+fn comes_to(world: &World, name: &str, what: &str, right: impl Fn(&Printed) -> bool) {
+    let mut last = None;
+    let came = wait(LONG, || {
+        let printed = create(world, name);
+        let right = right(&printed);
+        last = Some(printed.err);
+        right
+    });
+    assert!(came, "{name}: {what}: {last:?}\n{}", world.kubelet.logs());
+}
+
+fn tolerations(printed: &Printed) -> Vec<Value> {
+    let of_the_api_server = |it: &Value| {
+        it["key"]
+            .as_str()
+            .is_some_and(|key| key.starts_with("node.kubernetes.io/") && key != "node.kubernetes.io/os")
+    };
+    let mut tolerations = printed.object()["spec"]["tolerations"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    tolerations.retain(|it| !of_the_api_server(it));
+    tolerations
+}
+
+/// The commands of a page that begin so.
+fn commands(page: &str, beginning: &str) -> Vec<String> {
+    typed(page)
+        .into_iter()
+        .filter(|it| it.starts_with(beginning))
+        .collect()
+}
+
+#[test]
+fn every_quick_start_goes_from_audit_to_deny_and_back() {
+    let Some(engine) = engine() else { return };
+    let Some(world) = World::start("the quick starts of docs/install.md", &node()) else {
+        return;
+    };
+    let starts = commands("docs/install.md", "helm install transom charts/transom ");
+    let starts = starts.iter().filter(|it| it.contains("--values"));
+    let steps = commands("docs/operations.md", "helm upgrade transom charts/transom ");
+    let step = |words: &str| {
+        let of = steps.iter().find(|it| it.contains(words));
+        set(engine, of.unwrap_or_else(|| panic!("{words}: {steps:?}"))).unwrap()
+    };
+    let emergency = typed("docs/operations.md");
+    let emergency = emergency
+        .iter()
+        .find(|it| it.contains(r#"patch wpp default --type merge -p '{"spec":{"validation"#));
+    let emergency = words(emergency.unwrap().strip_prefix("kubectl ").unwrap());
+    let emergency: Vec<&str> = emergency.iter().map(String::as_str).collect();
+
+    let mut walked = BTreeSet::new();
+    for start in starts {
+        let mut values = set(engine, start).unwrap();
+        let file = words(start)
+            .into_iter()
+            .find(|it| it.starts_with("charts/transom/platforms/"));
+        let platform = file
+            .unwrap()
+            .replace("charts/transom/platforms/", "")
+            .replace(".yaml", "");
+        // Somewhere the image is; and the Jobs of an upgrade have a test of their own.
+        merge(
+            &mut values,
+            json!({"hooks": "none", "image": {"registry": "mirror.example.com"}}),
+        );
+        world.deploy(
+            engine,
+            if walked.is_empty() { "install" } else { "upgrade" },
+            &values,
+        );
+
+        let bad = format!("bad-{platform}");
+        // It is asked: a line in the log says so. And nothing comes of it.
+        comes_to(&world, &bad, "passes without a word", |it| {
+            it.ok && it.err.is_empty() && tolerations(it).is_empty() && world.kubelet.logs().contains(&bad)
+        });
+        assert_eq!(
+            world.get("wnp", "default")["spec"]["taints"]["mode"],
+            "Report",
+            "{platform}"
+        );
+
+        merge(&mut values, step("validation=Warn"));
+        world.deploy(engine, "upgrade", &values);
+        comes_to(&world, &bad, "is warned of and placed", |it| {
+            it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
+        });
+        let placed = tolerations(&create(&world, &bad));
+        for wanted in values["policy"]["spec"]["tolerations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            assert!(
+                placed
+                    .iter()
+                    .any(|it| it["key"] == wanted["key"] && it["value"] == wanted["value"]),
+                "{platform}: {placed:?}"
+            );
+        }
+
+        merge(&mut values, step("validation=Deny"));
+        world.deploy(engine, "upgrade", &values);
+        comes_to(&world, &bad, "is denied", |it| {
+            !it.ok && it.err.contains("denied the request")
+        });
+
+        if platform == "bare-metal" {
+            let mut tainting = values.clone();
+            merge(&mut tainting, step("taints.mode=Apply"));
+            world.deploy(engine, "upgrade", &tainting);
+            assert_eq!(world.get("wnp", "default")["spec"]["taints"]["mode"], "Apply");
+        }
+
+        world.cluster.kubectl(&emergency).succeeded();
+        comes_to(&world, &bad, "passes in an emergency", |it| it.ok);
+        // With the same in the values an upgrade goes on; with something else it is refused, as the page says.
+        merge(&mut values, json!({"validation": "Warn"}));
+        world.deploy(engine, "upgrade", &values);
+        merge(&mut values, json!({"validation": "Deny"}));
+        let refused = world
+            .ask(engine, "upgrade", &json!({"values": values}))
+            .unwrap_err();
+        assert!(refused.contains(r#"conflict with "kubectl-patch""#), "{refused}");
+        // The engine of this test has no --force-conflicts.
+        world.cluster.kubectl(&["delete", "wpp", "default"]).succeeded();
+        walked.insert(platform);
+    }
+    assert_eq!(walked, platforms());
+}
