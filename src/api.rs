@@ -21,7 +21,7 @@ pub use node_policy::{
     WindowsNodePolicyStatus,
 };
 pub use pod_policy::{
-    BuildSpec, Evidence, ExemptionSpec, MatchedNamespaces, Parts, Pool, PoolLabelSpec, PoolTaint,
+    BuildSpec, Evidence, ExemptionSpec, LastGood, MatchedNamespaces, Parts, Pool, PoolLabelSpec, PoolTaint,
     WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_file::{PolicyFileError, read_policies, read_policy};

@@ -18,6 +18,7 @@
 mod bundles;
 mod ca;
 mod changes;
+mod contest;
 mod decide;
 mod first;
 mod publish;

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod errors;
 pub mod facts;
+pub mod freshness;
 pub mod lease;
 pub mod node;
 pub mod pace;

@@ -8,6 +8,8 @@ pub mod metrics;
 pub mod readiness;
 pub mod room;
 pub mod tasks;
+#[cfg(test)]
+pub(crate) mod test_log;
 pub mod traces;
 pub mod values;
 

@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
+use transom::cluster::freshness::Freshness;
 use transom::cluster::lease::Leadership;
 use transom::process::metrics::Metrics;
 use transom::process::readiness::Readiness;
@@ -114,6 +115,7 @@ impl Replica {
         let reviewer = Arc::new(AllowAll::default());
         let reviews = Arc::clone(&reviewer);
         let keeper = CertificateTask {
+            freshness: Freshness::default(),
             client: client.clone(),
             mode,
             config,
@@ -147,6 +149,11 @@ impl Replica {
         let text = self.metrics.expose();
         text.lines()
             .find_map(|line| line.strip_prefix(&start).map(str::to_owned))
+    }
+
+    /// What is said of another writer of the `caBundle`.
+    fn contested(&self) -> Option<String> {
+        self.registered.borrow().as_ref()?.contested.clone()
     }
 
     fn lead(&self, leads: bool) {
@@ -379,6 +386,7 @@ async fn certificates_are_kept_over_a_real_api_server() {
     rotation_under_load_fails_nobody(&cluster, &client).await;
     the_chart_keeps_its_fields_and_we_keep_ours(&client).await;
     a_bundle_that_somebody_replaces_is_taken_back(&client).await;
+    a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader(&client).await;
     a_configuration_that_was_deleted_is_not_made_again(&client).await;
     files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(&client).await;
 }
@@ -583,11 +591,20 @@ async fn a_bundle_that_somebody_replaces_is_taken_back(client: &Client) {
     apply_chart(client, name, &[1], 5).await;
     let replica = Replica::start(client, config(name), true).await;
     replica.is_ready_within(Duration::from_secs(10)).await;
-    let foreign = rcgen::generate_simple_self_signed(vec!["x".to_owned()])
-        .unwrap()
-        .cert
-        .pem();
-    let foreign = k8s_openapi::ByteString(foreign.into_bytes());
+    let foreign = foreign_bundle();
+    replace_bundle(client, name, &foreign).await;
+    is_taken_back(client, name, &foreign, Duration::from_secs(10)).await;
+    replica.is_ready_within(Duration::from_secs(5)).await;
+}
+
+fn foreign_bundle() -> Value {
+    let foreign = rcgen::generate_simple_self_signed(vec!["x".to_owned()]);
+    let foreign = foreign.unwrap().cert.pem();
+    serde_json::to_value(k8s_openapi::ByteString(foreign.into_bytes())).unwrap()
+}
+
+/// Applies another bundle, as another field manager.
+async fn replace_bundle(client: &Client, name: &str, foreign: &Value) {
     let theirs = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": KINDS[1],
@@ -599,13 +616,38 @@ async fn a_bundle_that_somebody_replaces_is_taken_back(client: &Client) {
         .patch(name, &params, &Patch::Apply(theirs))
         .await
         .unwrap();
-    let foreign = serde_json::to_value(&foreign).unwrap();
+}
+
+async fn is_taken_back(client: &Client, name: &str, foreign: &Value, within: Duration) {
     let start = Instant::now();
     while bundles(client, name).await.contains(foreign.as_str().unwrap()) {
-        assert!(start.elapsed() < Duration::from_secs(10), "it is not taken back");
+        assert!(start.elapsed() < within, "it is not taken back");
         sleep(Duration::from_millis(20)).await;
     }
-    replica.is_ready_within(Duration::from_secs(5)).await;
+}
+
+async fn a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader(client: &Client) {
+    let name = "contested";
+    apply_chart(client, name, &[1], 5).await;
+    let config = CertificateConfig {
+        lifetimes: Lifetimes::default(),
+        ..config(name)
+    };
+    let replica = Replica::start(client, config, true).await;
+    replica.is_ready_within(Duration::from_secs(10)).await;
+    assert_eq!(replica.contested(), None);
+    let foreign = foreign_bundle();
+    for _ in 0..100 {
+        replace_bundle(client, name, &foreign).await;
+        sleep(Duration::from_millis(100)).await;
+    }
+    let said = replica.contested().expect("it is told");
+    assert!(
+        said.starts_with("the field manager \"somebody\" overwrites the caBundle of the Validating"),
+        "{said}"
+    );
+    is_taken_back(client, name, &foreign, Duration::from_secs(20)).await;
+    replica.works();
 }
 
 async fn a_configuration_that_was_deleted_is_not_made_again(client: &Client) {

@@ -627,6 +627,10 @@ fn the_last_good_version_goes_on(writer: &Writer) {
     writer.look();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
+    // A replica that starts now goes by it too: the leader has kept it in the status.
+    let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, today());
+    assert_eq!(*started.policies, *set);
+    assert!(started.lacking().is_empty());
     let problem = writer.get("base", ".status.lastProblem");
     assert!(
         problem.starts_with("spec.validation: there is no value \"Enforce\";"),
@@ -779,6 +783,7 @@ fn registered(options: &Options) -> Arc<Configurations> {
     Arc::new(Configurations {
         mutating: read(serde_json::to_value(mutating(options)).unwrap()),
         validating: read(serde_json::to_value(validating(options)).unwrap()),
+        contested: None,
     })
 }
 

@@ -301,6 +301,24 @@ pub struct WindowsPodPolicyStatus {
     pub matched_namespaces: MatchedNamespaces,
     /// The last thing that went wrong, in words; null where nothing is wrong.
     pub last_problem: Option<String>,
+    /// The last version that could be used: it counts while the one that is stored cannot be used, also for a replica that
+    /// starts then. Null where there was none, or where it is longer than 262144 bytes.
+    pub last_good: Option<LastGood>,
+}
+
+/// A version of a policy that could be used.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LastGood {
+    /// Its generation.
+    pub generation: i64,
+    /// Its spec, as JSON.
+    pub spec: String,
+}
+
+impl LastGood {
+    /// The longest spec that is kept, in bytes: an object has room for about 1.5 million.
+    pub const LONGEST: usize = 256 << 10;
 }
 
 /// The namespaces that a policy selects.

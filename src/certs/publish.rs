@@ -30,6 +30,8 @@ pub(super) struct Published {
     resource_version: String,
     /// Who owns fields besides us, where we own some.
     others: Option<Vec<ManagedFieldsEntry>>,
+    /// The field managers besides us that own a `caBundle`, else the one that wrote last.
+    pub(super) writers: Vec<String>,
     pub(super) bundles: Vec<WebhookBundle>,
     /// The same webhooks, as far as they say who is asked about.
     pub(super) entries: Vec<configurations::Entry>,
@@ -137,10 +139,37 @@ impl Published {
         Published {
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             others: others(object),
+            writers: writers(object),
             bundles: webhooks.iter().filter_map(bundle).collect(),
             entries: webhooks.iter().filter_map(configurations::Entry::read).collect(),
         }
     }
+}
+
+fn writers(object: &DynamicObject) -> Vec<String> {
+    let owners = object.metadata.managed_fields.iter().flatten();
+    let others = owners.filter(|owner| owner.manager.as_deref() != Some(FIELD_MANAGER));
+    let name = |owner: &ManagedFieldsEntry| owner.manager.clone();
+    let owns = |owner: &&ManagedFieldsEntry| {
+        let fields = owner.fields_v1.as_ref().map(|fields| &fields.0["f:webhooks"]);
+        let webhooks = fields.and_then(Value::as_object).into_iter().flatten();
+        webhooks
+            .filter_map(|(_, webhook)| webhook["f:clientConfig"].as_object())
+            .any(|config| config.contains_key("f:caBundle"))
+    };
+    let mut writers: Vec<String> = others.clone().filter(owns).filter_map(name).collect();
+    if writers.is_empty() {
+        let last = others.max_by(|a, b| {
+            a.time
+                .as_ref()
+                .map(|time| time.0)
+                .cmp(&b.time.as_ref().map(|time| time.0))
+        });
+        writers.extend(last.and_then(name));
+    }
+    writers.sort();
+    writers.dedup();
+    writers
 }
 
 /// Every owner but us, where we are one.

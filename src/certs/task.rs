@@ -4,7 +4,6 @@
 mod leader;
 mod presence;
 
-use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,15 +22,18 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use self::leader::Next;
+use self::leader::{Next, WRITES};
 use self::presence::Presence;
 use super::bundles::Bundles;
+use super::contest::Contest;
 use super::decide::{Situation, takes_over};
 use super::first::REASON;
 use super::publish::{ConfigurationStore, Published};
 use super::store::{SecretStore, Stored};
 use super::{CertificateConfig, CertificateMode, Error};
+use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::Leadership;
+use crate::cluster::pace::Allowance;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::registration::configurations::Configurations;
@@ -63,6 +65,8 @@ pub struct CertificateTask {
     pub readiness: Readiness,
     /// Where changes of the certificate are counted, and whether the configurations are there is shown.
     pub metrics: Metrics,
+    /// Where it is noted when the API server last answered each watch.
+    pub freshness: Freshness,
     /// Told what stands in the configurations; nothing before both were looked for.
     pub registered: watch::Sender<Option<Arc<Configurations>>>,
 }
@@ -113,6 +117,20 @@ where
     watch_object(api.clone(), name).default_backoff().boxed()
 }
 
+/// Both configurations, each with a client of its own.
+fn stores(name: &str, client: impl Fn(&'static str) -> Client) -> [ConfigurationStore; 2] {
+    [
+        ConfigurationStore::new::<MutatingWebhookConfiguration>(
+            client("mutatingwebhookconfigurations"),
+            name,
+        ),
+        ConfigurationStore::new::<ValidatingWebhookConfiguration>(
+            client("validatingwebhookconfigurations"),
+            name,
+        ),
+    ]
+}
+
 /// The state of the loop.
 struct Keeping {
     task: CertificateTask,
@@ -126,7 +144,8 @@ struct Keeping {
     presence: Presence,
     bundles: Seen<Bundles>,
     served: Option<Identity>,
-    writes: VecDeque<Instant>,
+    writes: Allowance,
+    contest: Contest,
     retry: Duration,
     complaint: String,
 }
@@ -139,16 +158,7 @@ impl Keeping {
         let is_placeholder = issues && served.is_self_signed();
         Keeping {
             secrets: SecretStore::new(client.clone(), config),
-            stores: [
-                ConfigurationStore::new::<MutatingWebhookConfiguration>(
-                    client.clone(),
-                    &config.configuration,
-                ),
-                ConfigurationStore::new::<ValidatingWebhookConfiguration>(
-                    client.clone(),
-                    &config.configuration,
-                ),
-            ],
+            stores: stores(&config.configuration, |_| client.clone()),
             // Where the certificate comes from files the Secret does not matter.
             secret: (!issues).then(|| Seen::new(None)),
             listed: [false, false],
@@ -156,7 +166,8 @@ impl Keeping {
             presence: Presence::new(&task.metrics, task.registered.clone()),
             bundles: Seen::new(Bundles::default()),
             served: (!is_placeholder).then_some(served),
-            writes: VecDeque::new(),
+            writes: Allowance::new(WRITES.0, WRITES.1),
+            contest: Contest::default(),
             retry: RETRY.0,
             complaint: String::new(),
             task,
@@ -164,12 +175,17 @@ impl Keeping {
     }
 
     async fn run(mut self) -> Error {
+        let watching = |resource| self.task.freshness.client(&self.task.client, resource);
         let mut secrets = match self.task.mode {
-            CertificateMode::SelfManaged => follow(&self.secrets.api, &self.secrets.name),
+            CertificateMode::SelfManaged => {
+                let secrets = SecretStore::new(watching("secrets"), &self.task.config);
+                follow(&secrets.api, &secrets.name)
+            }
             _ => futures::stream::pending().boxed(),
         };
-        let stores = self.stores.each_ref();
-        let [mut mutating, mut validating] = stores.map(|store| follow(&store.api, &store.name));
+        let name = &self.task.config.configuration;
+        let [mut mutating, mut validating] =
+            stores(name, watching).map(|store| follow(&store.api, &store.name));
         let mut led = false;
         let mut wake = Instant::now() + LOOK_AGAIN;
         loop {
@@ -250,6 +266,7 @@ impl Keeping {
             // Readiness is held since the start.
             return Ok(LOOK_AGAIN);
         }
+        self.presence.contested(self.contest.said(Instant::now()));
         loop {
             let pending = self.serve();
             self.tell();

@@ -35,6 +35,43 @@ impl Pace {
     }
 }
 
+/// Turns at a steady rate of which some are saved up while none is taken: a few may come at once, and however many were
+/// taken, the next one is never further away than the rate says.
+#[derive(Debug)]
+pub struct Allowance {
+    gap: Duration,
+    saved: Duration,
+    /// When all that can be saved up will be.
+    full: Option<Instant>,
+}
+
+impl Allowance {
+    /// So many turns in a second, and so many at once.
+    pub fn new(per_second: u32, at_once: u32) -> Self {
+        let gap = Duration::from_secs(1) / per_second.max(1);
+        Allowance {
+            gap,
+            saved: gap * at_once.max(1),
+            full: None,
+        }
+    }
+
+    /// Takes a turn, or says how long to wait for one.
+    ///
+    /// # Errors
+    /// The time until the next turn, where none is left.
+    pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let full = self.full.unwrap_or(now).max(now) + self.gap;
+        match full.duration_since(now).checked_sub(self.saved) {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            _ => {
+                self.full = Some(full);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// When an object may be written again: ever later, the more often another writer undoes what
 /// was written.
 #[derive(Debug)]
@@ -127,6 +164,28 @@ mod tests {
         assert!(back_off.is_restless("w1") && !back_off.is_restless("w2"));
         back_off.forget_quiet(now + BackOff::FORGET);
         assert!(!back_off.is_restless("w1"));
+    }
+
+    #[test]
+    fn what_was_saved_up_is_taken_at_once_and_then_the_rate_never_starves() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(2, 30);
+        let taken = |allowance: &mut Allowance, now| (0..100).filter(|_| allowance.take(now).is_ok()).count();
+        assert_eq!(taken(&mut allowance, start), 30);
+        assert_eq!(allowance.take(start), Err(Duration::from_millis(500)));
+        // As long as it is asked for as fast as can be, there are two in every second.
+        for second in 1..=600 {
+            assert_eq!(
+                taken(&mut allowance, start + Duration::from_secs(second)),
+                2,
+                "{second}"
+            );
+        }
+        assert_eq!(
+            taken(&mut allowance, start + Duration::from_secs(3600)),
+            30,
+            "not more"
+        );
     }
 
     #[tokio::test]

@@ -1,11 +1,14 @@
 //! Stored pod policies: which of them count as they are stored, and which as they were when they could last be used; pure.
+//!
+//! That version is kept in memory, and by the leader in the status of the policy, where a replica that starts finds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
 
-use crate::api::{DecodedPolicy, PolicyError, decode_policy};
+use crate::api::{DecodedPolicy, LastGood, PolicyError, decode_policy};
 use crate::engine::effective::PolicySet;
 use crate::model::policy::Policy;
 
@@ -18,12 +21,12 @@ pub enum Outcome {
     LastGood {
         /// That version.
         good: DecodedPolicy,
-        /// The generation of that version.
-        generation: i64,
+        /// That version as it was stored.
+        kept: LastGood,
         /// Why the one that is stored cannot be used.
         error: PolicyError,
     },
-    /// It cannot be used and no good version of it has been seen since the start, so it does not count.
+    /// It cannot be used, and no good version of it has been seen or is kept, so it does not count.
     Skipped {
         /// Why it cannot be used.
         error: PolicyError,
@@ -45,8 +48,22 @@ impl Outcome {
 struct Good {
     /// Another policy of the same name has another uid.
     uid: String,
-    generation: i64,
+    kept: LastGood,
     decoded: DecodedPolicy,
+}
+
+impl Good {
+    /// The version that the leader has kept in the status, where this program can use it.
+    fn kept_in(object: &Value) -> Option<Self> {
+        let kept = LastGood::deserialize(object.pointer("/status/lastGood")?).ok()?;
+        let spec: Value = serde_json::from_str(&kept.spec).ok()?;
+        let decoded = decode_policy(&json!({"metadata": object.get("metadata"), "spec": spec})).ok()?;
+        Some(Good {
+            uid: text(object, "/metadata/uid").to_owned(),
+            kept,
+            decoded,
+        })
+    }
 }
 
 /// The policies of the cluster, with the last good version of each. Where none is stored, the built-in policy counts
@@ -108,20 +125,27 @@ impl PodPolicies {
             Ok(decoded) => {
                 let good = Good {
                     uid: uid.to_owned(),
-                    generation: generation(object),
+                    kept: as_stored(object),
                     decoded: decoded.clone(),
                 };
                 self.good.insert(name.to_owned(), good);
                 Outcome::InForce(decoded)
             }
-            Err(error) => match self.good.get(name).filter(|good| good.uid == uid) {
-                Some(good) => Outcome::LastGood {
+            Err(error) => {
+                let seen = self.good.remove(name).filter(|good| good.uid == uid);
+                // What is kept may be of a version that this replica has not seen.
+                let both = seen.into_iter().chain(Good::kept_in(object));
+                let Some(good) = both.max_by_key(|good| good.kept.generation) else {
+                    return Outcome::Skipped { error };
+                };
+                let outcome = Outcome::LastGood {
                     good: good.decoded.clone(),
-                    generation: good.generation,
+                    kept: good.kept.clone(),
                     error,
-                },
-                None => Outcome::Skipped { error },
-            },
+                };
+                self.good.insert(name.to_owned(), good);
+                outcome
+            }
         }
     }
 }
@@ -129,6 +153,22 @@ impl PodPolicies {
 fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Value>>) -> bool {
     let mut pairs = one.iter().zip(other);
     one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && (Arc::ptr_eq(x, y) || x == y))
+}
+
+/// The version that is stored, as it is kept in case that the next one cannot be used.
+pub fn as_stored(object: &Value) -> LastGood {
+    LastGood {
+        generation: generation(object),
+        spec: object.get("spec").unwrap_or(&json!({})).to_string(),
+    }
+}
+
+/// Whether the status of a stored policy says that a version of it counts: so the leader has read it, or goes on by one
+/// that it has seen.
+pub fn is_said_to_count(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|it| it["type"] == "Ready");
+    ready.is_some_and(|ready| ready["status"] == "True" || ready["reason"] == "KeptLastGood")
 }
 
 /// A text of a stored object; empty where there is none.

@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use tokio::sync::watch;
 
 use super::facts;
-use super::policies::{Outcome, PodPolicies};
+use super::policies::{Outcome, PodPolicies, is_said_to_count};
 use super::pools::Memory;
 use super::view::{ClusterView, same};
 use crate::engine::effective::{Asker, PolicySet};
@@ -64,6 +64,17 @@ impl Snapshot {
     /// Whether there has been a view: before the first one nothing can be concluded from what is not there.
     pub fn is_known(&self) -> bool {
         self.view.kubernetes > 0
+    }
+
+    /// The policies that do not count here, although their statuses say that a version of them does: another replica has
+    /// one, and this one has not.
+    pub fn lacking(&self) -> Vec<&str> {
+        let skipped = self.outcomes.iter().filter(|(name, outcome)| {
+            let stored = self.view.pod_policies.get(*name);
+            matches!(outcome, Outcome::Skipped { .. })
+                && stored.is_some_and(|stored| is_said_to_count(stored))
+        });
+        skipped.map(|(name, _)| name.as_str()).collect()
     }
 
     /// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows
@@ -175,6 +186,7 @@ mod tests {
         Configurations {
             mutating: configuration.clone(),
             validating: configuration,
+            contested: None,
         }
     }
 

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
 use super::errors::words;
+use super::freshness::Freshness;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
@@ -56,11 +57,12 @@ const VERSION: &str = "version";
 pub type Views = watch::Receiver<Option<Arc<ClusterView>>>;
 
 /// Watches the cluster until a watch ends, which none ever should; says which. Readiness is held until there is
-/// a first view. `namespace` is Transom's own: what is remembered of pools is there.
+/// a first view, and no longer. `namespace` is Transom's own: what is remembered of pools is there.
 pub async fn run(
     client: Client,
     namespace: &str,
     readiness: Readiness,
+    freshness: &Freshness,
     views: watch::Sender<Option<Arc<ClusterView>>>,
 ) -> TaskEnded {
     let mut watches = Watches {
@@ -68,18 +70,19 @@ pub async fn run(
         tasks: Tasks::default(),
     };
     let all = || Config::default().page_size(PAGE);
+    let of = |resource| freshness.client(&client, resource);
     // As JSON: a policy that this version cannot read must still be seen, and must hide no other.
-    let pod_policies = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
-    let node_policies = Api::all_with(client.clone(), &WindowsNodePolicy::api_resource());
-    let seen = Api::namespaced(client.clone(), namespace);
+    let pod_policies = Api::all_with(of(POD_POLICIES), &WindowsPodPolicy::api_resource());
+    let node_policies = Api::all_with(of(NODE_POLICIES), &WindowsNodePolicy::api_resource());
+    let seen = Api::namespaced(of(SEEN), namespace);
     let only_seen = all().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
 
-    watches.add(NODES, Api::all(client.clone()), all(), trim::node, |view| {
+    watches.add(NODES, Api::all(of(NODES)), all(), trim::node, |view| {
         &mut view.nodes
     });
     watches.add(
         CLASSES,
-        Api::all(client.clone()),
+        Api::all(of(CLASSES)),
         all(),
         trim::runtime_class,
         |view| &mut view.runtime_classes,
@@ -93,7 +96,7 @@ pub async fn run(
     );
     watches.add(
         NAMESPACES,
-        Api::all(client.clone()),
+        Api::all(of(NAMESPACES)),
         all(),
         trim::namespace,
         |view| &mut view.namespaces,
@@ -318,24 +321,4 @@ fn explain(name: &str, error: &watcher::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::node::NodeView;
-
-    #[test]
-    fn a_heartbeat_makes_no_new_view() {
-        let node = |version: &str, kernel: &str| NodeView {
-            name: "w".into(),
-            resource_version: version.into(),
-            kernel_version: kernel.into(),
-            ..NodeView::default()
-        };
-        let mut view = ClusterView::default();
-        put(&mut view.nodes, "w".into(), Some(node("1", "10.0.20348.1")));
-        let before = view.clone();
-        put(&mut view.nodes, "w".into(), Some(node("2", "10.0.20348.1")));
-        assert!(view.is_same(&before));
-        put(&mut view.nodes, "w".into(), Some(node("3", "10.0.20348.2")));
-        assert!(!view.is_same(&before));
-    }
-}
+mod tests;

@@ -38,6 +38,13 @@ pub const LONGEST_POOL_LABEL: usize = 64;
 /// The name of the condition of an entry that leaves a part of the Windows pods to `maybe`.
 pub const LEAVES_SOME: &str = "is-for-windows";
 
+/// The names of the conditions, and of one that went beside them before there was one entry for all signs.
+pub const NAMES: [&str; 6] = [SIGN, LEAVES_SOME, REST, UNSAID, UNGUARDED, "is-not-being-deleted"];
+const SIGN: &str = "has-a-sign-of-windows";
+const REST: &str = "may-be-for-windows";
+const UNSAID: &str = "says-no-operating-system";
+const UNGUARDED: &str = "may-land-on-windows";
+
 /// Which pods an entry is for. No pod is for two entries of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sieve {
@@ -59,14 +66,11 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
     let pools = Pools::of(pool_labels);
     let (sign, surely) = (pools.sign(), pools.surely());
     let (name, body) = match sieve {
-        Sieve::Sign => ("has-a-sign-of-windows", sign),
+        Sieve::Sign => (SIGN, sign),
         Sieve::Sure => (LEAVES_SOME, format!("({sign})\n  && ({surely})")),
-        Sieve::Rest => ("may-be-for-windows", format!("({sign})\n  && !({surely})")),
-        Sieve::Unsaid => (
-            "says-no-operating-system",
-            format!("!({sign})\n  && !({})", says_linux()),
-        ),
-        Sieve::Unguarded => ("may-land-on-windows", format!("!({sign})\n  && {}", unguarded())),
+        Sieve::Rest => (REST, format!("({sign})\n  && !({surely})")),
+        Sieve::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
+        Sieve::Unguarded => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
     };
     let condition = MatchCondition {
         name: name.to_owned(),

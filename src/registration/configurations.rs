@@ -1,11 +1,14 @@
 //! What stands in the webhook configurations of a cluster, and what of a policy's wishes the API server therefore never
 //! asks about; the controller reads them.
 
+mod deviations;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::deviations::Call;
 use super::conditions::{LEAVES_SOME, hears};
 use super::names;
 use crate::engine::effective::StoredPolicy;
@@ -26,6 +29,8 @@ pub struct Configurations {
     pub mutating: Configuration,
     /// That of `/validate`.
     pub validating: Configuration,
+    /// What is said of another writer that overwrites the `caBundle` again and again, where one does.
+    pub contested: Option<String>,
 }
 
 /// One configuration.
@@ -37,12 +42,13 @@ pub struct Configuration {
     pub entries: Vec<Entry>,
 }
 
-/// One entry, as far as it says who is asked about.
+/// One entry: who is asked about, and how.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
     name: String,
     namespaces: LabelSelector,
     conditions: Vec<MatchCondition>,
+    call: Call,
 }
 
 #[derive(Deserialize, Default)]
@@ -51,6 +57,8 @@ struct Webhook {
     name: String,
     namespace_selector: Option<LabelSelector>,
     match_conditions: Option<Vec<MatchCondition>>,
+    #[serde(flatten)]
+    call: Call,
 }
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
@@ -68,6 +76,7 @@ impl Entry {
             name: webhook.name,
             namespaces: webhook.namespace_selector.unwrap_or_default(),
             conditions: webhook.match_conditions.unwrap_or_default(),
+            call: webhook.call,
         })
     }
 
@@ -153,6 +162,24 @@ impl Configurations {
             .collect();
         gaps.extend(self.unheard(policy));
         gaps
+    }
+
+    /// What is wrong with the registration, whatever a policy wishes.
+    pub fn amiss(&self) -> Vec<Gap> {
+        let contested = self.contested.iter().map(|said| Gap {
+            reason: "CaBundleOverwritten",
+            message: said.clone(),
+        });
+        let deviations = self.deviations();
+        let differs = (!deviations.is_empty()).then(|| Gap {
+            reason: "Differs",
+            message: format!(
+                "the webhook configurations are not as Transom registers them: {}; run helm upgrade again, or transom generate \
+                 webhooks | kubectl apply --server-side --force-conflicts -f -",
+                deviations.join("; ")
+            ),
+        });
+        contested.chain(differs).collect()
     }
 
     fn phases(&self) -> [(&Configuration, [&'static str; 2]); 2] {

@@ -15,6 +15,7 @@ use super::gauges::Gauges;
 use super::reviewer::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs};
+use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
@@ -55,6 +56,9 @@ pub struct InClusterArgs {
 /// The name under which readiness is held until reviews are judged by what is really there.
 const FACTS: &str = "facts";
 
+/// The name under which readiness is held while a policy that counts on another replica cannot be used by this one.
+const POLICIES: &str = "policies";
+
 /// How long shutting down may take after the server has drained: the lease is given up in that time.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
@@ -79,11 +83,14 @@ pub async fn run(
     let mut tasks = Tasks::default();
     let gauges = Gauges::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
+    let freshness = Freshness::new(&config.metrics);
+    tasks.spawn("freshness", freshness.clone().tell());
     let following = Following {
         snapshots,
         registered,
         gauges,
         readiness: config.readiness.clone(),
+        freshness: freshness.clone(),
     };
     let latest = following.start(&mut tasks, &client, &namespace);
     start_controllers(&mut tasks, &client, namespace.clone(), &leadership, &latest);
@@ -101,6 +108,7 @@ pub async fn run(
         serving,
         readiness: config.readiness.clone(),
         metrics: config.metrics.clone(),
+        freshness,
         registered: tell_registered,
     };
     tasks.spawn_saying("certificates", certificates.run());
@@ -147,6 +155,7 @@ struct Following {
     registered: watch::Receiver<Option<Arc<Configurations>>>,
     gauges: Gauges,
     readiness: Readiness,
+    freshness: Freshness,
 }
 
 impl Following {
@@ -154,8 +163,9 @@ impl Following {
     fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> Latest {
         let (publish, views) = watch::channel(None);
         let (client, namespace, readiness) = (client.clone(), namespace.to_owned(), self.readiness.clone());
+        let freshness = self.freshness.clone();
         tasks.spawn_saying("watches", async move {
-            watches::run(client, &namespace, readiness, publish).await
+            watches::run(client, &namespace, readiness, &freshness, publish).await
         });
         // Until the first view reviews are judged by the built-in policy, which changes and denies nothing.
         self.readiness.hold(FACTS, "not known yet");
@@ -168,6 +178,7 @@ impl Following {
     async fn run(mut self, mut views: Views, show: watch::Sender<Arc<Snapshot>>) {
         /// How often the day is looked at.
         const LOOK: Duration = Duration::from_secs(30);
+        let mut starts = true;
         loop {
             let view = views.borrow_and_update().clone();
             let registered = self.registered.borrow_and_update().clone();
@@ -175,6 +186,8 @@ impl Following {
             if let Some(view) = view {
                 let snapshot = Arc::new(self.snapshots.take(&view, registered, day));
                 self.gauges.show(&snapshot);
+                // Only at the start: what serves goes on serving.
+                starts = starts && self.lacks_a_policy(&snapshot);
                 show.send_replace(snapshot);
                 self.readiness.release(FACTS);
             }
@@ -190,6 +203,25 @@ impl Following {
                 }
             }
         }
+    }
+}
+
+impl Following {
+    /// Whether this replica would enforce less than another one does. It is then not ready, so that a rollout stops and the
+    /// other one stays. It ends when that one leads no more: the next leader says in the status what counts.
+    fn lacks_a_policy(&self, snapshot: &Snapshot) -> bool {
+        let lacking = snapshot.lacking();
+        if lacking.is_empty() {
+            self.readiness.release(POLICIES);
+            return false;
+        }
+        let names = lacking.join(", ");
+        let why = format!(
+            "another replica goes by a version of WindowsPodPolicy {names} that this one does not have and cannot read; \
+             correct what is stored, or go back to the version of Transom that reads it (kubectl describe wpp)"
+        );
+        self.readiness.hold(POLICIES, why);
+        true
     }
 }
 

@@ -17,8 +17,9 @@ use crate::cluster::errors::{Failure, answered_within};
 /// How long one write may take; shorter than a leader acts on its last renewal.
 const REQUEST: Duration = Duration::from_secs(3);
 
-/// The most writes in a minute: another writer may write the same fields, as fast as we do.
-const WRITES: usize = 60;
+/// Writes in a second, and how many may come at once: another writer may write the same fields, as fast as we do. The rate
+/// is kept for as long as that goes on, because what is not published is not trusted.
+pub(super) const WRITES: (u32, u32) = (2, 30);
 
 /// How it goes on.
 pub(super) enum Next {
@@ -101,10 +102,13 @@ impl Keeping {
             };
             let store = self.stores[which].clone();
             let title = store.title();
+            self.contest
+                .publishes(which, bundle, &title, &seen.writers, Instant::now());
             let what = format!("publish the CA bundle in the {title}");
             match self.write(&what, store.publish(&seen, bundle)).await {
                 Ok(written) => {
                     tracing::info!(configuration = title, "published the CA bundle");
+                    self.contest.published(which, bundle);
                     self.put_configuration(which, Some(written));
                 }
                 Err(next) => return next,
@@ -144,11 +148,12 @@ impl Keeping {
         what: &str,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Next> {
-        if let Some(after) = self.pace() {
-            return Err(Next::Rest(after));
-        }
         if !self.task.leadership.holds() {
             return Err(Next::Rest(LOOK_AGAIN));
+        }
+        if let Err(wait) = self.writes.take(Instant::now()) {
+            self.complain("certificates or caBundles change again and again: something else writes them too");
+            return Err(Next::Rest(wait));
         }
         match answered_within(REQUEST, request).await {
             Ok(written) => {
@@ -161,20 +166,5 @@ impl Keeping {
             Err(Failure::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
         }
         Err(Next::Failed)
-    }
-
-    /// Counts a write, or says how long to wait with it.
-    fn pace(&mut self) -> Option<Duration> {
-        const MINUTE: Duration = Duration::from_secs(60);
-        while self.writes.front().is_some_and(|write| write.elapsed() >= MINUTE) {
-            self.writes.pop_front();
-        }
-        if let Some(first) = self.writes.front().filter(|_| self.writes.len() >= WRITES) {
-            let wait = MINUTE.saturating_sub(first.elapsed());
-            self.complain("certificates or caBundles change again and again: something else writes them too");
-            return Some(wait.max(RETRY.0));
-        }
-        self.writes.push_back(Instant::now());
-        None
     }
 }

@@ -23,24 +23,33 @@ const PHASES: [&str; 2] = ["mutating", "validating"];
 /// What was seen last of both configurations.
 pub(super) struct Presence {
     gauge: Family<Phase, Gauge>,
+    deviations: Family<Phase, Gauge>,
     seen: [Option<Configuration>; 2],
+    contested: Option<String>,
     tell: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 impl Presence {
     /// Nothing was seen yet.
     pub fn new(metrics: &Metrics, tell: watch::Sender<Option<Arc<Configurations>>>) -> Self {
-        let gauge = Family::<Phase, Gauge>::default();
+        let [gauge, deviations] = [(); 2].map(|()| Family::<Phase, Gauge>::default());
         metrics.register(|registry| {
             registry.register(
                 "webhook_configurations",
                 "Whether a webhook configuration is there and has entries",
                 gauge.clone(),
             );
+            registry.register(
+                "registration_deviations",
+                "Entries of a webhook configuration that are not as Transom registers them",
+                deviations.clone(),
+            );
         });
         Presence {
             gauge,
+            deviations,
             seen: [None, None],
+            contested: None,
             tell,
         }
     }
@@ -63,6 +72,21 @@ impl Presence {
         self.gauge
             .get_or_create(&Phase { phase })
             .set(i64::from(is_there));
+        let deviations = now.deviations(which == 0);
+        self.deviations
+            .get_or_create(&Phase { phase })
+            .set(i64::try_from(deviations.len()).unwrap_or(i64::MAX));
+        let told = seen
+            .as_ref()
+            .is_some_and(|before| before.deviations(which == 0) == deviations);
+        if !deviations.is_empty() && !told {
+            tracing::warn!(
+                configuration = title,
+                "the webhook configuration is not as Transom registers it: {}; put it back with helm upgrade, or with transom \
+                 generate webhooks",
+                deviations.join("; ")
+            );
+        }
         let was_there = seen.as_ref().map(|before| !before.entries.is_empty());
         match (was_there, is_there) {
             (Some(true), false) => tracing::warn!(
@@ -82,10 +106,23 @@ impl Presence {
             (Some(true) | None, true) | (Some(false), false) => {}
         }
         *seen = Some(now);
+        self.tell();
+    }
+
+    /// Takes in what is to be said of another writer that overwrites the `caBundle` again and again.
+    pub fn contested(&mut self, said: Option<String>) {
+        if self.contested != said {
+            self.contested = said;
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
         if let [Some(mutating), Some(validating)] = &self.seen {
             let registered = Configurations {
                 mutating: mutating.clone(),
                 validating: validating.clone(),
+                contested: self.contested.clone(),
             };
             self.tell.send_if_modified(|told| {
                 let differs = told.as_deref() != Some(&registered);
@@ -100,60 +137,37 @@ impl Presence {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::sync::{Mutex, PoisonError};
-
     use serde_json::json;
 
     use super::*;
+    use crate::process::test_log::Log;
+    use crate::registration::{Options, mutating};
 
-    /// What is logged while it is alive.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(text)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Log {
-        fn levels(&self) -> Vec<String> {
-            let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-            let text = String::from_utf8(text).unwrap();
-            text.lines()
-                .map(|line| line.split_whitespace().next().unwrap().to_owned())
-                .collect()
-        }
+    fn levels(log: &Log) -> Vec<String> {
+        let text = log.take();
+        let level = |line: &str| line.split_whitespace().next().unwrap().to_owned();
+        text.lines().map(level).collect()
     }
 
     #[test]
     fn a_configuration_that_goes_and_comes_back_is_told_once_each_time_and_shown_as_a_gauge() {
         let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .without_time()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        let _guard = tracing::subscriber::set_default(subscriber);
+        let _listening = log.listen();
         let (metrics, (tell, told)) = (Metrics::new("0", None), watch::channel(None));
         let mut presence = Presence::new(&metrics, tell);
-        let gauge = |phase: &str| {
+        let shown = |name: &str, phase: &str| {
             let text = metrics.expose();
-            let start = format!("transom_webhook_configurations{{phase=\"{phase}\"}} ");
+            let start = format!("transom_{name}{{phase=\"{phase}\"}} ");
             text.lines()
                 .find_map(|line| line.strip_prefix(&start).map(str::to_owned))
         };
+        let gauge = |phase: &str| shown("webhook_configurations", phase);
         let published = |entries: serde_json::Value| {
             let object = json!({"metadata": {"name": "zz-transom"}, "webhooks": entries});
             Published::read(&serde_json::from_value(object).unwrap())
         };
-        let there = published(json!([{"name": "strong.mutate.transom.dev"}]));
+        let registered = serde_json::to_value(mutating(&Options::default())).unwrap();
+        let there = published(registered["webhooks"].clone());
         let empty = published(json!([]));
 
         assert_eq!(gauge("mutating"), None);
@@ -164,19 +178,43 @@ mod tests {
             (gauge("mutating").as_deref(), gauge("validating").as_deref()),
             (Some("1"), Some("0"))
         );
-        assert_eq!(log.levels(), ["INFO"], "it is not there yet");
+        assert_eq!(levels(&log), ["INFO"], "it is not there yet");
         assert_eq!(told.borrow().as_ref().unwrap().mutating.entries.len(), 1);
 
         presence.see(0, "m", None);
         presence.see(0, "m", None);
         presence.see(0, "m", Some(&empty));
-        assert_eq!(log.levels(), ["WARN"]);
+        assert_eq!(levels(&log), ["WARN"]);
         assert_eq!(gauge("mutating").as_deref(), Some("0"));
         presence.see(0, "m", Some(&there));
         presence.see(0, "m", Some(&there));
-        assert_eq!(log.levels(), ["INFO"]);
+        assert_eq!(levels(&log), ["INFO"]);
         presence.see(0, "m", Some(&empty));
-        assert_eq!(log.levels(), ["WARN"]);
+        assert_eq!(levels(&log), ["WARN"]);
         assert!(told.borrow().as_ref().unwrap().mutating.entries.is_empty());
+
+        // Widened by hand.
+        let deviations = || shown("registration_deviations", "mutating");
+        assert_eq!(deviations().as_deref(), Some("0"));
+        let mut widened = registered["webhooks"].clone();
+        widened[0]["rules"] =
+            json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
+        presence.see(0, "m", Some(&published(widened)));
+        assert_eq!(deviations().as_deref(), Some("1"));
+        assert!(
+            log.take()
+                .contains("its rules ask about more than Transom looks at (* */*/*/*)")
+        );
+        presence.see(0, "m", Some(&there));
+        assert_eq!(deviations().as_deref(), Some("0"));
+
+        // And overwritten by another writer.
+        presence.contested(Some("a writer".to_owned()));
+        assert_eq!(
+            told.borrow().as_ref().unwrap().contested.as_deref(),
+            Some("a writer")
+        );
+        presence.contested(None);
+        assert_eq!(told.borrow().as_ref().unwrap().contested, None);
     }
 }

@@ -6,7 +6,7 @@ use crate::api::DecodedPolicy;
 use crate::cluster::view::ClusterView;
 use crate::controller::conditions::{Statement, Told};
 use crate::engine::effective::PolicySet;
-use crate::registration::configurations::Configurations;
+use crate::registration::configurations::{Configurations, Gap};
 
 /// The condition. `decoded` is what of the policy counts, if anything.
 pub(super) fn registered(
@@ -27,6 +27,7 @@ pub(super) fn registered(
             .filter(|(_, labels)| counts(labels));
         registered.gaps(stored, &namespaces)
     });
+    let gaps: Vec<Gap> = registered.amiss().into_iter().chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())

@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::registered;
 use crate::api::{
-    API_VERSION, DecodedPolicy, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
+    API_VERSION, DecodedPolicy, LastGood, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
 };
-use crate::cluster::policies::{Outcome, generation, text};
+use crate::cluster::policies::{Outcome, as_stored, generation, text};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::view::ClusterView;
 use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
@@ -88,7 +89,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
                 let registered = registered::registered(outcome.in_force(), known, &snapshot.policies, view);
                 statements.insert(1, registered);
             }
-            report(name, object, statements, reach, now)
+            report(name, object, last_good(outcome, object), statements, reach, now)
         })
         .collect()
 }
@@ -136,6 +137,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
 fn report(
     name: &str,
     object: &Value,
+    last_good: Option<LastGood>,
     statements: Vec<Statement>,
     reach: &Reach<'_>,
     now: Timestamp,
@@ -158,6 +160,7 @@ fn report(
                 .map(|name| (*name).to_owned())
                 .collect(),
         },
+        last_good,
     };
     (status != stored).then(|| Report {
         name: name.to_owned(),
@@ -166,6 +169,16 @@ fn report(
         status,
         news,
     })
+}
+
+/// The version that is kept from now on. What this program cannot use stays: another version of it may.
+fn last_good(outcome: &Outcome, object: &Value) -> Option<LastGood> {
+    let good = match outcome {
+        Outcome::InForce(_) => as_stored(object),
+        Outcome::LastGood { kept, .. } => kept.clone(),
+        Outcome::Skipped { .. } => return LastGood::deserialize(object.pointer("/status/lastGood")?).ok(),
+    };
+    (good.spec.len() <= LastGood::LONGEST).then_some(good)
 }
 
 /// The conditions of a policy, the gravest first. Ties and labels come and go with namespaces: only the first is told.
@@ -195,12 +208,13 @@ fn ready(outcome: &Outcome, in_force: usize) -> Statement {
     let well = ("InForce", "the policy counts as it is stored");
     let (reason, error, consequence) = match outcome {
         Outcome::InForce(_) => return Statement::wanted("Ready", None, well),
-        Outcome::LastGood {
-            generation, error, ..
-        } => (
+        Outcome::LastGood { kept, error, .. } => (
             "KeptLastGood",
             error,
-            format!("until then the policy counts as it was at generation {generation}"),
+            format!(
+                "until then the policy counts as it was at generation {}",
+                kept.generation
+            ),
         ),
         Outcome::Skipped { error } => {
             let instead = if in_force == 0 {
@@ -209,7 +223,7 @@ fn ready(outcome: &Outcome, in_force: usize) -> Statement {
                 "other policies count in its place, and the built-in one where none selects a namespace"
             };
             let consequence = format!(
-                "until then the policy does not count, because no good version of it has been seen since the start; \
+                "until then the policy does not count, because no good version of it is known; \
                  {instead} (built-in: validation Audit, placement DryRun)"
             );
             ("Unusable", error, consequence)

@@ -198,6 +198,103 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
 }
 
 #[test]
+fn a_replica_that_starts_goes_by_the_last_good_version_that_the_leader_has_kept() {
+    let mut leader = Policies::default();
+    let good = stored("p", &json!({"validation": "Deny"}));
+    let seen = view(std::slice::from_ref(&good), &[]);
+    leader.update(&seen);
+    let seen = written(seen.clone(), &leader.reports(&seen, now()));
+    let bad = next_generation(&seen.pod_policies["p"], &json!({"validation": "Enforce"}));
+    let seen = view(std::slice::from_ref(&bad), &[]);
+
+    let mut starts = Policies::default();
+    assert_eq!(effective(&starts.update(&seen)).validation, Action::Deny);
+    assert!(starts.seen(&seen).lacking().is_empty());
+    // It leads, and says the same as the leader of before.
+    leader.update(&seen);
+    let reports = starts.reports(&seen, now());
+    assert_eq!(reports, leader.reports(&seen, now()));
+    assert_eq!(condition(&reports[0], "Ready").reason, "KeptLastGood");
+    assert_eq!(reports[0].status.last_good.as_ref().unwrap().generation, 1);
+
+    // A version that a replica has not seen is taken from there too.
+    let newer = next_generation(&good, &json!({"validation": "Warn"}));
+    let kept = written(view(std::slice::from_ref(&newer), &[]), &{
+        let mut leader = Policies::default();
+        let seen = view(std::slice::from_ref(&newer), &[]);
+        leader.update(&seen);
+        leader.reports(&seen, now())
+    });
+    let bad = next_generation(&kept.pod_policies["p"], &json!({"validation": "Enforce"}));
+    let mut missed = Policies::default();
+    missed.update(&view(&[good], &[]));
+    assert_eq!(
+        effective(&missed.update(&view(&[bad], &[]))).validation,
+        Action::Warn
+    );
+}
+
+#[test]
+fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
+    let bad = |status: &Value| {
+        let mut bad = stored("p", &json!({"validation": "Enforce"}));
+        bad["status"] = status.clone();
+        bad
+    };
+    let ready = |status: &str, reason: &str| json!({"conditions": [{"type": "Ready", "status": status, "reason": reason}]});
+    let kept = |spec: &str| {
+        let mut status = ready("False", "KeptLastGood");
+        status["lastGood"] = json!({"generation": 0, "spec": spec});
+        status
+    };
+    for (status, lacking, validation) in [
+        // The only policy of a cluster was broken before Transom was there: it starts, and the built-in policy counts.
+        (json!({}), false, Action::Audit),
+        (ready("False", "Unusable"), false, Action::Audit),
+        (ready("False", "KeptLastGood"), true, Action::Audit),
+        // Another version of Transom can read it.
+        (ready("True", "InForce"), true, Action::Audit),
+        (kept(r#"{"validation":"Deny"}"#), false, Action::Deny),
+        (kept(r#"{"validation":"Enforce"}"#), true, Action::Audit),
+        (kept("rubbish"), true, Action::Audit),
+    ] {
+        let mut starts = Policies::default();
+        let seen = view(&[bad(&status)], &[]);
+        assert_eq!(
+            effective(&starts.update(&seen)).validation,
+            validation,
+            "{status}"
+        );
+        assert_eq!(!starts.seen(&seen).lacking().is_empty(), lacking, "{status}");
+        // Once it leads it says so, and lacks nothing that another replica has.
+        let reports = starts.reports(&seen, now());
+        let seen = written(seen, &reports);
+        starts.update(&seen);
+        assert!(starts.seen(&seen).lacking().is_empty(), "{status}");
+        // What this version cannot read may be of use to another one.
+        assert_eq!(
+            seen.pod_policies["p"]["status"].get("lastGood"),
+            status.get("lastGood")
+        );
+    }
+}
+
+#[test]
+fn a_version_that_is_too_long_is_not_kept() {
+    let owners = "x".repeat(256);
+    let exemption = json!({"namespaces": [owners], "expires": "2030-01-01", "owner": owners, "reason": "r"});
+    for (exemptions, kept) in [(10, true), (600, false)] {
+        let mut policies = Policies::default();
+        let spec = json!({"exemptions": vec![&exemption; exemptions]});
+        let seen = view(&[stored("p", &spec)], &[]);
+        policies.update(&seen);
+        let reports = policies.reports(&seen, now());
+        assert_eq!(condition(&reports[0], "Ready").reason, "InForce");
+        assert_eq!(reports[0].status.last_good.is_some(), kept);
+    }
+}
+
+#[test]
 fn every_problem_is_told_and_an_event_still_says_what_counts() {
     let mut policies = Policies::default();
     let good = stored("p", &json!({}));

@@ -23,6 +23,7 @@ fn registered(options: &Options) -> Configurations {
             "ValidatingWebhookConfiguration",
             serde_json::to_value(validating(options)).unwrap(),
         ),
+        contested: None,
     }
 }
 
@@ -117,7 +118,11 @@ fn in_two_entries() -> Configurations {
         title: phase.to_owned(),
         entries: entries(phase),
     });
-    Configurations { mutating, validating }
+    Configurations {
+        mutating,
+        validating,
+        contested: None,
+    }
 }
 
 #[test]
@@ -270,4 +275,162 @@ fn pods_are_placed_only_where_the_entry_stands_and_selects_the_namespace() {
     let mut gone = known;
     gone.mutating.entries.clear();
     assert!(!gone.mutates_in(&named("shop")));
+}
+
+#[test]
+fn what_transom_registers_is_as_transom_registers_it() {
+    let everywhere = api(&LabelSelector::default());
+    for options in [
+        Options::default(),
+        Options {
+            validate_failure_policy: FailurePolicy::Fail,
+            reverse_guard: Some(everywhere.clone()),
+            default_os: Some(api(&of_team("a"))),
+            timeout: std::time::Duration::from_secs(1),
+            excluded_namespaces: Vec::new(),
+            ..Options::default()
+        },
+        Options {
+            endpoint: super::super::Endpoint::Url("https://laptop:8443".to_owned()),
+            ..Options::default()
+        },
+    ] {
+        let registered = registered(&options);
+        assert_eq!(registered.deviations(), Vec::<String>::new());
+        assert_eq!(registered.amiss(), []);
+    }
+}
+
+#[test]
+fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
+    let change = |phase: &str, entry: &str, change: &dyn Fn(&mut Value)| {
+        let options = Options::default();
+        let mut configuration = match phase {
+            "mutate" => serde_json::to_value(mutating(&options)).unwrap(),
+            _ => serde_json::to_value(validating(&options)).unwrap(),
+        };
+        let webhooks = configuration["webhooks"].as_array_mut().unwrap();
+        let found = webhooks
+            .iter_mut()
+            .find(|it| it["name"] == format!("{entry}.{phase}.transom.dev"));
+        change(found.unwrap());
+        let read = Configuration {
+            title: String::new(),
+            entries: webhooks.iter().filter_map(Entry::read).collect(),
+        };
+        read.deviations(phase == "mutate")
+    };
+    let set = |path: &'static str, value: Value| {
+        move |entry: &mut Value| *entry.pointer_mut(path).unwrap() = value.clone()
+    };
+    let all = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
+    let more = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods", "secrets"]}]);
+    let always = json!([{"name": "has-a-sign-of-windows", "expression": "true"}]);
+    let cases: [(&str, &dyn Fn(&mut Value), &[&str]); 13] = [
+        (
+            "mutate",
+            &set("/rules", all),
+            &["its rules ask about more than Transom looks at (* */*/*/*)"],
+        ),
+        (
+            "validate",
+            &set("/rules", more),
+            &[
+                "ask about more than Transom looks at (CREATE core/v1/secrets)",
+                "its rules leave out CREATE apps/v1/daemonsets,",
+            ],
+        ),
+        (
+            "mutate",
+            &|entry| drop(entry.as_object_mut().unwrap().remove("rules")),
+            &["its rules leave out CREATE"],
+        ),
+        (
+            "mutate",
+            &set("/matchConditions", json!([])),
+            &["it has no matchConditions"],
+        ),
+        (
+            "mutate",
+            &set("/matchConditions", always),
+            &["it has none of Transom's matchConditions"],
+        ),
+        (
+            "validate",
+            &|entry| {
+                entry["matchConditions"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(json!({"name": "not-mine", "expression": "false"}))
+            },
+            &["Transom has no condition not-mine"],
+        ),
+        (
+            "mutate",
+            &set("/timeoutSeconds", json!(30)),
+            &["timeoutSeconds is 30 and may be 2 at most"],
+        ),
+        (
+            "mutate",
+            &set("/failurePolicy", json!("Fail")),
+            &["failurePolicy is Fail and has to be Ignore"],
+        ),
+        (
+            "validate",
+            &set("/failurePolicy", json!("Fail")),
+            &["failurePolicy is Fail and has to be Ignore"],
+        ),
+        (
+            "validate",
+            &set("/matchPolicy", json!("Exact")),
+            &["matchPolicy is Exact and has to be Equivalent"],
+        ),
+        (
+            "mutate",
+            &set("/reinvocationPolicy", json!("Never")),
+            &["reinvocationPolicy is Never and has to be IfNeeded"],
+        ),
+        (
+            "mutate",
+            &set("/namespaceSelector", json!({})),
+            &[
+                "does not leave out kube-system, kube-node-lease, kube-public, those with transom.dev/ignore=true",
+            ],
+        ),
+        (
+            "validate",
+            &|entry| {
+                entry["objectSelector"] = json!({});
+                entry["clientConfig"]["service"]["path"] = json!("/mutate");
+            },
+            &[
+                "its objectSelector does not leave out",
+                "clientConfig.service.path is /mutate and has to be /validate",
+            ],
+        ),
+    ];
+    for (phase, changed, expected) in cases {
+        let found = change(phase, "strong", changed);
+        assert_eq!(found.len(), 1, "{expected:?}: {found:?}");
+        assert!(
+            found[0].starts_with(&format!("strong.{phase}.transom.dev: ")),
+            "{found:?}"
+        );
+        for said in expected {
+            assert!(found[0].contains(said), "{said}: {found:?}");
+        }
+    }
+    let renamed = change("mutate", "strong", &set("/name", json!("another.example.com")));
+    assert_eq!(renamed, ["another.example.com: Transom has no such entry"]);
+
+    // The status of every policy says it, with the cure.
+    let mut widened = registered(&Options::default());
+    widened.validating.entries[0].call = Call::default();
+    let [differs] = widened.amiss().try_into().unwrap();
+    assert_eq!(differs.reason, "Differs");
+    assert!(
+        differs.message.contains("run helm upgrade again"),
+        "{}",
+        differs.message
+    );
 }

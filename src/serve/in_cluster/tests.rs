@@ -4,7 +4,10 @@ use std::future::pending;
 
 use clap::Parser;
 
+use serde_json::json;
+
 use super::*;
+use crate::cluster::view::ClusterView;
 use crate::process::metrics::Metrics;
 use crate::process::room::Room;
 use crate::tls::args::TlsArgs;
@@ -137,6 +140,59 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
     ] {
         assert_eq!(said, expected);
     }
+}
+
+/// A view with a policy that cannot be used, whose status says this.
+fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Option<Arc<ClusterView>> {
+    let policy = json!({
+        "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
+    });
+    Some(Arc::new(ClusterView {
+        kubernetes: 36,
+        pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
+        ..ClusterView::default()
+    }))
+}
+
+#[tokio::test]
+async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_start() {
+    let ready = |status: &str, reason: &str| json!({"conditions": [{"type": "Ready", "status": status, "reason": reason}]});
+    let metrics = Metrics::new("0", None);
+    let readiness = Readiness::default();
+    let (_tell, registered) = watch::channel(None);
+    let following = Following {
+        snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, today()), []),
+        registered,
+        gauges: Gauges::new(&metrics),
+        readiness: readiness.clone(),
+        freshness: Freshness::default(),
+    };
+    let (publish, views) = watch::channel(None);
+    let (show, mut latest) = watch::channel(Arc::new(following.snapshots.unknown()));
+    let running = tokio::spawn(following.run(views, show));
+    let mut shown = async |generation: i64, status: serde_json::Value| {
+        publish.send_replace(with_a_broken_policy(generation, &status));
+        let is_it = |snapshot: &Arc<Snapshot>| {
+            let policy = snapshot.view.pod_policies.get("p");
+            policy.is_some_and(|policy| policy["metadata"]["generation"] == generation)
+        };
+        latest.wait_for(is_it).await.unwrap();
+        // It is shown a moment before readiness follows.
+        tokio::task::yield_now().await;
+        readiness.reasons()
+    };
+    let reasons = shown(1, ready("True", "InForce")).await;
+    assert!(
+        reasons.len() == 1
+            && reasons[0].starts_with("policies: another replica goes by a version of WindowsPodPolicy p"),
+        "{reasons:?}"
+    );
+    assert_eq!(shown(2, ready("False", "KeptLastGood")).await.len(), 1);
+    // That replica is gone, and the next leader has said so: as in a cluster that starts with a broken policy.
+    assert!(shown(3, ready("False", "Unusable")).await.is_empty());
+    // What serves goes on serving.
+    assert!(shown(4, ready("True", "InForce")).await.is_empty());
+    running.abort();
 }
 
 #[tokio::test]

@@ -1,0 +1,120 @@
+//! A view that nothing changes, and watches that are refused.
+
+use std::convert::Infallible;
+
+use futures::FutureExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
+use hyper::{Response, StatusCode};
+use serde_json::json;
+
+use super::*;
+use crate::cluster::node::NodeView;
+use crate::process::metrics::Metrics;
+
+#[test]
+fn a_heartbeat_makes_no_new_view() {
+    let node = |version: &str, kernel: &str| NodeView {
+        name: "w".into(),
+        resource_version: version.into(),
+        kernel_version: kernel.into(),
+        ..NodeView::default()
+    };
+    let mut view = ClusterView::default();
+    put(&mut view.nodes, "w".into(), Some(node("1", "10.0.20348.1")));
+    let before = view.clone();
+    put(&mut view.nodes, "w".into(), Some(node("2", "10.0.20348.1")));
+    assert!(view.is_same(&before));
+    put(&mut view.nodes, "w".into(), Some(node("3", "10.0.20348.2")));
+    assert!(!view.is_same(&before));
+}
+
+/// An API server with one pod policy, whose watches are silent and end when the right to watch is lost.
+fn api_server(rights: watch::Receiver<bool>) -> Client {
+    let answer = |status: StatusCode, body: &serde_json::Value| {
+        let body: UnsyncBoxBody<Bytes, Infallible> = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        response
+    };
+    let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+        let mut rights = rights.clone();
+        async move {
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            if path == "/version" {
+                let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+                    "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+                return Ok::<_, Infallible>(answer(StatusCode::OK, &version));
+            }
+            if !*rights.borrow() {
+                let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                    "reason": "Forbidden", "message": "cannot watch it"});
+                return Ok(answer(StatusCode::FORBIDDEN, &refusal));
+            }
+            if query.contains("watch=true") {
+                let lost = async move { drop(rights.wait_for(|has| !has).await) };
+                let silent = lost
+                    .into_stream()
+                    .filter_map(|()| async { None::<Result<Frame<Bytes>, Infallible>> });
+                return Ok(Response::new(BodyExt::boxed_unsync(StreamBody::new(Box::pin(
+                    silent,
+                )))));
+            }
+            let items = if path.ends_with(POD_POLICIES) {
+                json!([{"metadata": {"name": "p", "uid": "u", "generation": 1, "resourceVersion": "1"}, "spec": {}}])
+            } else {
+                json!([])
+            };
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+            Ok(answer(StatusCode::OK, &list))
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told() {
+    let log = crate::process::test_log::Log::default();
+    let _listening = log.listen();
+    let (metrics, readiness) = (Metrics::new("0", None), Readiness::default());
+    let freshness = Freshness::new(&metrics);
+    let telling = tokio::spawn(freshness.clone().tell());
+    let (rights, has_rights) = watch::channel(true);
+    let (publish, mut views) = watch::channel(None);
+    let (held, fresh) = (readiness.clone(), freshness.clone());
+    let client = api_server(has_rights);
+    let watching = tokio::spawn(async move { run(client, "own", held, &fresh, publish).await });
+    let view = views.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert!(view.pod_policies.contains_key("p"));
+
+    let age = |resource: &str| {
+        let text = metrics.expose();
+        let start = format!("transom_watch_age_seconds{{resource=\"{resource}\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        value.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap()
+    };
+    let told = || log.text().matches("has not answered the watch").count();
+    let watches = PARTS.into_iter().filter(|part| *part != VERSION);
+    assert!(watches.clone().all(|resource| age(resource) < 60.0));
+
+    rights.send_replace(false);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(watches.clone().all(|resource| age(resource) >= 100.0));
+    assert_eq!(told(), 0, "not for every short gap");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(watches.clone().all(|resource| age(resource) >= 3700.0));
+    assert_eq!(told(), watches.clone().count(), "once for each: {}", log.text());
+    assert!(readiness.is_ready(), "old facts are better than no webhook");
+    assert!(views.borrow().as_deref().unwrap().is_same(&view));
+
+    rights.send_replace(true);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(watches.clone().all(|resource| age(resource) <= 100.0));
+    assert_eq!(
+        log.text().matches("answers the watch again").count(),
+        watches.count()
+    );
+    telling.abort();
+    watching.abort();
+}
