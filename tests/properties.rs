@@ -25,7 +25,7 @@ use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
 use transom::model::node::Host;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
-use transom::model::policy::{Policy, Repair, ReverseGuard};
+use transom::model::policy::{Inert, Policy, ReverseGuard};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
@@ -183,6 +183,9 @@ fn forbidden(spec: &Value) -> Vec<String> {
 fn repairable(pod: &Value) -> Vec<String> {
     let mut fields = forbidden(&pod["spec"]);
     fields.retain(|field| !field.ends_with("/sysctls") && field != "/spec/resources");
+    if pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet" {
+        fields.push("/spec/dnsPolicy".to_owned());
+    }
     fields
 }
 
@@ -393,7 +396,7 @@ proptest! {
             let migrated = place == "/spec/nodeSelector/beta.kubernetes.io~1os"
                 && beta.as_str().is_some_and(|os| os.eq_ignore_ascii_case("windows"))
                 && after["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows";
-            let repaired = may_take.contains(&place) && policy.repair == Repair::Inert;
+            let repaired = may_take.contains(&place) && policy.inert == Inert::Repair;
             prop_assert!(migrated || repaired, "{place} is lost by {operations:?}");
         }
         prop_assert_ne!(operations, Some(Patch::default()), "an empty patch is none");

@@ -15,7 +15,7 @@ use crate::engine::{Inspection, inspect, ratchet};
 use crate::model::facts::Facts;
 use crate::model::owner::MadeBy;
 use crate::model::path::Path;
-use crate::model::policy::{Action, Policy, Repair, Switch};
+use crate::model::policy::{Action, Inert, Policy, Switch};
 use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
@@ -87,7 +87,9 @@ fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Cow<'c, Polic
 
 /// Whether nothing would come of a judgement by this policy.
 fn does_nothing(policy: &Policy) -> bool {
-    policy.validation == Action::Off && policy.placement == Switch::Off && policy.repair == Repair::Off
+    policy.validation == Action::Off
+        && policy.placement == Switch::Off
+        && matches!(policy.inert, Inert::Deny | Inert::Warn)
 }
 
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.

@@ -44,6 +44,9 @@ struct Pool {
     /// The label of the pool, where the platform has one: an autoscaler knows it before there is a node.
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    /// Whether its nodes offered addresses of a VPC: those that come back will.
+    #[serde(default, rename = "privateIpv4", skip_serializing_if = "std::ops::Not::not")]
+    offers_private_ipv4: bool,
 }
 
 impl Pool {
@@ -61,6 +64,7 @@ impl Pool {
             build: node.build().map(|build| build.to_string()),
             taints,
             labels: label.into_iter().collect(),
+            offers_private_ipv4: node.offers_private_ipv4,
         })
     }
 
@@ -74,8 +78,10 @@ impl Pool {
             name: format!("of the pool{} (at zero nodes)", of_label.unwrap_or_default()),
             build: self.build.as_deref().and_then(Build::parse_label),
             taints: self.taints.clone(),
-            containerd: None,
             template: self.labels.clone(),
+            offers_private_ipv4: self.offers_private_ipv4,
+            may_be_at_zero: true,
+            ..Host::default()
         }
     }
 }

@@ -300,6 +300,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
     match path {
         [Segment::Field("hostPID")] => pod.host_pid = Flag(false),
         [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
+        [Segment::Field("dnsPolicy")] => pod.dns_policy = None,
         [Segment::Field("hostUsers")] => pod.host_users = Present(false),
         [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = Present(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {

@@ -124,11 +124,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     fn build(&self, draft: &mut Draft<'_, 'p>) {
-        let label = if self.as_written.policy.trusted_build_label {
-            TRUSTED_BUILD_LABEL
-        } else {
-            BUILD_LABEL
-        };
+        let label = self.as_written.policy.build_label();
         if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
             let templates = self.templates(label, &builds);
             match builds.as_slice() {

@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Isolation};
-use super::node::{Host, Taint};
+use super::node::{BUILD_LABELS, Host, Taint};
 use super::object::{Meta, RuntimeClass};
 use super::os::Os;
 use super::pod::Toleration;
@@ -178,6 +178,10 @@ pub struct Facts {
     hosts: Vec<Host>,
     builds: BTreeSet<Build>,
     taints: Vec<(Taint, BTreeSet<Option<Build>>)>,
+    /// Labels of the build, with the builds of nodes that carry each.
+    labelled: BTreeSet<(&'static str, Build)>,
+    /// The same of nodes that do not.
+    unlabelled: BTreeSet<(&'static str, Build)>,
 }
 
 impl Facts {
@@ -200,12 +204,24 @@ impl Facts {
             hosts: Vec::new(),
             builds: BTreeSet::new(),
             taints: Vec::new(),
+            labelled: BTreeSet::new(),
+            unlabelled: BTreeSet::new(),
         }
     }
 
     /// Adds a Windows node or pool.
     pub fn add_host(&mut self, host: Host) {
         self.builds.extend(host.build);
+        if let Some(build) = host.build.filter(|_| !host.may_be_at_zero) {
+            for label in BUILD_LABELS {
+                let builds = if host.unlabelled.contains(&label) {
+                    &mut self.unlabelled
+                } else {
+                    &mut self.labelled
+                };
+                builds.insert((label, build));
+            }
+        }
         for taint in &host.taints {
             match self.taints.iter_mut().find(|(known, _)| known == taint) {
                 Some((_, builds)) => _ = builds.insert(host.build),
@@ -260,6 +276,13 @@ impl Facts {
     /// The distinct builds of the known Windows nodes.
     pub fn builds(&self) -> &BTreeSet<Build> {
         &self.builds
+    }
+
+    /// Whether there are nodes of these builds, and none of them says so by this label: a pod that requires it would stay
+    /// Pending beside them.
+    pub fn none_is_labelled(&self, label: &'static str, builds: &[Build]) -> bool {
+        let has = |known: &BTreeSet<_>| builds.iter().any(|build| known.contains(&(label, *build)));
+        has(&self.unlabelled) && !has(&self.labelled)
     }
 
     /// The distinct taints of the known Windows nodes, with the builds of the nodes that carry them.

@@ -15,6 +15,8 @@ use super::pod::Toleration;
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
 /// Its mirror, which a kubelet may not write.
 pub const TRUSTED_BUILD_LABEL: &str = "node-restriction.kubernetes.io/windows-build";
+/// Both of them.
+pub const BUILD_LABELS: [&str; 2] = [BUILD_LABEL, TRUSTED_BUILD_LABEL];
 /// The label that says a node's operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
 /// Its deprecated form (since 1.14).
@@ -23,6 +25,10 @@ pub const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
 pub const ARCH_LABEL: &str = "kubernetes.io/arch";
 /// Its deprecated form.
 pub const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
+/// The label that says a node's own name, or another name of its host.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// What Windows nodes of EKS offer: an address of the VPC for each pod.
+pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
 /// What a kubelet reports of its operating system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +55,8 @@ pub trait NodeSigns {
     fn kernel_version(&self) -> &str;
     /// `status.nodeInfo.containerRuntimeVersion`.
     fn container_runtime(&self) -> &str;
+    /// Whether `status.allocatable` or `status.capacity` names [`PRIVATE_IPV4_RESOURCE`].
+    fn offers_private_ipv4(&self) -> bool;
 
     /// What its kubelet reports of its operating system.
     fn reported_os(&self) -> ReportedOs {
@@ -123,6 +131,11 @@ impl NodeSigns for Node<'_> {
 
     fn container_runtime(&self) -> &str {
         &self.status.node_info.container_runtime_version
+    }
+
+    fn offers_private_ipv4(&self) -> bool {
+        let offered = [&self.status.allocatable, &self.status.capacity];
+        (offered.into_iter()).any(|of| of.get(PRIVATE_IPV4_RESOURCE).is_some())
     }
 }
 
@@ -208,6 +221,15 @@ pub struct Host {
     /// For a pool that may be at zero: labels that an autoscaler knows its nodes will have. Empty for a node, and
     /// where that is not known.
     pub template: BTreeMap<String, String>,
+    /// The value of [`HOSTNAME_LABEL`]; empty where there is none, and for a pool.
+    pub hostname: String,
+    /// The labels of the build that do not say its build: not there, or stale. Empty for a pool at zero, whose kubelets
+    /// write theirs when they register, and where Transom is about to write them.
+    pub unlabelled: Vec<&'static str>,
+    /// Whether it offers [`PRIVATE_IPV4_RESOURCE`], or did when it was seen last.
+    pub offers_private_ipv4: bool,
+    /// Whether it is a pool that may be at zero nodes, and no node.
+    pub may_be_at_zero: bool,
 }
 
 impl Host {
@@ -219,12 +241,21 @@ impl Host {
 
     /// Reads a Node; `None` unless it is a Windows node.
     pub fn of_node(node: &impl NodeSigns) -> Option<Host> {
+        let build = node.build();
+        let says_build =
+            |label: &&str| build.is_some() && node.label(label).and_then(Build::parse_label) == build;
         node.is_windows().then(|| Host {
             name: node.name().to_owned(),
-            build: node.build(),
+            build,
             taints: node.taints(),
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
             template: BTreeMap::new(),
+            hostname: node.label(HOSTNAME_LABEL).unwrap_or_default().to_owned(),
+            unlabelled: (BUILD_LABELS.into_iter())
+                .filter(|label| !says_build(label))
+                .collect(),
+            offers_private_ipv4: node.offers_private_ipv4(),
+            may_be_at_zero: false,
         })
     }
 }

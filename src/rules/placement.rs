@@ -40,6 +40,9 @@ pub enum BuildNeed {
     NoHostKnown(Build),
     /// One of these builds, every one that runs the images; some known node does not.
     OneOf(Vec<Build>),
+    /// The same, but none of the nodes that run the images carries the label that placement would require: the pod would
+    /// stay Pending for ever.
+    Unlabelled(Vec<Build>),
 }
 
 /// Whether a pod must be held to certain builds, and which.
@@ -75,6 +78,8 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
         .collect();
     if allowed.is_empty() {
         BuildNeed::Nothing
+    } else if cx.facts.none_is_labelled(cx.policy.build_label(), &allowed) {
+        BuildNeed::Unlabelled(allowed)
     } else {
         BuildNeed::OneOf(allowed)
     }
@@ -181,7 +186,9 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     docs: "A Windows container with process isolation needs a node whose build runs its image. Where the cluster has nodes \
            of several builds and the pod selects none, it may land where it fails with 0xc0370101. Placement adds the \
            requirement to pods: the nodeSelector where one build runs the image, else a required node affinity with every \
-           build that does. Where no Windows node is known, nothing is required and this is advice.",
+           build that does. Where no Windows node is known, nothing is required and this is advice. Nor is anything required \
+           where none of the nodes that run the image carries the label: the pod would stay Pending beside them. A \
+           WindowsNodePolicy keeps the label.",
     remedy: "select the build with the label node.kubernetes.io/windows-build",
     see: &[GUIDE, COMPATIBILITY],
     bad: &[
@@ -209,6 +216,18 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
                         "the image is for build {build}, and nothing keeps the pod off nodes that cannot run it"
                     ))
                     .remedy(format!("where the cluster has several builds, {}", require(&runs)));
+            }
+            BuildNeed::Unlabelled(_) => {
+                let label = cx.policy.build_label();
+                out.report(cx.at(&["nodeSelector"]))
+                    .says(format!(
+                        "the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them: those \
+                         that can run it carry no label {label}"
+                    ))
+                    .remedy(format!(
+                        "let a WindowsNodePolicy keep the label {label}, or select the nodes by another label that they \
+                         carry"
+                    ));
             }
             BuildNeed::OneOf(builds) => {
                 let none = !cx.host_builds().iter().any(|host| builds.contains(host));

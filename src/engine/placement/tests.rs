@@ -136,3 +136,62 @@ fn left<'t>(
         |taint: &&Taint| taint.effect != "PreferNoSchedule" && !all.iter().any(|t| taint.is_tolerated_by(t));
     taints.iter().filter(keeps_off).collect()
 }
+
+#[test]
+fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
+    let node = |build: u32, labelled: bool| {
+        let build = Build::new(build);
+        let labels = if labelled {
+            json!({BUILD_LABEL: build.to_string()})
+        } else {
+            json!({BUILD_LABEL: "10.0.14393"})
+        };
+        json!({"metadata": {"name": "n", "labels": labels},
+            "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": format!("{build}.1")}}})
+    };
+    let pool = Host {
+        build: Some(Build::new(17763)),
+        may_be_at_zero: true,
+        ..Host::default()
+    };
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"os": {"name": "windows"},
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2019"}]}});
+    for (nodes, declared, requires) in [
+        (vec![node(20348, true), node(17763, true)], false, true),
+        (vec![node(20348, true), node(17763, false)], false, false),
+        (
+            vec![node(20348, true), node(17763, false), node(17763, true)],
+            false,
+            true,
+        ),
+        // Of a pool at zero the kubelets will write it; of the nodes that are there, none did.
+        (vec![node(20348, true)], true, true),
+        (vec![node(20348, true), node(17763, false)], true, false),
+        // No node runs the image: the pod waits for one, whatever the others carry.
+        (vec![node(20348, false)], false, true),
+    ] {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        for node in &nodes {
+            let text = node.to_string();
+            facts.learn(&Subject::parse(Kind::Node, &text, Stage::Written).unwrap());
+        }
+        let mut policy = Policy::standalone();
+        policy.pools.extend(declared.then(|| pool.clone()));
+        let text = pod.to_string();
+        let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
+        let inspection = inspect(&subject, &facts, &policy);
+        let edits = to_json_patch(&inspection.edits).to_string();
+        assert_eq!(
+            edits.contains("windows-build"),
+            requires,
+            "{nodes:?} {declared}: {edits}"
+        );
+        let open: Vec<_> = inspection.open().map(|finding| finding.rule.name).collect();
+        assert_eq!(
+            open.contains(&"missing-build-selector"),
+            !requires,
+            "{nodes:?} {declared}: {open:?}"
+        );
+    }
+}
