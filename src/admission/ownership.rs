@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::model::facts::SCC_ANNOTATION;
 use crate::model::path::{Path, Segment};
 use crate::model::subject::Subject;
 
@@ -36,8 +37,8 @@ impl Ownership {
     }
 }
 
-/// Whether a tree of `fieldsV1` has a path in it. A leaf owns everything below it. Items that are told apart by
-/// something else than a name (`mountPath`, `containerPort`) count as owned with their list.
+/// Whether a tree of `fieldsV1` has a path in it. A leaf owns everything below it, but for one of [`STRUCTS`]. Items that
+/// are told apart by something else than a name (`mountPath`, `containerPort`) count as owned with their list.
 fn covers(fields: &Value, path: &[Segment]) -> bool {
     let Some((segment, rest)) = path.split_first() else {
         return true;
@@ -48,6 +49,11 @@ fn covers(fields: &Value, path: &[Segment]) -> bool {
     if map.is_empty() {
         return true;
     }
+    let is_empty_struct = |next: &Value| {
+        let is_leaf = next.as_object().is_some_and(serde_json::Map::is_empty);
+        let is_struct = matches!(segment, Segment::Field(name) if STRUCTS.contains(name));
+        is_leaf && is_struct && !rest.is_empty()
+    };
     let next = match segment {
         Segment::Field(name) => map.get(&format!("f:{name}")),
         Segment::Key(key) => map.get(&format!("f:{key}")),
@@ -61,12 +67,26 @@ fn covers(fields: &Value, path: &[Segment]) -> bool {
         }
         Segment::Item(_, None) => return true,
     };
-    next.is_some_and(|next| covers(next, rest))
+    next.is_some_and(|next| !is_empty_struct(next) && covers(next, rest))
 }
+
+/// What a manager owns as a leaf where it wrote it empty (`securityContext: {}`, which the API server puts into each pod by
+/// itself): each field below has an owner of its own.
+const STRUCTS: [&str; 8] = [
+    "securityContext",
+    "windowsOptions",
+    "resources",
+    "emptyDir",
+    "lifecycle",
+    "affinity",
+    "nodeAffinity",
+    "dnsConfig",
+];
 
 /// The injector whose signature the pod carries, where it is one that people know.
 pub fn injector(subject: &Subject<'_>) -> Option<&'static str> {
-    const ANNOTATIONS: [(&str, &str); 6] = [
+    const ANNOTATIONS: [(&str, &str); 7] = [
+        (SCC_ANNOTATION, "a SecurityContextConstraints of OpenShift"),
         ("sidecar.istio.io/status", "Istio"),
         ("linkerd.io/proxy-version", "Linkerd"),
         ("dapr.io/enabled", "Dapr"),
@@ -130,5 +150,29 @@ mod tests {
         );
         assert!(owner.owns(&Path::of(&["spec", "tolerations"]).item(0)));
         assert!(Ownership::of(None).owns(&field("anything")));
+    }
+
+    #[test]
+    fn an_empty_object_of_the_author_does_not_own_what_others_put_into_it() {
+        let owner = ownership(
+            r#"{"f:spec": {"f:securityContext": {}, "f:nodeSelector": {}, "f:containers":
+                {"k:{\"name\":\"web\"}": {".": {}, "f:resources": {}, "f:securityContext":
+                    {".": {}, "f:capabilities": {}}}}}}"#,
+        );
+        let of_pod = |fields: &[&'static str]| Path::of(&["spec"]).fields(fields);
+        let of_web = |fields: &[&'static str]| of_pod(&["containers"]).named_item(0, "web").fields(fields);
+        for (path, owned) in [
+            (of_pod(&["securityContext"]), true),
+            (of_pod(&["securityContext", "fsGroup"]), false),
+            (of_pod(&["nodeSelector"]).key("disk"), true),
+            (of_web(&["resources"]), true),
+            (of_web(&["resources", "limits"]), false),
+            (of_web(&["securityContext", "runAsUser"]), false),
+            (of_web(&["securityContext", "capabilities"]), true),
+            // A list or an object that is written as a whole.
+            (of_web(&["securityContext", "capabilities", "drop"]), true),
+        ] {
+            assert_eq!(owner.owns(&path), owned, "{path}");
+        }
     }
 }

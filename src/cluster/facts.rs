@@ -18,6 +18,7 @@ use crate::model::selector::LabelSelector;
 pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
+    facts.has_scc = view.has_scc;
     let windows = || view.nodes.values().filter(|node| node.is_windows());
     let runtimes = || {
         windows()

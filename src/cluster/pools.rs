@@ -228,6 +228,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_that_offered_addresses_of_a_vpc_will_again() {
+        let mut offering = nodes(&["a"]);
+        Arc::make_mut(offering.get_mut("a").unwrap()).offers_private_ipv4 = true;
+        for (nodes_then, offers) in [(&offering, true), (&nodes(&["a"]), false)] {
+            let seen = Memory::default().after(nodes_then, date(2026, 1, 1));
+            let seen = Memory::from_json(&seen.to_json()).unwrap();
+            let [pool] = seen.absent(&nodes(&[])).try_into().unwrap();
+            assert_eq!(pool.offers_private_ipv4, offers);
+        }
+    }
+
+    #[test]
     fn it_is_read_as_it_was_written_and_rubbish_is_refused() {
         let seen = Memory::default().after(&nodes(&["a"]), date(2026, 1, 1));
         assert_eq!(Memory::from_json(&seen.to_json()).unwrap(), seen);

@@ -25,6 +25,8 @@ pub const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
 pub const ARCH_LABEL: &str = "kubernetes.io/arch";
 /// Its deprecated form.
 pub const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
+/// The label by which AKS says which Windows its nodes run.
+pub const OS_SKU_LABEL: &str = "kubernetes.azure.com/os-sku";
 /// The label that says a node's own name, or another name of its host.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// What Windows nodes of EKS offer: an address of the VPC for each pod.
@@ -177,6 +179,36 @@ impl Taint {
         self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && says_windows
     }
 
+    /// Whether the taint stays as long as the node does: not those by which controllers and autoscalers say for a while
+    /// that a node is new, in trouble, or about to go. What they keep off comes when they are gone.
+    pub fn lasts(&self) -> bool {
+        const PASSING: [&str; 15] = [
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/unreachable",
+            "node.kubernetes.io/unschedulable",
+            "node.kubernetes.io/memory-pressure",
+            "node.kubernetes.io/disk-pressure",
+            "node.kubernetes.io/pid-pressure",
+            "node.kubernetes.io/network-unavailable",
+            "node.kubernetes.io/out-of-service",
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "node.cloudprovider.kubernetes.io/shutdown",
+            "ToBeDeletedByClusterAutoscaler",
+            "DeletionCandidateOfClusterAutoscaler",
+            "karpenter.sh/disrupted",
+            "karpenter.sh/disruption",
+            "karpenter.sh/unregistered",
+        ];
+        // Cluster API and the cluster autoscaler take theirs off once a node has started.
+        let of_start = [
+            "startup-taint.cluster-autoscaler.kubernetes.io/",
+            "ignore-taint.cluster-autoscaler.kubernetes.io/",
+        ];
+        !PASSING.contains(&self.key.as_str())
+            && self.key != "node.cluster.x-k8s.io/uninitialized"
+            && !of_start.iter().any(|start| self.key.starts_with(start))
+    }
+
     /// Whether a toleration tolerates this taint.
     ///
     /// Source: `k8s.io/component-helpers/scheduling/corev1`, `ToleratesTaint`.
@@ -258,6 +290,19 @@ impl Host {
             may_be_at_zero: false,
         })
     }
+}
+
+/// The build of the Windows nodes that AKS calls so.
+///
+/// Source: <https://learn.microsoft.com/azure/aks/upgrade-windows-os>
+pub fn build_of_sku(os_sku: &str) -> Option<Build> {
+    let number = match os_sku.to_ascii_lowercase().as_str() {
+        "windows2019" => 17763,
+        "windows2022" => 20348,
+        "windows2025" => 26100,
+        _ => return None,
+    };
+    Some(Build::new(number))
 }
 
 /// Reads `1.36`, `v1.36.2` or `1.7.20+x` as (1, 36) and so on.

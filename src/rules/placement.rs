@@ -7,7 +7,7 @@ use crate::model::build::{Build, Compatibility, Isolation, compatibility, compat
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::pod::NodeSelectorTerm;
+use crate::model::pod::{Expression, NodeSelectorTerm};
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
@@ -89,10 +89,12 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
 fn requires_build(cx: &PodCx<'_>) -> bool {
     let terms = cx.spec.required_terms();
     let speaks = |term: &NodeSelectorTerm<'_>| {
-        term.is_empty() || term.match_expressions.iter().any(|e| is_build_label(&e.key))
+        let tells = |e: &Expression<'_>| is_build_label(&e.key) || !cx.builds_of(e).is_empty();
+        term.is_empty() || term.match_expressions.iter().any(tells)
     };
     cx.selected(BUILD_LABEL).is_some()
         || cx.selected(TRUSTED_BUILD_LABEL).is_some()
+        || cx.build_of_pool().is_some()
         || (!terms.is_empty() && terms.iter().all(speaks))
 }
 
@@ -123,7 +125,8 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     if cx.spec.is_bound() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
         return None;
     }
-    let keeps_off = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+    let keeps_off =
+        |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && taint.lasts();
     cx.hosts().find(|host| {
         (host.taints.iter().filter(keeps_off))
             .all(|taint| cx.spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
@@ -344,10 +347,12 @@ static WINDOWS_ARCH: Rule = Rule {
     bad: &[
         "nodeSelector: {kubernetes.io/arch: arm64}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]}]}}}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: NotIn, values: [amd64]}]}]}}}",
     ],
     good: &[
         "nodeSelector: {kubernetes.io/arch: amd64}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}]}]}}}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: NotIn, values: [arm64]}]}]}}}",
     ],
     check: Check::Pod(|cx, out| {
         for label in [ARCH_LABEL, BETA_ARCH_LABEL] {
@@ -362,8 +367,13 @@ static WINDOWS_ARCH: Rule = Rule {
         }
         for expression in cx.required_expressions() {
             let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
-            let allows = expression.values.iter().any(|value| &**value == "amd64");
-            if is_arch && &*expression.operator == "In" && !allows {
+            let names = expression.values.iter().any(|value| &**value == "amd64");
+            let leaves_out = match &*expression.operator {
+                "In" => !names,
+                "NotIn" => names,
+                _ => false,
+            };
+            if is_arch && leaves_out {
                 out.report(expression.at("values"));
             }
         }
@@ -538,12 +548,15 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     verdicts: &[Verdict::Linux, Verdict::Unknown],
     summary: "nothing keeps this pod off Windows nodes",
     docs: "The reverse guard, off unless the policy switches it on: a pod without a sign of Windows, whose tolerations would \
-           let it onto a Windows node (because it tolerates everything, or the node carries no taint), and whose selectors do \
-           not speak of the operating system.",
+           let it onto a Windows node (because it tolerates everything, or the node carries no taint that lasts), and whose \
+           selectors do not speak of the operating system. With `reverseGuard: Apply` such a pod gets the selector; not so \
+           the pods of a DaemonSet, whose controller goes by the template: it is told there.",
     remedy: "add nodeSelector kubernetes.io/os: linux",
     see: &[GUIDE],
     bad: &[
         "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}}}",
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoExecute}, {key: ToBeDeletedByClusterAutoscaler, value: '1', effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
@@ -555,10 +568,20 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
             return;
         }
         if let Some(host) = stray_target(cx) {
-            out.report(cx.at(&["nodeSelector"])).says(format!(
-                "nothing keeps this pod off Windows nodes such as {}",
-                host.name
-            ));
+            let finding = out.report(cx.at(&["nodeSelector"]));
+            if cx.subject.kind == Kind::DaemonSet {
+                finding
+                    .says(format!(
+                        "the DaemonSet makes a pod for Windows nodes too, such as {}, and nothing in its template keeps them off",
+                        host.name
+                    ))
+                    .remedy("add nodeSelector kubernetes.io/os: linux to the template");
+            } else {
+                finding.says(format!(
+                    "nothing keeps this pod off Windows nodes such as {}",
+                    host.name
+                ));
+            }
         }
     }),
     ..Rule::BASE
