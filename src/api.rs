@@ -26,7 +26,7 @@ pub use pod_policy::{
 };
 pub use policy_file::{PolicyFileError, read_policies, read_policy};
 pub use problem::in_one_line;
-pub use schema::OrOff;
+pub use schema::{OrOff, Repair};
 pub use selector::node_selector;
 pub use stored::{DecodedPolicy, PolicyError, decode_policy};
 

@@ -26,7 +26,7 @@ use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
-use crate::model::policy::{Action, Repair, Switch};
+use crate::model::policy::{Action, Inert, Switch};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 
@@ -373,7 +373,7 @@ impl Manifests {
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
             let off = policy.to_mut();
-            (off.validation, off.placement, off.repair) = (Action::Off, Switch::Off, Repair::Off);
+            (off.validation, off.placement, off.inert) = (Action::Off, Switch::Off, Inert::Deny);
         }
         let inspection = inspect(&subject, facts, &policy);
         let why = |finding| because(finding, &subject, &policy).filter(|_| not_admitted.is_none());

@@ -234,10 +234,14 @@ impl Options {
         let entry = |name, sieve, only_in| Entry {
             name,
             sieve,
-            rules: if sieve == Sieve::Unguarded {
-                vec![rule("", &["pods"], &["CREATE"])]
-            } else {
-                rules(phase)
+            rules: match (sieve, phase) {
+                // Pods are held off Windows nodes; those of a DaemonSet only its template can hold off.
+                (Sieve::Unguarded, Phase::Mutate) => vec![rule("", &["pods"], &["CREATE"])],
+                (Sieve::Unguarded, Phase::Validate) => vec![
+                    rule("", &["pods"], &["CREATE"]),
+                    rule("apps", &["daemonsets"], &["CREATE", "UPDATE"]),
+                ],
+                _ => rules(phase),
             },
             only_in,
         };

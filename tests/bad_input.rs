@@ -10,7 +10,7 @@ use transom::check::{Input, Manifests, Unreadable};
 use transom::engine::effective::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::image::ImageRef;
-use transom::model::policy::{Policy, Repair};
+use transom::model::policy::{Inert, Policy};
 use transom::model::subject::Stage;
 
 const REAL: &str = include_str!("reviews/pod-create-linux-fields.json");
@@ -25,7 +25,7 @@ fn respond(phase: Phase, body: &[u8]) -> Result<Value, MalformedReview> {
     let policies = PolicySet::new(
         Vec::new(),
         Policy {
-            repair: Repair::Inert,
+            inert: Inert::Repair,
             ..Policy::standalone()
         },
     );
@@ -343,18 +343,18 @@ fn assert_bounded(response: &Value) {
 #[test]
 fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
     let body = asking_for_pod(&huge_pod(10_000));
-    let by = |repair| {
+    let by = |inert| {
         PolicySet::new(
             Vec::new(),
             Policy {
-                repair,
+                inert,
                 ..Policy::standalone()
             },
         )
     };
     for phase in PHASES {
         let started = Instant::now();
-        let response = respond_by(phase, &body, &by(Repair::Off)).unwrap();
+        let response = respond_by(phase, &body, &by(Inert::Deny)).unwrap();
         assert_eq!(
             (&response["uid"], &response["allowed"]),
             (&json!("u-1"), &json!(false))
@@ -373,7 +373,7 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
             started.elapsed()
         );
     }
-    let repaired = respond_by(Phase::Mutate, &body, &by(Repair::Inert)).unwrap();
+    let repaired = respond_by(Phase::Mutate, &body, &by(Inert::Repair)).unwrap();
     assert_bounded(&repaired);
 }
 

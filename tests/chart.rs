@@ -211,6 +211,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         (json!({"validation": "Dny"}), "/validation"),
         (json!({"validation": true}), "/validation"),
         (json!({"placement": "Deny"}), "/placement"),
+        (json!({"inert": "Off"}), "/inert"),
         (json!({"repair": "On"}), "/repair"),
         (json!({"image": {"digest": "latest"}}), "/image/digest"),
         (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
@@ -311,10 +312,30 @@ fn an_unquoted_off_is_off() {
     assert_eq!(
         rendered.object("WindowsPodPolicy", "default")["spec"],
         json!({
-            "validation": "Off", "placement": "Off", "repair": "Off", "reverseGuard": "Off",
+            "validation": "Off", "placement": "Off", "inert": "Deny", "reverseGuard": "Off",
             "rules": {"run-as-user": "Off", "TSM301": "Warn"},
         })
     );
+}
+
+#[test]
+fn values_that_say_repair_say_what_becomes_of_inert_fields() {
+    let Some(engine) = engine() else { return };
+    for (values, inert) in [
+        (json!({}), "Deny"),
+        (json!({"inert": "Warn"}), "Warn"),
+        (json!({"repair": "Inert"}), "Repair"),
+        (json!({"repair": "DryRun"}), "DryRun"),
+        (json!({"repair": "Inert", "inert": "Warn"}), "Warn"),
+    ] {
+        let rendered = engine.render(&values).unwrap();
+        let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
+        assert_eq!(
+            (&spec["inert"], &spec["repair"]),
+            (&json!(inert), &Value::Null),
+            "{values}"
+        );
+    }
 }
 
 #[test]
@@ -323,7 +344,7 @@ fn the_notes_tell_what_was_installed_and_what_comes_next() {
     let notes = |values: Value| engine.render(&values).unwrap().notes;
     let default = notes(json!({}));
     for words in [
-        "validation Deny, placement Apply, repair Off",
+        "validation Deny, placement Apply, inert fields Deny",
         "everything passes",
         "calico-system",
         "kubectl -n transom-system rollout status deployment/transom",

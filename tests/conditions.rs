@@ -26,7 +26,8 @@ use serde_json::{Value, json};
 use transom::model::workload::Kind;
 use transom::registration::{FailurePolicy, Options, mutating, names, validating};
 use world::{
-    KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, closed, entries, image, spec, term, world, wrap,
+    KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, closed, entries, image, label_os, spec, term, world,
+    wrap,
 };
 
 #[test]
@@ -37,6 +38,17 @@ fn linux_pods_cause_no_call_in_any_kind() {
         .enumerate()
         .flat_map(|(n, over)| KINDS.map(|kind| wrap(kind, PLAIN, &format!("linux-{n}"), &spec(over))))
         .collect();
+    let labelled = KINDS.map(|kind| {
+        let mut sent = wrap(
+            kind,
+            PLAIN,
+            "linux-labelled",
+            &spec(&json!({"nodeSelector": {OS: "linux"}})),
+        );
+        label_os(&mut sent, "linux");
+        sent
+    });
+    let sent = [sent, labelled.into()].concat();
     let answers = RUNTIME.block_on(world.create_all(&sent));
     for (sent, (answer, calls)) in sent.iter().zip(&answers) {
         assert_eq!(*answer, Ok(()), "{}", sent.object);
@@ -52,6 +64,18 @@ fn linux_pods_with_a_sign_of_windows_are_asked_about_and_fail_open() {
     let sent: Vec<Sent> = (linux_pods_with_a_sign().iter().enumerate())
         .flat_map(|(n, over)| KINDS.map(|kind| wrap(kind, PLAIN, &format!("vain-{n}"), &spec(over))))
         .collect();
+    // Its kubelet rejects such a pod.
+    let labelled = KINDS.map(|kind| {
+        let mut sent = wrap(
+            kind,
+            PLAIN,
+            "labelled",
+            &spec(&json!({"nodeSelector": {OS: "linux"}})),
+        );
+        label_os(&mut sent, "windows");
+        sent
+    });
+    let sent = [sent, labelled.into()].concat();
     let answers = RUNTIME.block_on(world.create_all(&sent));
     for (sent, (answer, calls)) in sent.iter().zip(&answers) {
         let one = [names::STRONG_MUTATE, names::STRONG_VALIDATE];
@@ -180,20 +204,26 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
     let mut cases = Vec::new();
     for (n, (over, of_pods, of_templates)) in table.iter().enumerate() {
         for kind in KINDS {
-            let expected = if kind == Kind::Pod { of_pods } else { of_templates };
-            cases.push((*expected, wrap(kind, OPTED, &format!("opted-{n}"), &spec(over))));
+            // What holds pods off is told to the author of a DaemonSet, too: its template is not written to.
+            let [mutate, validate] = match kind {
+                Kind::Pod => [of_pods, of_pods],
+                Kind::DaemonSet => [of_templates, of_pods],
+                _ => [of_templates, of_templates],
+            };
+            let expected = [("mutate", *mutate), ("validate", *validate)];
+            cases.push((expected, wrap(kind, OPTED, &format!("opted-{n}"), &spec(over))));
         }
     }
     let sent: Vec<Sent> = cases.iter().map(|(_, sent)| sent.clone()).collect();
     let answers = RUNTIME.block_on(world.create_all(&sent));
     for ((expected, sent), (answer, calls)) in cases.iter().zip(answers) {
         assert_eq!(answer, Ok(()), "{}", sent.object);
-        for phase in ["mutate", "validate"] {
+        for (phase, expected) in *expected {
             let called: Vec<&str> = entries(&calls)
                 .into_iter()
                 .filter_map(|entry| entry.strip_suffix(&format!(".{phase}.transom.dev")))
                 .collect();
-            assert_eq!(called, *expected, "{phase}: {}", sent.object);
+            assert_eq!(called, expected, "{phase}: {}", sent.object);
         }
     }
 }

@@ -185,6 +185,19 @@ spec: {}
         node_of("for-2025")
     );
     assert_eq!(node_of("for-2025").as_deref(), Some("of-labelled-template"));
+
+    // Without a WindowsNodePolicy nothing brings the label back that a node of the only fitting build has lost.
+    cluster.kubectl(&["delete", "wnp", "default"]).succeeded();
+    let label = "node.kubernetes.io/windows-build-";
+    cluster.kubectl(&["label", "node", "win-2019", label]).succeeded();
+    let problem = "-o=jsonpath={.status.conditions[?(@.type=='BuildLabelsPresent')].message}";
+    let problem = || cluster.kubectl(&["get", "wpp", "default", problem]).out;
+    let told = wait(Duration::from_secs(90), || problem().contains("win-2019"));
+    assert!(told, "{}\n{}", problem(), cluster.end_of_log("transom"));
+    create(pod("for-2019", "mcr.microsoft.com/windows/servercore:ltsc2019"));
+    let lands = wait(Duration::from_secs(60), || node_of("for-2019").is_some());
+    let events = || cluster.kubectl(&["get", "events", "-n", "default"]).out;
+    assert!(lands, "it requires a label that no node carries: {}", events());
 }
 
 fn cluster() -> Option<ControlPlane> {

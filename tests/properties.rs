@@ -27,7 +27,7 @@ use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
 use transom::model::node::Host;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
-use transom::model::policy::{Policy, Repair, ReverseGuard};
+use transom::model::policy::{Inert, Policy, ReverseGuard};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
@@ -185,6 +185,9 @@ fn forbidden(spec: &Value) -> Vec<String> {
 fn repairable(pod: &Value) -> Vec<String> {
     let mut fields = forbidden(&pod["spec"]);
     fields.retain(|field| !field.ends_with("/sysctls") && field != "/spec/resources");
+    if pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet" {
+        fields.push("/spec/dnsPolicy".to_owned());
+    }
     fields
 }
 
@@ -395,7 +398,7 @@ proptest! {
             let migrated = place == "/spec/nodeSelector/beta.kubernetes.io~1os"
                 && beta.as_str().is_some_and(|os| os.eq_ignore_ascii_case("windows"))
                 && after["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows";
-            let repaired = may_take.contains(&place) && policy.repair == Repair::Inert;
+            let repaired = may_take.contains(&place) && policy.inert == Inert::Repair;
             prop_assert!(migrated || repaired, "{place} is lost by {operations:?}");
         }
         prop_assert_ne!(operations, Some(Patch::default()), "an empty patch is none");
@@ -411,10 +414,13 @@ proptest! {
         if is_placed {
             prop_assert_eq!(&operations, &None);
         }
+        let may_take = repairable(&pod);
         if pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet" {
             for operation in operations.iter().flat_map(|patch| patch.iter()) {
                 let path = operation.path().as_str();
-                prop_assert!(path == "/spec/tolerations" || path == "/spec/tolerations/-", "{path}");
+                let is_toleration = path == "/spec/tolerations" || path == "/spec/tolerations/-";
+                let is_repair = policy.inert == Inert::Repair && may_take.iter().any(|place| place == path);
+                prop_assert!(is_toleration || is_repair, "{path}");
             }
         }
     }

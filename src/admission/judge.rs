@@ -11,10 +11,12 @@ use super::response::{Denial, Ruling, encode};
 use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, inspect, ratchet};
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, SCC_ANNOTATION};
+use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::Path;
-use crate::model::policy::{Action, Policy, Repair, Switch};
+use crate::model::pod::PodSpec;
+use crate::model::policy::{Action, Inert, Policy, Switch};
 use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
@@ -87,7 +89,9 @@ fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Cow<'c, Polic
 
 /// Whether nothing would come of a judgement by this policy.
 fn does_nothing(policy: &Policy) -> bool {
-    policy.validation == Action::Off && policy.placement == Switch::Off && policy.repair == Repair::Off
+    policy.validation == Action::Off
+        && policy.placement == Switch::Off
+        && matches!(policy.inert, Inert::Deny | Inert::Warn)
 }
 
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
@@ -135,7 +139,8 @@ fn parse<'a>(
     Ok(subject)
 }
 
-/// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there.
+/// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there, and where
+/// OpenShift stood in ours, as if its defaults were not.
 fn inspect_as_written(
     subject: &mut Subject<'_>,
     phase: Phase,
@@ -144,11 +149,60 @@ fn inspect_as_written(
     policy: &Policy,
 ) -> Inspection {
     let inspection = inspect_against_old(subject, phase, request, facts, policy);
-    if !stands_in_the_way_of_others(subject, &inspection, policy) {
+    subject.os_is_added = stands_in_the_way_of_others(subject, &inspection, policy);
+    subject.added_fields = added_by_scc(subject, &inspection, facts);
+    if !subject.os_is_added && subject.added_fields.is_empty() {
         return inspection;
     }
-    subject.os_is_added = true;
     inspect_against_old(subject, phase, request, facts, policy)
+}
+
+/// What OpenShift's SecurityContextConstraints wrote into a Windows pod that did not say `spec.os.name: windows` when they
+/// were asked: they are asked before webhooks, and leave out only pods that say it.
+fn added_by_scc(subject: &Subject<'_>, inspection: &Inspection, facts: &Facts) -> Vec<Path> {
+    let Some(template) = subject.template() else {
+        return Vec::new();
+    };
+    if subject.editable != Editable::Pod
+        || inspection.inference.verdict != Verdict::Windows
+        || template.spec.os_name().is_some()
+        || template.meta.annotations.get(SCC_ANNOTATION).is_none()
+    {
+        return Vec::new();
+    }
+    let forbidden = inspection.findings.iter().filter(|finding| finding.is_inert());
+    let mut fields: Vec<Path> = forbidden
+        .filter(|finding| finding.class == Class::Api && finding.edit.is_some())
+        .map(|finding| finding.path.clone())
+        .collect();
+    // What Pod Security asks of a Windows pod too is not taken out where it asks.
+    let namespace = facts.namespaces.get(&*subject.namespace);
+    if namespace.is_some_and(|namespace| !namespace.is_restricted()) {
+        fields.extend(non_root(subject, &template.spec));
+    }
+    let owners = Ownership::of(subject.meta.managed_fields);
+    fields.retain(|field| !owners.owns(field));
+    fields
+}
+
+/// Where a pod says `runAsNonRoot: true`.
+fn non_root(subject: &Subject<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
+    const FIELD: &[&str] = &["securityContext", "runAsNonRoot"];
+    let spec = subject.spec_path();
+    let of_pod = pod
+        .security_context
+        .as_ref()
+        .and_then(|context| context.run_as_non_root);
+    let of_pod = (of_pod == Some(true)).then(|| spec.clone().fields(FIELD));
+    let of_containers = pod.visit_containers().filter_map(|(list, index, container)| {
+        let context = container.security_context.as_ref()?;
+        let item = spec
+            .clone()
+            .field(list.field())
+            .named_item(index, &container.name);
+        (context.run_as_non_root == Some(true)).then(|| item.fields(FIELD))
+    });
+    of_pod.into_iter().chain(of_containers).collect()
 }
 
 /// Inspects an object; on UPDATE, what its old self had as well cannot deny.

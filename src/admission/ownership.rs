@@ -6,6 +6,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field::Str;
 use crate::model::json::write_string;
 use crate::model::path::{Path, Segment};
@@ -44,7 +45,7 @@ impl<'a> Ownership<'a> {
 }
 
 impl Tree<'_> {
-    /// Whether the tree has a path in it. A leaf owns everything below it. Items that are told apart by something else
+    /// Whether the tree has a path in it. A leaf owns everything below it, but for one of [`STRUCTS`]. Items that are told apart by something else
     /// than a name (`mountPath`, `containerPort`) count as owned with their list.
     fn covers(&self, path: &[Segment]) -> bool {
         let Some((segment, rest)) = path.split_first() else {
@@ -68,7 +69,9 @@ impl Tree<'_> {
             }
             Segment::Item(_, None) => return true,
         };
-        next.is_some_and(|next| next.covers(rest))
+        let is_struct = matches!(segment, Segment::Field(name) if STRUCTS.contains(name));
+        let is_empty_struct = |next: &Self| next.0.is_empty() && is_struct && !rest.is_empty();
+        next.is_some_and(|next| !is_empty_struct(next) && next.covers(rest))
     }
 
     fn find(&self, is: impl Fn(&str) -> bool) -> Option<&Self> {
@@ -119,9 +122,23 @@ impl<'de: 'a, 'a> Deserialize<'de> for Tree<'a> {
     }
 }
 
+/// What a manager owns as a leaf where it wrote it empty (`securityContext: {}`, which the API server puts into each pod by
+/// itself): each field below has an owner of its own.
+const STRUCTS: [&str; 8] = [
+    "securityContext",
+    "windowsOptions",
+    "resources",
+    "emptyDir",
+    "lifecycle",
+    "affinity",
+    "nodeAffinity",
+    "dnsConfig",
+];
+
 /// The injector whose signature the pod carries, where it is one that people know.
 pub fn injector(subject: &Subject<'_>) -> Option<&'static str> {
-    const ANNOTATIONS: [(&str, &str); 6] = [
+    const ANNOTATIONS: [(&str, &str); 7] = [
+        (SCC_ANNOTATION, "a SecurityContextConstraints of OpenShift"),
         ("sidecar.istio.io/status", "Istio"),
         ("linkerd.io/proxy-version", "Linkerd"),
         ("dapr.io/enabled", "Dapr"),
@@ -185,5 +202,30 @@ mod tests {
         );
         assert!(owner.owns(&Path::of(&["spec", "tolerations"]).item(0)));
         assert!(Ownership::of(None).owns(&field("anything")));
+    }
+
+    #[test]
+    fn an_empty_object_of_the_author_does_not_own_what_others_put_into_it() {
+        let entries = entries(
+            r#"{"f:spec": {"f:securityContext": {}, "f:nodeSelector": {}, "f:containers":
+                {"k:{\"name\":\"web\"}": {".": {}, "f:resources": {}, "f:securityContext":
+                    {".": {}, "f:capabilities": {}}}}}}"#,
+        );
+        let owner = Ownership::of(Some(&entries));
+        let of_pod = |fields: &[&'static str]| Path::of(&["spec"]).fields(fields);
+        let of_web = |fields: &[&'static str]| of_pod(&["containers"]).named_item(0, "web").fields(fields);
+        for (path, owned) in [
+            (of_pod(&["securityContext"]), true),
+            (of_pod(&["securityContext", "fsGroup"]), false),
+            (of_pod(&["nodeSelector"]).key("disk"), true),
+            (of_web(&["resources"]), true),
+            (of_web(&["resources", "limits"]), false),
+            (of_web(&["securityContext", "runAsUser"]), false),
+            (of_web(&["securityContext", "capabilities"]), true),
+            // A list or an object that is written as a whole.
+            (of_web(&["securityContext", "capabilities", "drop"]), true),
+        ] {
+            assert_eq!(owner.owns(&path), owned, "{path}");
+        }
     }
 }

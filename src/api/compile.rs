@@ -6,12 +6,12 @@ use jiff::civil::Date;
 
 use super::pod_policy::{ExemptionSpec, Pool, PoolTaint, WindowsPodPolicySpec};
 use super::problem::{Place, Problem, place, spell};
-use super::schema::{OrOff, USERS_IN_FULL};
+use super::schema::{OrOff, Repair, USERS_IN_FULL};
 use super::selector;
 use crate::engine::effective::{DatedExemption, StoredPolicy};
 use crate::model::build::{Build, RELEASES, Release};
 use crate::model::node::{Host, Taint};
-use crate::model::policy::{Action, Exemption, PlacementParts, Policy, PoolLabel};
+use crate::model::policy::{Action, Exemption, Inert, PlacementParts, Policy, PoolLabel};
 use crate::rules;
 
 /// Names that this version does not know.
@@ -78,7 +78,7 @@ impl Compiler<'_> {
                 build: spec.placement_parts.build,
                 runtime_class: spec.placement_parts.runtime_class,
             },
-            repair: spec.repair.0,
+            inert: inert(spec.inert, spec.repair),
             reverse_guard: spec.reverse_guard.0,
             actions: self.actions(spec.rules),
             pool_labels,
@@ -189,8 +189,9 @@ impl Compiler<'_> {
             name: pool.name,
             build,
             taints: pool.taints.into_iter().map(taint).collect(),
-            containerd: None,
             template: pool.labels,
+            may_be_at_zero: true,
+            ..Host::default()
         }
     }
 
@@ -227,6 +228,15 @@ impl Compiler<'_> {
             expires,
         })
     }
+}
+
+/// What becomes of inert fields: what `inert` says, and in a policy of before it what `repair` says.
+fn inert(written: Option<Inert>, before: Option<OrOff<Repair>>) -> Inert {
+    written.unwrap_or(match before.map(|repair| repair.0) {
+        Some(Repair::Inert) => Inert::Repair,
+        Some(Repair::DryRun) => Inert::DryRun,
+        Some(Repair::Off) | None => Inert::Deny,
+    })
 }
 
 fn taint(written: PoolTaint) -> Taint {
@@ -281,6 +291,24 @@ mod tests {
                 "spec.controllers[2]: a user is named in full here, without *".to_owned(),
             ])
         );
+    }
+
+    #[test]
+    fn repair_says_what_becomes_of_inert_fields_as_long_as_inert_does_not() {
+        for (spec, expected) in [
+            ("{}", Inert::Deny),
+            (r#"{"repair": "Off"}"#, Inert::Deny),
+            (r#"{"repair": "DryRun"}"#, Inert::DryRun),
+            (r#"{"repair": "Inert"}"#, Inert::Repair),
+            (r#"{"inert": "Warn"}"#, Inert::Warn),
+            // The API server has written the default of `repair` into policies of before.
+            (r#"{"inert": "Warn", "repair": "Off"}"#, Inert::Warn),
+            (r#"{"inert": "Deny", "repair": "Inert"}"#, Inert::Deny),
+        ] {
+            let spec: WindowsPodPolicySpec = serde_json::from_str(spec).unwrap();
+            let compiled = compile("p".to_owned(), spec.clone(), Unknown::Refused).unwrap();
+            assert_eq!(compiled.policy.inert, expected, "{spec:?}");
+        }
     }
 
     #[test]

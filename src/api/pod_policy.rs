@@ -7,10 +7,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema::{self, OrOff};
+use super::schema::{self, OrOff, Repair};
 use crate::engine::namespace_labels::NamespaceOverrides;
 use crate::model::os::Os;
-use crate::model::policy::{Action, Repair, ReverseGuard, Switch};
+use crate::model::policy::{Action, Inert, ReverseGuard, Switch};
 use crate::model::selector::LabelSelector;
 
 /// What it does, and for whom. Everything has a default: those of the chart's default policy.
@@ -37,7 +37,7 @@ use crate::model::selector::LabelSelector;
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
 )]
 #[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
-#[kube(printcolumn = r#"{"name": "Repair", "type": "string", "jsonPath": ".spec.repair", "priority": 1}"#)]
+#[kube(printcolumn = r#"{"name": "Inert", "type": "string", "jsonPath": ".spec.inert", "priority": 1}"#)]
 #[kube(
     printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.lastProblem", "priority": 1}"#
 )]
@@ -61,9 +61,16 @@ pub struct WindowsPodPolicySpec {
     pub placement: OrOff<Switch>,
     /// The parts of placement, each on or off.
     pub placement_parts: Parts,
-    /// Takes out of Windows pods what Windows ignores and the API server may refuse: Inert, DryRun or Off. Write "Off"
-    /// with its quotes: without them YAML takes it for false.
-    pub repair: OrOff<Repair>,
+    /// Fields of Windows pods that Windows ignores, that stop nothing, and that the API server takes as long as spec.os
+    /// does not say windows: Deny (the default), Warn, Repair (they are taken out of pods, also of those of DaemonSets),
+    /// or DryRun (Deny, and what Repair would do is told). A rule that stands in rules goes by that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::inert")]
+    pub inert: Option<Inert>,
+    /// Deprecated, and of no effect beside inert: Inert is inert: Repair, DryRun is inert: DryRun, and Off is inert: Deny.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::repair")]
+    pub repair: Option<OrOff<Repair>>,
     /// A Linux pod, or one that gives no sign, that could land on a Windows node: Apply gives it the nodeSelector
     /// kubernetes.io/os: linux (while placement is Apply), Warn warns, Off does nothing. Write "Off" with its quotes.
     pub reverse_guard: OrOff<ReverseGuard>,
@@ -110,7 +117,8 @@ impl Default for WindowsPodPolicySpec {
             validation: OrOff(Action::Deny),
             placement: OrOff(Switch::Apply),
             placement_parts: Parts::default(),
-            repair: OrOff(Repair::Off),
+            inert: None,
+            repair: None,
             reverse_guard: OrOff(ReverseGuard::Off),
             rules: BTreeMap::new(),
             evidence: Evidence::default(),

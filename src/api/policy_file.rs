@@ -158,7 +158,7 @@ fn in_order(document: &Document, problems: Vec<Problem>) -> Vec<PolicyFileError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::policy::{Action, Policy, Repair, Switch};
+    use crate::model::policy::{Action, Inert, Policy, Switch};
 
     fn errors(spec: &str) -> String {
         let text = format!(
@@ -184,8 +184,8 @@ mod tests {
         let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  validation: Warn\n  placement: Off\n  repair: Inert\n  rules:\n    run-as-user: Off\n    TSM301: Audit\n";
         let policy = &read_policies(text.into()).unwrap()[0].policy;
         assert_eq!(
-            (policy.validation, policy.placement, policy.repair),
-            (Action::Warn, Switch::Off, Repair::Inert)
+            (policy.validation, policy.placement, policy.inert),
+            (Action::Warn, Switch::Off, Inert::Repair)
         );
         assert_eq!(policy.actions.get("TSM204"), Some(&Action::Off));
         assert_eq!(policy.actions.get("TSM301"), Some(&Action::Audit));

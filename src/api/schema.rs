@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, IntoDeserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::model::policy::{Action, Repair, ReverseGuard, Switch};
+use crate::model::policy::{Action, Inert, ReverseGuard, Switch};
 
 /// A value that may be written `Off` without quotes in a file, which YAML 1.1 (and so kubectl) reads as `false`. The
 /// API server takes names only: a structural schema has one type.
@@ -49,6 +49,17 @@ impl Names for Action {
 
 impl Names for Switch {
     const NAMES: &'static [&'static str] = &["Apply", "DryRun", "Off"];
+}
+
+/// What `inert` was called before.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repair {
+    /// Inert fields are denied.
+    Off,
+    /// They are denied, and what repair would do is told.
+    DryRun,
+    /// They are taken out.
+    Inert,
 }
 
 impl Names for Repair {
@@ -163,6 +174,16 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
 /// What namespace labels may change.
 pub fn namespace_overrides(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["None", "Stricter", "Any"]})
+}
+
+/// What becomes of inert fields.
+pub fn inert(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": Inert::ALL.map(Inert::as_str)})
+}
+
+/// What `inert` was called before.
+pub fn repair(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": Repair::NAMES})
 }
 
 /// An operating system, as a policy names it.

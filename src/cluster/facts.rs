@@ -1,21 +1,24 @@
 //! From the view to the facts that reviews are judged by; pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::pools::Memory;
-use super::view::{ClusterView, NamespaceView};
+use super::view::{ClusterView, NamespaceView, UNREADABLE_ANNOTATION};
+use crate::api::{NodeLabels, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
-use crate::model::node::{Host, NodeSigns as _};
+use crate::model::node::{BUILD_LABEL, Host, NodeSigns as _, TRUSTED_BUILD_LABEL};
 use crate::model::pod::Toleration;
+use crate::model::selector::LabelSelector;
 
 /// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, and RuntimeClasses.
 /// `base` brings the namespaces of the view, the day, the feature gates, and what else no watch tells.
 pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
+    facts.has_scc = view.has_scc;
     let windows = || view.nodes.values().filter(|node| node.is_windows());
     let runtimes = || {
         windows()
@@ -30,7 +33,12 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
             Runtime::Containerd
         };
     }
-    let hosts = windows().filter_map(|node| Host::of_node(&**node));
+    let keepers = LabelKeepers::of(view);
+    let hosts = windows().filter_map(|node| {
+        let mut host = Host::of_node(&**node)?;
+        host.unlabelled.retain(|label| !keepers.keep(label, &node.labels));
+        Some(host)
+    });
     for host in hosts.chain(memory.absent(&view.nodes)) {
         facts.add_host(host);
     }
@@ -41,6 +49,35 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
     facts
+}
+
+/// The node policies that keep labels of the build, each with the nodes that it selects: what a new node lacks for a moment
+/// is not missing.
+struct LabelKeepers(Vec<(LabelSelector, NodeLabels)>);
+
+impl LabelKeepers {
+    fn of(view: &ClusterView) -> Self {
+        let usable = view.node_policies.values().filter(|policy| {
+            let annotations = policy.metadata.annotations.as_ref();
+            policy.metadata.deletion_timestamp.is_none()
+                && !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
+        });
+        let keepers = usable.filter_map(|policy| {
+            let selector = node_selector(&policy.spec.node_selector).ok()?;
+            Some((selector, policy.spec.labels.clone()))
+        });
+        LabelKeepers(keepers.collect())
+    }
+
+    /// Whether the first policy that selects a node with these labels, which counts for it, keeps this one on it.
+    fn keep(&self, label: &str, of_node: &BTreeMap<String, String>) -> bool {
+        let first = self.0.iter().find(|(selector, _)| selector.selects(of_node));
+        first.is_some_and(|(_, labels)| match label {
+            BUILD_LABEL => labels.windows_build,
+            TRUSTED_BUILD_LABEL => labels.trusted_build,
+            _ => false,
+        })
+    }
 }
 
 /// The namespaces of a view. There are thousands, which seldom change: apart, so that they can be shared.

@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use crate::model::node::{NodeSigns, Taint};
+use crate::model::node::{NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
 /// The annotation that says what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
@@ -38,6 +39,8 @@ struct NodeSpec {
 struct NodeStatus {
     node_info: NodeInfo,
     runtime_handlers: Option<Vec<RuntimeHandler>>,
+    capacity: Option<BTreeMap<String, IgnoredAny>>,
+    allocatable: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -85,6 +88,8 @@ pub struct NodeView {
     pub kubelet_version: String,
     /// The names of `status.runtimeHandlers`; empty where the kubelet reports none.
     pub runtime_handlers: Vec<String>,
+    /// Whether `status.allocatable` or `status.capacity` names [`PRIVATE_IPV4_RESOURCE`].
+    pub offers_private_ipv4: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
 }
@@ -104,6 +109,7 @@ impl PartialEq for NodeView {
             container_runtime,
             kubelet_version,
             runtime_handlers,
+            offers_private_ipv4,
             deleting,
         } = self;
         *name == other.name
@@ -117,6 +123,7 @@ impl PartialEq for NodeView {
             && *container_runtime == other.container_runtime
             && *kubelet_version == other.kubelet_version
             && *runtime_handlers == other.runtime_handlers
+            && *offers_private_ipv4 == other.offers_private_ipv4
             && *deleting == other.deleting
     }
 }
@@ -136,6 +143,9 @@ impl NodeView {
 
 impl From<StoredNode> for NodeView {
     fn from(node: StoredNode) -> Self {
+        let offered = [&node.status.allocatable, &node.status.capacity];
+        let mut offered = offered.into_iter().flatten();
+        let offers_private_ipv4 = offered.any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
         let (metadata, info) = (node.metadata, node.status.node_info);
         NodeView {
             name: metadata.name.unwrap_or_default(),
@@ -153,6 +163,7 @@ impl From<StoredNode> for NodeView {
                 .map(|handler| handler.name)
                 .filter(|name| !name.is_empty())
                 .collect(),
+            offers_private_ipv4,
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }
@@ -181,6 +192,10 @@ impl NodeSigns for NodeView {
 
     fn container_runtime(&self) -> &str {
         &self.container_runtime
+    }
+
+    fn offers_private_ipv4(&self) -> bool {
+        self.offers_private_ipv4
     }
 }
 

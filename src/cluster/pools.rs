@@ -44,6 +44,9 @@ struct Pool {
     /// The label of the pool, where the platform has one: an autoscaler knows it before there is a node.
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    /// Whether its nodes offered addresses of a VPC: those that come back will.
+    #[serde(default, rename = "privateIpv4", skip_serializing_if = "std::ops::Not::not")]
+    offers_private_ipv4: bool,
 }
 
 impl Pool {
@@ -61,6 +64,7 @@ impl Pool {
             build: node.build().map(|build| build.to_string()),
             taints,
             labels: label.into_iter().collect(),
+            offers_private_ipv4: node.offers_private_ipv4,
         })
     }
 
@@ -74,8 +78,10 @@ impl Pool {
             name: format!("of the pool{} (at zero nodes)", of_label.unwrap_or_default()),
             build: self.build.as_deref().and_then(Build::parse_label),
             taints: self.taints.clone(),
-            containerd: None,
             template: self.labels.clone(),
+            offers_private_ipv4: self.offers_private_ipv4,
+            may_be_at_zero: true,
+            ..Host::default()
         }
     }
 }
@@ -219,6 +225,18 @@ mod tests {
             .try_into()
             .unwrap();
         assert_eq!(pool.build, Some(Build::new(26100)));
+    }
+
+    #[test]
+    fn a_pool_that_offered_addresses_of_a_vpc_will_again() {
+        let mut offering = nodes(&["a"]);
+        Arc::make_mut(offering.get_mut("a").unwrap()).offers_private_ipv4 = true;
+        for (nodes_then, offers) in [(&offering, true), (&nodes(&["a"]), false)] {
+            let seen = Memory::default().after(nodes_then, date(2026, 1, 1));
+            let seen = Memory::from_json(&seen.to_json()).unwrap();
+            let [pool] = seen.absent(&nodes(&[])).try_into().unwrap();
+            assert_eq!(pool.offers_private_ipv4, offers);
+        }
     }
 
     #[test]

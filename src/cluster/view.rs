@@ -53,6 +53,8 @@ pub struct SeenView {
 pub struct ClusterView {
     /// The minor version of Kubernetes (`36` for 1.36).
     pub kubernetes: u32,
+    /// Whether the API server has OpenShift's SecurityContextConstraints.
+    pub has_scc: bool,
     /// The nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of ours; no others.
     pub nodes: BTreeMap<String, Arc<NodeView>>,
     /// RuntimeClasses by name, without managedFields.
@@ -73,6 +75,7 @@ impl ClusterView {
     /// Whether nothing has changed: the same entries, not only equal ones, because entries are only replaced by others.
     pub fn is_same(&self, other: &ClusterView) -> bool {
         self.kubernetes == other.kubernetes
+            && self.has_scc == other.has_scc
             && same(&self.nodes, &other.nodes)
             && same(&self.runtime_classes, &other.runtime_classes)
             && same(&self.csi_nodes, &other.csi_nodes)

@@ -20,7 +20,7 @@ use super::freshness::Freshness;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, SCC_GROUP};
 use crate::model::node::major_minor;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::{TaskEnded, Tasks};
@@ -32,7 +32,7 @@ const ASK_VERSION: Duration = Duration::from_secs(10 * 60);
 /// Objects per page of a first list. A node with its images is tens of kilobytes, and a page is in memory whole.
 const PAGE: u32 = 100;
 
-/// What a view is made of: the watches, and the version of the API server. Each holds readiness under its name until
+/// What a view is made of: the watches, and the version of the API server with its API groups. Each holds readiness under its name until
 /// it has been seen once.
 const PARTS: [&str; 8] = [
     NODES,
@@ -235,8 +235,9 @@ impl Shared {
         /// After a failure: soon, because nothing is served before the first answer.
         const RETRY: Duration = Duration::from_secs(2);
         loop {
-            let wait = match client.apiserver_version().await {
-                Ok(version) => {
+            let asked = async { Ok((client.apiserver_version().await?, client.list_api_groups().await?)) };
+            let wait = match asked.await {
+                Ok((version, groups)) => {
                     let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
                     if minor.is_none() {
                         tracing::warn!(
@@ -245,12 +246,17 @@ impl Shared {
                             Facts::KUBERNETES
                         );
                     }
-                    self.change(|view| view.kubernetes = minor.unwrap_or(Facts::KUBERNETES));
+                    let has_scc = groups.groups.iter().any(|group| group.name == SCC_GROUP);
+                    self.change(|view| {
+                        view.kubernetes = minor.unwrap_or(Facts::KUBERNETES);
+                        view.has_scc = has_scc;
+                    });
                     self.seen(VERSION);
                     ASK_VERSION
                 }
                 Err(error) => {
-                    tracing::warn!("cannot ask the API server for its version: {error}");
+                    let error: kube::Error = error;
+                    tracing::warn!("cannot ask the API server for its version and API groups: {error}");
                     RETRY
                 }
             };

@@ -2,6 +2,7 @@
 //!
 //! What is to be written is a pure function of the snapshot ([`reports`]); [`run`] carries it out.
 
+mod build_labels;
 mod labels;
 mod registered;
 mod report;

@@ -6,9 +6,9 @@ use super::draft::Draft;
 use super::placement::{Forbidden, Placement};
 use super::repair;
 use crate::model::edit::Edit;
-use crate::model::os::Verdict;
+use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
-use crate::model::policy::{Repair, ReverseGuard, Switch};
+use crate::model::policy::{Inert, ReverseGuard, Switch};
 use crate::model::subject::{Editable, Subject, Template};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Finding, Resolver};
@@ -47,8 +47,8 @@ impl<'p> Changes<'p> {
                 },
             },
         };
-        let (on, withheld) =
-            drafting.draft(policy.placement == Switch::Apply, policy.repair == Repair::Inert);
+        let repairs = policy.inert == Inert::Repair;
+        let (on, withheld) = drafting.draft(policy.placement == Switch::Apply, repairs);
         let (edits, changed) = on.into_parts();
         let mut changes = Changes {
             edits,
@@ -56,9 +56,9 @@ impl<'p> Changes<'p> {
             withheld,
             changed,
         };
-        if policy.placement == Switch::DryRun || policy.repair == Repair::DryRun {
-            let (both, withheld) =
-                drafting.draft(policy.placement != Switch::Off, policy.repair != Repair::Off);
+        if policy.placement == Switch::DryRun || policy.inert == Inert::DryRun {
+            let would_repair = repairs || policy.inert == Inert::DryRun;
+            let (both, withheld) = drafting.draft(policy.placement != Switch::Off, would_repair);
             changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
             if policy.placement == Switch::DryRun {
                 changes.withheld = withheld;
@@ -128,12 +128,16 @@ impl<'p> Drafting<'p, '_> {
         let mut withheld = Vec::new();
         match inference.verdict {
             Verdict::Windows if self.is_drafted_whole() => {
-                if repair && !subject.is_daemonset_pod() {
+                if repair && self.is_repaired() {
                     repair::plan(&mut draft, self.findings, &spec);
                 }
                 if placement {
                     withheld = self.placement.windows(&mut draft);
                 }
+            }
+            // Its controller reads placement in the template itself, and nothing else of it: its pods are repaired.
+            Verdict::Windows if subject.kind == Kind::DaemonSet && repair && self.is_repaired() => {
+                repair::plan(&mut draft, self.findings, &spec);
             }
             // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
             Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
@@ -147,6 +151,15 @@ impl<'p> Drafting<'p, '_> {
             _ => {}
         }
         (draft, withheld)
+    }
+
+    /// Whether repair of the pod, or of the pods of a template, mends what is found: not where the API server refuses the
+    /// template itself for it, before there is a pod.
+    fn is_repaired(&self) -> bool {
+        let subject = self.placement.as_written.subject;
+        let template = self.template;
+        template.has_spec
+            && (subject.kind == Kind::Pod || template.spec.os_name() != Some(Os::Windows.label()))
     }
 
     /// Whether everything in the pod may change. Workload templates are drafted too, to see what admission of their pods

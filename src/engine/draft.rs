@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
-use crate::model::field::{Flag, List, Present, Str};
+use crate::model::field::{Flag, List, Present, Quantity, Str};
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
     Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
-    REQUIRED_TERMS, Toleration,
+    REQUIRED_TERMS, Resources, Toleration,
 };
 use crate::model::selection::is_build_label;
 use crate::model::subject::Template;
@@ -127,6 +127,35 @@ impl<'t, 'a> Draft<'t, 'a> {
     pub fn set_runtime_class(&mut self, name: &str) {
         let edit = Edit::Set(self.at(&["runtimeClassName"]), Value::from(name));
         self.place(edit).runtime_class_name = Some(name.to_owned().into());
+    }
+
+    /// Asks for one of a resource in the first container, as a limit and as a request.
+    pub fn ask_for_one(&mut self, resource: &'static str) {
+        let Some(first) = self.pod().containers.first() else {
+            return;
+        };
+        let own = self
+            .at(&["containers"])
+            .named_item(0, &first.name)
+            .field("resources");
+        let edits = if let Some(resources) = &first.resources {
+            [("limits", &resources.limits), ("requests", &resources.requests)]
+                .map(|(name, list)| match list.is_empty() {
+                    true => Edit::Set(own.clone().field(name), string_map(resource, "1")),
+                    false => Edit::Set(own.clone().field(name).key(resource), Value::from("1")),
+                })
+                .into()
+        } else {
+            let both = json!({"limits": {resource: "1"}, "requests": {resource: "1"}});
+            vec![Edit::Set(own, both)]
+        };
+        for edit in edits {
+            if let Some(first) = self.place(edit).containers.make_mut().first_mut() {
+                let resources = first.resources.get_or_insert_with(Resources::default);
+                resources.limits.set(resource.into(), Quantity("1".into()));
+                resources.requests.set(resource.into(), Quantity("1".into()));
+            }
+        }
     }
 
     /// Requires one of these builds by node affinity, inside every term that does not speak of builds yet; beside each
@@ -300,6 +329,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
     match path {
         [Segment::Field("hostPID")] => pod.host_pid = Flag(false),
         [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
+        [Segment::Field("dnsPolicy")] => pod.dns_policy = None,
         [Segment::Field("hostUsers")] => pod.host_users = Present(false),
         [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = Present(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {
@@ -317,6 +347,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
                 "supplementalGroups" => context.supplemental_groups = Present(false),
                 "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
                 "seLinuxChangePolicy" => context.se_linux_change_policy = Present(false),
+                "runAsNonRoot" => context.run_as_non_root = None,
                 _ => return false,
             }
         }
@@ -345,6 +376,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
                 "procMount" => context.proc_mount = Present(false),
                 "runAsUser" => context.run_as_user = Present(false),
                 "runAsGroup" => context.run_as_group = Present(false),
+                "runAsNonRoot" => context.run_as_non_root = None,
                 _ => return false,
             }
         }

@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use super::exemption::matches;
 use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
 use crate::model::field::Str;
-use crate::model::policy::{Action, Exemption, Policy, Switch};
+use crate::model::policy::{Action, Exemption, Inert, Policy, Switch};
 use crate::model::selector::LabelSelector;
 
 /// An exemption as it is written down.
@@ -125,7 +125,7 @@ impl PolicySet {
         let mut policy = Cow::Borrowed(&stored.policy);
         if namespace_labels::is_out(labels) {
             let off = policy.to_mut();
-            (off.validation, off.placement) = (Action::Off, Switch::Off);
+            (off.validation, off.placement, off.inert) = (Action::Off, Switch::Off, Inert::Deny);
             return policy;
         }
         namespace_labels::apply(&mut policy, labels, stored.overrides);

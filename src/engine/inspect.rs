@@ -8,7 +8,7 @@ use super::os::infer;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
 use crate::model::named::named;
-use crate::model::os::{Inference, Verdict};
+use crate::model::os::{Inference, Os, Verdict};
 use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
@@ -121,6 +121,11 @@ fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<
 /// runs whatever we say.
 fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
     let action = policy.rule_action(finding.rule.id, finding.severity);
+    let action = if is_let_be(finding, subject, policy) {
+        action.min(policy.inert.most())
+    } else {
+        action
+    };
     if !subject.kind.has_pod() || subject.is_mirror() {
         return action.min(Action::Audit);
     }
@@ -132,6 +137,16 @@ fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
         return action.min(Action::Warn);
     }
     action
+}
+
+/// Whether the policy's word for inert fields counts for a finding: not where the API server refuses the field, where the
+/// author counts on something that the pod then does without, or where the policy has a word for the rule itself.
+fn is_let_be(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> bool {
+    let says_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
+    finding.is_inert()
+        && !finding.rule.asks_for_node
+        && !policy.actions.contains_key(finding.rule.id)
+        && (finding.class == Class::Ignored || !says_windows())
 }
 
 /// Errors first; then the pod before its containers, those in the order in which they stand; then by rule.
@@ -146,3 +161,6 @@ fn order(finding: &Finding) -> impl Ord + use<> {
     });
     (Reverse(finding.severity), container, finding.rule.id)
 }
+
+#[cfg(test)]
+mod tests;

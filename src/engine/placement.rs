@@ -6,10 +6,12 @@ use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
-use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, TRUSTED_BUILD_LABEL, Taint,
+};
 use crate::model::os::Os;
 use crate::model::path::Path;
-use crate::model::pod::Toleration;
+use crate::model::pod::{PodSpec, Toleration};
 use crate::model::policy::{Policy, Switch};
 use crate::model::severity::Class;
 use crate::model::subject::Subject;
@@ -40,10 +42,11 @@ impl<'p> Placement<'p, '_> {
     pub fn windows(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
         let parts = self.as_written.policy.parts;
         if self.as_written.subject.is_daemonset_pod() {
-            // Its controller compares the pod with the template: anything but a toleration could make it start over.
+            // Its controller compares where the pod may run with the template: a selector could make it start over.
             if parts.tolerations {
                 self.tolerations(draft);
             }
+            self.private_ipv4(draft);
             return Vec::new();
         }
         if parts.runtime_class {
@@ -58,7 +61,11 @@ impl<'p> Placement<'p, '_> {
         if parts.tolerations {
             self.tolerations(draft);
         }
+        self.private_ipv4(draft);
         if parts.os_field {
+            for field in &self.as_written.subject.added_fields {
+                draft.remove(field);
+            }
             self.os_name(draft)
         } else {
             Vec::new()
@@ -121,11 +128,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     fn build(&self, draft: &mut Draft<'_, 'p>) {
-        let label = if self.as_written.policy.trusted_build_label {
-            TRUSTED_BUILD_LABEL
-        } else {
-            BUILD_LABEL
-        };
+        let label = self.as_written.policy.build_label();
         if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
             let templates = self.templates(label, &builds);
             match builds.as_slice() {
@@ -171,6 +174,26 @@ impl<'p> Placement<'p, '_> {
             if !tolerated && given.tolerates(taint) {
                 draft.tolerate(taint);
             }
+        }
+    }
+
+    /// Asks for an address of the VPC, as EKS' own webhook does for the pods whose nodeSelector says Windows when it is
+    /// called: before us, so that it leaves out the pods that we place.
+    fn private_ipv4(&self, draft: &mut Draft<'_, 'p>) {
+        let asks = |pod: &PodSpec<'_>| {
+            let mut resources = pod
+                .visit_containers()
+                .filter_map(|(_, _, c)| c.resources.as_ref());
+            resources.any(|of| {
+                let lists = [&of.limits, &of.requests];
+                lists
+                    .into_iter()
+                    .any(|list| list.get(PRIVATE_IPV4_RESOURCE).is_some())
+            })
+        };
+        let pod = draft.pod();
+        if self.as_written.facts.offers_private_ipv4() && !pod.host_network.0 && !asks(pod) {
+            draft.ask_for_one(PRIVATE_IPV4_RESOURCE);
         }
     }
 

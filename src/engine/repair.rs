@@ -3,16 +3,13 @@
 use super::draft::Draft;
 use crate::model::edit::Edit;
 use crate::model::path::Path;
-use crate::model::severity::Class;
 use crate::rules::Finding;
 
 /// Plans the removal of every inert field that was found below one of these places.
 pub fn plan(draft: &mut Draft<'_, '_>, findings: &[Finding], below: &Path) {
     for finding in findings {
-        // A rule is inert as a whole; a finding of it that the kubelet would reject is not.
-        let is_inert = finding.rule.inert && finding.class == Class::Api;
-        if let (true, Some(Edit::Remove(path))) = (is_inert && finding.path.starts_with(below), &finding.edit)
-        {
+        let is_meant = finding.is_inert() && finding.path.starts_with(below);
+        if let (true, Some(Edit::Remove(path))) = (is_meant, &finding.edit) {
             draft.remove(path);
         }
     }

@@ -7,11 +7,16 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Isolation};
-use super::node::{Host, Taint, major_minor};
+use super::node::{BUILD_LABELS, Host, Taint, major_minor};
 use super::object::{Meta, RuntimeClass, StorageClass};
 use super::os::Os;
 use super::pod::Toleration;
 use super::subject::{Body, Subject};
+
+/// The annotation by which OpenShift says on a pod which SecurityContextConstraints wrote its defaults into it.
+pub const SCC_ANNOTATION: &str = "openshift.io/scc";
+/// The API group of SecurityContextConstraints.
+pub const SCC_GROUP: &str = "security.openshift.io";
 
 /// The container runtime of the Windows nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -110,6 +115,12 @@ pub fn asks_for_injection(annotation: &str) -> bool {
 }
 
 impl NamespaceFacts {
+    /// Whether Pod Security enforces its restricted profile here.
+    pub fn is_restricted(&self) -> bool {
+        let enforced = self.labels.get("pod-security.kubernetes.io/enforce");
+        enforced.is_some_and(|profile| profile == "restricted")
+    }
+
     /// Reads a Namespace's metadata.
     pub fn of(meta: &Meta<'_>) -> Self {
         NamespaceFacts {
@@ -206,6 +217,8 @@ pub struct Facts {
     pub today: Date,
     /// Feature gates known to be on.
     pub feature_gates: BTreeSet<String>,
+    /// Whether the API server has OpenShift's SecurityContextConstraints.
+    pub has_scc: bool,
     /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
     /// Namespaces by name; shared by the facts of one moment and the next.
@@ -223,9 +236,14 @@ pub struct Facts {
     /// Unique endpoint addresses by (namespace, Service).
     pub backends: HashMap<(String, String), BTreeSet<String>>,
     hosts: Vec<Host>,
+    offers_private_ipv4: bool,
     builds: BTreeSet<Build>,
     taints: Vec<(Taint, BTreeSet<Option<Build>>)>,
     csi: CsiDrivers,
+    /// Labels of the build, with the builds of nodes that carry each.
+    labelled: BTreeSet<(&'static str, Build)>,
+    /// The same of nodes that do not.
+    unlabelled: BTreeSet<(&'static str, Build)>,
 }
 
 /// What a StorageClass makes volumes with.
@@ -272,6 +290,7 @@ impl Facts {
             runtime: Runtime::Containerd,
             today,
             feature_gates: BTreeSet::new(),
+            has_scc: false,
             runtime_classes: BTreeMap::new(),
             namespaces: Arc::default(),
             images: HashMap::new(),
@@ -281,15 +300,29 @@ impl Facts {
             newest_kubelet: None,
             backends: HashMap::new(),
             hosts: Vec::new(),
+            offers_private_ipv4: false,
             builds: BTreeSet::new(),
             taints: Vec::new(),
             csi: CsiDrivers::default(),
+            labelled: BTreeSet::new(),
+            unlabelled: BTreeSet::new(),
         }
     }
 
     /// Adds a Windows node or pool.
     pub fn add_host(&mut self, host: Host) {
         self.builds.extend(host.build);
+        self.offers_private_ipv4 |= host.offers_private_ipv4;
+        if let Some(build) = host.build.filter(|_| !host.may_be_at_zero) {
+            for label in BUILD_LABELS {
+                let builds = if host.unlabelled.contains(&label) {
+                    &mut self.unlabelled
+                } else {
+                    &mut self.labelled
+                };
+                builds.insert((label, build));
+            }
+        }
         for taint in &host.taints {
             match self.taints.iter_mut().find(|(known, _)| known == taint) {
                 Some((_, builds)) => _ = builds.insert(host.build),
@@ -392,6 +425,18 @@ impl Facts {
     /// The distinct builds of the known Windows nodes.
     pub fn builds(&self) -> &BTreeSet<Build> {
         &self.builds
+    }
+
+    /// Whether some known Windows node gives each pod an address of a VPC, where the pod asks for one.
+    pub fn offers_private_ipv4(&self) -> bool {
+        self.offers_private_ipv4
+    }
+
+    /// Whether there are nodes of these builds, and none of them says so by this label: a pod that requires it would stay
+    /// Pending beside them.
+    pub fn none_is_labelled(&self, label: &'static str, builds: &[Build]) -> bool {
+        let has = |known: &BTreeSet<_>| builds.iter().any(|build| known.contains(&(label, *build)));
+        has(&self.unlabelled) && !has(&self.labelled)
     }
 
     /// The distinct taints of the known Windows nodes, with the builds of the nodes that carry them.

@@ -15,6 +15,8 @@ use super::pod::Toleration;
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
 /// Its mirror, which a kubelet may not write.
 pub const TRUSTED_BUILD_LABEL: &str = "node-restriction.kubernetes.io/windows-build";
+/// Both of them.
+pub const BUILD_LABELS: [&str; 2] = [BUILD_LABEL, TRUSTED_BUILD_LABEL];
 /// The label that says a node's operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
 /// Its deprecated form (since 1.14).
@@ -23,6 +25,12 @@ pub const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
 pub const ARCH_LABEL: &str = "kubernetes.io/arch";
 /// Its deprecated form.
 pub const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
+/// The label by which AKS says which Windows its nodes run.
+pub const OS_SKU_LABEL: &str = "kubernetes.azure.com/os-sku";
+/// The label that says a node's own name, or another name of its host.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// What Windows nodes of EKS offer: an address of the VPC for each pod.
+pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
 /// What a kubelet reports of its operating system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +57,8 @@ pub trait NodeSigns {
     fn kernel_version(&self) -> &str;
     /// `status.nodeInfo.containerRuntimeVersion`.
     fn container_runtime(&self) -> &str;
+    /// Whether `status.allocatable` or `status.capacity` names [`PRIVATE_IPV4_RESOURCE`].
+    fn offers_private_ipv4(&self) -> bool;
 
     /// What its kubelet reports of its operating system.
     fn reported_os(&self) -> ReportedOs {
@@ -124,6 +134,11 @@ impl NodeSigns for Node<'_> {
     fn container_runtime(&self) -> &str {
         &self.status.node_info.container_runtime_version
     }
+
+    fn offers_private_ipv4(&self) -> bool {
+        let offered = [&self.status.allocatable, &self.status.capacity];
+        (offered.into_iter()).any(|of| of.get(PRIVATE_IPV4_RESOURCE).is_some())
+    }
 }
 
 /// A node taint.
@@ -162,6 +177,36 @@ impl Taint {
         let says_windows = value.starts_with("win")
             || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
         self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && says_windows
+    }
+
+    /// Whether the taint stays as long as the node does: not those by which controllers and autoscalers say for a while
+    /// that a node is new, in trouble, or about to go. What they keep off comes when they are gone.
+    pub fn lasts(&self) -> bool {
+        const PASSING: [&str; 15] = [
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/unreachable",
+            "node.kubernetes.io/unschedulable",
+            "node.kubernetes.io/memory-pressure",
+            "node.kubernetes.io/disk-pressure",
+            "node.kubernetes.io/pid-pressure",
+            "node.kubernetes.io/network-unavailable",
+            "node.kubernetes.io/out-of-service",
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "node.cloudprovider.kubernetes.io/shutdown",
+            "ToBeDeletedByClusterAutoscaler",
+            "DeletionCandidateOfClusterAutoscaler",
+            "karpenter.sh/disrupted",
+            "karpenter.sh/disruption",
+            "karpenter.sh/unregistered",
+        ];
+        // Cluster API and the cluster autoscaler take theirs off once a node has started.
+        let of_start = [
+            "startup-taint.cluster-autoscaler.kubernetes.io/",
+            "ignore-taint.cluster-autoscaler.kubernetes.io/",
+        ];
+        !PASSING.contains(&self.key.as_str())
+            && self.key != "node.cluster.x-k8s.io/uninitialized"
+            && !of_start.iter().any(|start| self.key.starts_with(start))
     }
 
     /// Whether a toleration tolerates this taint.
@@ -208,6 +253,15 @@ pub struct Host {
     /// For a pool that may be at zero: labels that an autoscaler knows its nodes will have. Empty for a node, and
     /// where that is not known.
     pub template: BTreeMap<String, String>,
+    /// The value of [`HOSTNAME_LABEL`]; empty where there is none, and for a pool.
+    pub hostname: String,
+    /// The labels of the build that do not say its build: not there, or stale. Empty for a pool at zero, whose kubelets
+    /// write theirs when they register, and where Transom is about to write them.
+    pub unlabelled: Vec<&'static str>,
+    /// Whether it offers [`PRIVATE_IPV4_RESOURCE`], or did when it was seen last.
+    pub offers_private_ipv4: bool,
+    /// Whether it is a pool that may be at zero nodes, and no node.
+    pub may_be_at_zero: bool,
 }
 
 impl Host {
@@ -219,14 +273,36 @@ impl Host {
 
     /// Reads a Node; `None` unless it is a Windows node.
     pub fn of_node(node: &impl NodeSigns) -> Option<Host> {
+        let build = node.build();
+        let says_build =
+            |label: &&str| build.is_some() && node.label(label).and_then(Build::parse_label) == build;
         node.is_windows().then(|| Host {
             name: node.name().to_owned(),
-            build: node.build(),
+            build,
             taints: node.taints(),
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
             template: BTreeMap::new(),
+            hostname: node.label(HOSTNAME_LABEL).unwrap_or_default().to_owned(),
+            unlabelled: (BUILD_LABELS.into_iter())
+                .filter(|label| !says_build(label))
+                .collect(),
+            offers_private_ipv4: node.offers_private_ipv4(),
+            may_be_at_zero: false,
         })
     }
+}
+
+/// The build of the Windows nodes that AKS calls so.
+///
+/// Source: <https://learn.microsoft.com/azure/aks/upgrade-windows-os>
+pub fn build_of_sku(os_sku: &str) -> Option<Build> {
+    let number = match os_sku.to_ascii_lowercase().as_str() {
+        "windows2019" => 17763,
+        "windows2022" => 20348,
+        "windows2025" => 26100,
+        _ => return None,
+    };
+    Some(Build::new(number))
 }
 
 /// Reads `1.36`, `v1.36.2` or `1.7.20+x` as (1, 36) and so on.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::named::named;
-use super::node::{Host, Taint};
+use super::node::{BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::severity::Severity;
 
@@ -48,15 +48,31 @@ named! {
     }
 }
 
-/// Whether inert Linux-only fields are taken out of Windows pods.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Repair {
-    /// Never.
-    Off,
-    /// Reported only.
-    DryRun,
-    /// Fields that Windows ignores are taken out.
-    Inert,
+named! {
+    /// What becomes of an inert field: one that Windows ignores, that keeps no pod from running, and that the API server
+    /// takes as long as the pod does not say `spec.os.name: windows`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+    pub enum Inert {
+        /// It is denied, as every other error.
+        Deny = "Deny",
+        /// It is warned of.
+        Warn = "Warn",
+        /// It is denied, and what repair would take out is told.
+        DryRun = "DryRun",
+        /// It is taken out of pods.
+        Repair = "Repair",
+    }
+}
+
+impl Inert {
+    /// What the finding of an inert field does at most.
+    pub fn most(self) -> Action {
+        if self == Inert::Warn {
+            Action::Warn
+        } else {
+            Action::Deny
+        }
+    }
 }
 
 /// What happens to a Linux pod that could land on a Windows node.
@@ -141,8 +157,8 @@ pub struct Policy {
     pub placement: Switch,
     /// The parts of placement.
     pub parts: PlacementParts,
-    /// Opt-in repair.
-    pub repair: Repair,
+    /// What becomes of inert fields.
+    pub inert: Inert,
     /// The guard of Linux pods.
     pub reverse_guard: ReverseGuard,
     /// Actions by rule id, where they differ from what the severity says.
@@ -177,14 +193,14 @@ impl Policy {
         }
     }
 
-    /// What `serve --standalone` and `check` use: Deny and Apply, repair off.
+    /// What `serve --standalone` and `check` use: Deny and Apply.
     pub fn standalone() -> Self {
         Policy {
             name: "built-in".to_owned(),
             validation: Action::Deny,
             placement: Switch::Apply,
             parts: PlacementParts::ALL,
-            repair: Repair::Off,
+            inert: Inert::Deny,
             reverse_guard: ReverseGuard::Off,
             actions: BTreeMap::new(),
             pool_labels: Policy::well_known_pool_labels(),
@@ -220,6 +236,15 @@ impl Policy {
             .get(rule)
             .copied()
             .unwrap_or_else(|| Action::of_severity(severity))
+    }
+
+    /// The label by which placement requires builds.
+    pub fn build_label(&self) -> &'static str {
+        if self.trusted_build_label {
+            TRUSTED_BUILD_LABEL
+        } else {
+            BUILD_LABEL
+        }
     }
 
     /// Whether the rule with this id does not run at all.

@@ -55,6 +55,9 @@ pub struct Subject<'a> {
     pub made_by: MadeBy,
     /// Whether `spec.os` stands there because an admission, and not the author, wrote it: placement may take it back.
     pub os_is_added: bool,
+    /// Fields that an admission, and not the author, wrote, and that keep `spec.os.name` from being set: placement takes
+    /// them out.
+    pub added_fields: Vec<Path>,
 }
 
 /// What a subject holds besides its metadata.
@@ -254,6 +257,7 @@ impl<'de> DeserializeSeed<'de> for Reading {
             },
             made_by: MadeBy::Author,
             os_is_added: false,
+            added_fields: Vec::new(),
         })
     }
 }

@@ -130,6 +130,22 @@ request.resource.resource == 'pods'
     ? object.?template.?spec.orValue({})
     : object.?spec.?template.?spec.orValue({})";
 
+/// The metadata of the pod, or of the template.
+const META: &str = "\
+request.resource.resource == 'pods'
+    ? object.metadata
+    : request.resource.resource == 'cronjobs'
+    ? object.?spec.?jobTemplate.?spec.?template.?metadata.orValue({})
+    : request.resource.resource == 'podtemplates'
+    ? object.?template.?metadata.orValue({})
+    : object.?spec.?template.?metadata.orValue({})";
+
+/// A label of the pod's own that the kubelet of a Linux node rejects it for.
+fn labelled() -> String {
+    let os = quoted(OS_LABEL);
+    format!("[\n    {META}\n    ].exists(m, has(m.labels) && {os} in m.labels && m.labels[{os}] != 'linux')")
+}
+
 const CRITICAL: &str = "\
 has(s.priorityClassName) && s.priorityClassName in ['system-node-critical', 'system-cluster-critical']";
 
@@ -272,6 +288,7 @@ impl Pools {
             &self.selected("!= 'linux'"),
             "has(s.securityContext) && has(s.securityContext.windowsOptions)",
             &runtime_class(),
+            &labelled(),
             &terms(&first_of_terms),
             &says_windows_in_a_container(),
         ]

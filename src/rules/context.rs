@@ -4,7 +4,7 @@ use crate::model::build::{Build, Isolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::fields::Fields;
 use crate::model::image::{ImageRef, build_hint};
-use crate::model::node::{BUILD_LABEL, Host, TRUSTED_BUILD_LABEL};
+use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABEL, build_of_sku};
 use crate::model::object::Meta;
 use crate::model::os::Inference;
 use crate::model::path::Path;
@@ -261,9 +261,41 @@ impl<'c> PodCx<'c> {
 
     /// Whether anything that the pod requires of its node may speak of builds.
     fn selects_build(&self) -> bool {
-        self.selected(BUILD_LABEL).is_some()
-            || self.selected(TRUSTED_BUILD_LABEL).is_some()
+        (BUILD_LABELS.into_iter().chain([OS_SKU_LABEL, HOSTNAME_LABEL]))
+            .any(|label| self.selected(label).is_some())
             || !self.spec.required_terms().is_empty()
+    }
+
+    /// The build of the pool or the node that the nodeSelector or the RuntimeClass names.
+    pub(super) fn build_of_pool(&self) -> Option<Build> {
+        let named = |label| self.build_of(label, self.selected(label)?);
+        named(OS_SKU_LABEL).or_else(|| named(HOSTNAME_LABEL))
+    }
+
+    /// The builds of the pools or nodes that an expression leaves; empty where one of them is not known.
+    pub(super) fn builds_of(&self, expression: &Expression<'_>) -> Vec<Build> {
+        if &*expression.operator != "In" {
+            return Vec::new();
+        }
+        let values = expression.values.iter();
+        let builds: Option<Vec<Build>> = values
+            .map(|value| self.build_of(&expression.key, value))
+            .collect();
+        builds.unwrap_or_default()
+    }
+
+    /// The build of the nodes with this value for a label that says it without being a label of builds.
+    fn build_of(&self, label: &str, value: &str) -> Option<Build> {
+        match label {
+            OS_SKU_LABEL => build_of_sku(value),
+            HOSTNAME_LABEL => {
+                let mut nodes = self.cx.facts.hosts().iter();
+                nodes
+                    .find(|node| node.hostname == value && !value.is_empty())?
+                    .build
+            }
+            _ => None,
+        }
     }
 
     /// The builds that the pod's nodeSelector, RuntimeClass or required affinity leaves; empty where none is required.
@@ -275,10 +307,13 @@ impl<'c> PodCx<'c> {
     /// The builds that the pod's nodeSelector, RuntimeClass or required affinity names, and whether some term of the
     /// affinity lets it go to nodes of any other build.
     pub fn named_builds(&self) -> (Vec<Build>, bool) {
-        for label in [BUILD_LABEL, TRUSTED_BUILD_LABEL] {
+        for label in BUILD_LABELS {
             if let Some(build) = self.selected(label).and_then(Build::parse_label) {
                 return (vec![build], false);
             }
+        }
+        if let Some(build) = self.build_of_pool() {
+            return (vec![build], false);
         }
         let mut builds = Vec::new();
         let mut any_other = false;
@@ -288,6 +323,11 @@ impl<'c> PodCx<'c> {
             if let Some(expression) = of_build().find(|e| &*e.operator == "In") {
                 let values = expression.values.iter();
                 builds.extend(values.filter_map(|value| Build::parse_label(value)));
+            } else if let Some(of_pool) = (term.match_expressions.iter())
+                .map(|expression| self.builds_of(expression))
+                .find(|builds| !builds.is_empty())
+            {
+                builds.extend(of_pool);
             } else {
                 // A term for nodes that have no label yet selects no build; the other terms do.
                 any_other |= !of_build().any(|e| &*e.operator == "DoesNotExist");

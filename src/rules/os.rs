@@ -2,6 +2,7 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
+use crate::model::facts::SCC_ANNOTATION;
 use crate::model::fields::Fields;
 use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
@@ -90,18 +91,30 @@ static OS_NAME_MISSING: Rule = Rule {
     summary: "the pod does not say that it is for Windows",
     docs: "With `spec.os.name: windows` the API server checks the pod's fields, Pod Security leaves out what Windows \
            cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
-           the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused.",
+           the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused. On OpenShift this \
+           is a warning: its SecurityContextConstraints leave out only pods that say it, and they are asked before any \
+           webhook can.",
     remedy: "add spec.os.name: windows",
     see: &[
         GUIDE,
         "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os",
     ],
-    bad: &["os: null"],
+    bad: &[
+        "os: null",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {openshift.io/scc: restricted-v2}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+    ],
     good: &["os: {name: windows}"],
     needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.spec.os.is_none() {
-            out.report(cx.at(&["os", "name"]));
+        if cx.spec.os.is_some() {
+            return;
+        }
+        let finding = out.report(cx.at(&["os", "name"]));
+        if cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some() {
+            finding.severity(Severity::Warning).says(
+                "OpenShift writes what only Linux knows (SELinux, user and group ids) into the pods that do not say that they \
+                 are for Windows",
+            );
         }
     }),
     ..Rule::BASE
@@ -288,6 +301,7 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
     name: "pod-os-label-mismatch",
     class: Class::Admit,
     kubernetes: 22..=Rule::STILL,
+    verdicts: &[Verdict::Windows, Verdict::Linux],
     summary: "the kubelet rejects a pod whose own label kubernetes.io/os is not that of its node",
     docs: "The kubelet compares the pod's label (not its nodeSelector) with its own operating system and rejects the pod \
            (PodOSSelectorNodeLabelDoesNotMatch). A controller then makes the next one, and so on.",
@@ -296,19 +310,25 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
     bad: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {labels: {kubernetes.io/os: Windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
     ],
     good: &[
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     needs: Fields::LABELS,
     check: Check::Pod(|cx, out| {
-        if cx
-            .meta
-            .labels
-            .get(OS_LABEL)
-            .is_some_and(|os| **os != *Os::Windows.label())
-        {
-            out.report(cx.meta_at("labels").key(OS_LABEL));
+        let is_for = match cx.inference.verdict {
+            Verdict::Linux => Os::Linux,
+            _ => Os::Windows,
+        };
+        let label = cx.meta.labels.get(OS_LABEL);
+        if label.is_some_and(|os| **os != *is_for.label()) {
+            let finding = out.report(cx.meta_at("labels").key(OS_LABEL));
+            if is_for == Os::Linux {
+                finding.remedy("remove the label, or write kubernetes.io/os: linux");
+            }
         }
     }),
     ..Rule::BASE

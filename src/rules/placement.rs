@@ -8,7 +8,7 @@ use crate::model::fields::Fields;
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::pod::NodeSelectorTerm;
+use crate::model::pod::{Expression, NodeSelectorTerm};
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
@@ -41,6 +41,9 @@ pub enum BuildNeed {
     NoHostKnown(Build),
     /// One of these builds, every one that runs the images; some known node does not.
     OneOf(Vec<Build>),
+    /// The same, but none of the nodes that run the images carries the label that placement would require: the pod would
+    /// stay Pending for ever.
+    Unlabelled(Vec<Build>),
 }
 
 /// Whether a pod must be held to certain builds, and which.
@@ -76,6 +79,8 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
         .collect();
     if allowed.is_empty() {
         BuildNeed::Nothing
+    } else if cx.facts.none_is_labelled(cx.policy.build_label(), &allowed) {
+        BuildNeed::Unlabelled(allowed)
     } else {
         BuildNeed::OneOf(allowed)
     }
@@ -85,10 +90,12 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
 fn requires_build(cx: &PodCx<'_>) -> bool {
     let terms = cx.spec.required_terms();
     let speaks = |term: &NodeSelectorTerm<'_>| {
-        term.is_empty() || term.match_expressions.iter().any(|e| is_build_label(&e.key))
+        let tells = |e: &Expression<'_>| is_build_label(&e.key) || !cx.builds_of(e).is_empty();
+        term.is_empty() || term.match_expressions.iter().any(tells)
     };
     cx.selected(BUILD_LABEL).is_some()
         || cx.selected(TRUSTED_BUILD_LABEL).is_some()
+        || cx.build_of_pool().is_some()
         || (!terms.is_empty() && terms.iter().all(speaks))
 }
 
@@ -119,7 +126,8 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     if cx.spec.is_bound() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
         return None;
     }
-    let keeps_off = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+    let keeps_off =
+        |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && taint.lasts();
     cx.hosts().find(|host| {
         (host.taints.iter().filter(keeps_off))
             .all(|taint| cx.spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
@@ -183,7 +191,9 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     docs: "A Windows container with process isolation needs a node whose build runs its image. Where the cluster has nodes \
            of several builds and the pod selects none, it may land where it fails with 0xc0370101. Placement adds the \
            requirement to pods: the nodeSelector where one build runs the image, else a required node affinity with every \
-           build that does. Where no Windows node is known, nothing is required and this is advice.",
+           build that does. Where no Windows node is known, nothing is required and this is advice. Nor is anything required \
+           where none of the nodes that run the image carries the label: the pod would stay Pending beside them. A \
+           WindowsNodePolicy keeps the label.",
     remedy: "select the build with the label node.kubernetes.io/windows-build",
     see: &[GUIDE, COMPATIBILITY],
     bad: &[
@@ -212,6 +222,18 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
                         "the image is for build {build}, and nothing keeps the pod off nodes that cannot run it"
                     ))
                     .remedy(format!("where the cluster has several builds, {}", require(&runs)));
+            }
+            BuildNeed::Unlabelled(_) => {
+                let label = cx.policy.build_label();
+                out.report(cx.at(&["nodeSelector"]))
+                    .says(format!(
+                        "the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them: those \
+                         that can run it carry no label {label}"
+                    ))
+                    .remedy(format!(
+                        "let a WindowsNodePolicy keep the label {label}, or select the nodes by another label that they \
+                         carry"
+                    ));
             }
             BuildNeed::OneOf(builds) => {
                 let none = !cx.host_builds().iter().any(|host| builds.contains(host));
@@ -329,10 +351,12 @@ static WINDOWS_ARCH: Rule = Rule {
     bad: &[
         "nodeSelector: {kubernetes.io/arch: arm64}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]}]}}}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: NotIn, values: [amd64]}]}]}}}",
     ],
     good: &[
         "nodeSelector: {kubernetes.io/arch: amd64}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}]}]}}}",
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: NotIn, values: [arm64]}]}]}}}",
     ],
     needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
     check: Check::Pod(|cx, out| {
@@ -348,8 +372,13 @@ static WINDOWS_ARCH: Rule = Rule {
         }
         for expression in cx.required_expressions() {
             let is_arch = &*expression.key == ARCH_LABEL || &*expression.key == BETA_ARCH_LABEL;
-            let allows = expression.values.iter().any(|value| &**value == "amd64");
-            if is_arch && &*expression.operator == "In" && !allows {
+            let names = expression.values.iter().any(|value| &**value == "amd64");
+            let leaves_out = match &*expression.operator {
+                "In" => !names,
+                "NotIn" => names,
+                _ => false,
+            };
+            if is_arch && leaves_out {
                 out.report(expression.at("values"));
             }
         }
@@ -531,12 +560,15 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     verdicts: &[Verdict::Linux, Verdict::Unknown],
     summary: "nothing keeps this pod off Windows nodes",
     docs: "The reverse guard, off unless the policy switches it on: a pod without a sign of Windows, whose tolerations would \
-           let it onto a Windows node (because it tolerates everything, or the node carries no taint), and whose selectors do \
-           not speak of the operating system.",
+           let it onto a Windows node (because it tolerates everything, or the node carries no taint that lasts), and whose \
+           selectors do not speak of the operating system. With `reverseGuard: Apply` such a pod gets the selector; not so \
+           the pods of a DaemonSet, whose controller goes by the template: it is told there.",
     remedy: "add nodeSelector kubernetes.io/os: linux",
     see: &[GUIDE],
     bad: &[
         "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}}}",
+        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoExecute}, {key: ToBeDeletedByClusterAutoscaler, value: '1', effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
@@ -549,10 +581,20 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
             return;
         }
         if let Some(host) = stray_target(cx) {
-            out.report(cx.at(&["nodeSelector"])).says(format!(
-                "nothing keeps this pod off Windows nodes such as {}",
-                host.name
-            ));
+            let finding = out.report(cx.at(&["nodeSelector"]));
+            if cx.subject.kind == Kind::DaemonSet {
+                finding
+                    .says(format!(
+                        "the DaemonSet makes a pod for Windows nodes too, such as {}, and nothing in its template keeps them off",
+                        host.name
+                    ))
+                    .remedy("add nodeSelector kubernetes.io/os: linux to the template");
+            } else {
+                finding.says(format!(
+                    "nothing keeps this pod off Windows nodes such as {}",
+                    host.name
+                ));
+            }
         }
     }),
     ..Rule::BASE

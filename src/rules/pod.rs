@@ -55,6 +55,7 @@ const FORBIDDEN: Rule = Rule {
 static HOST_PID: Rule = Rule {
     id: "TSM401",
     name: "host-pid",
+    asks_for_node: true,
     summary: "Windows has no host process namespace to share",
     docs: "On Linux the field shows a pod the processes of its node. Windows has no such namespace and ignores the \
            field; with `spec.os.name: windows` the API server refuses it. Only a HostProcess container sees the \
@@ -75,6 +76,7 @@ static HOST_PID: Rule = Rule {
 static HOST_IPC: Rule = Rule {
     id: "TSM402",
     name: "host-ipc",
+    asks_for_node: true,
     summary: "Windows has no host IPC namespace to share",
     docs: "On Linux the field lets a pod use the shared memory and semaphores of its node. Windows has no such \
            namespace and ignores the field; with `spec.os.name: windows` the API server refuses it. `false` does not \
@@ -211,6 +213,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
     id: "TSM407",
     name: "dns-cluster-first-with-host-net",
     class: Class::Ignored,
+    inert: true,
     summary: "dnsPolicy ClusterFirstWithHostNet does nothing on Windows",
     docs: "The policy is for pods on the host's network, and only HostProcess pods have that on Windows. For any other \
            Windows pod the kubelet treats it like ClusterFirst, which is the default.",

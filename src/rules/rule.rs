@@ -43,6 +43,9 @@ pub struct Rule {
     pub stored_only: bool,
     /// Whether the field is inert on Windows, so that repair may take it out.
     pub inert: bool,
+    /// Whether the field asks for access to the node, which the pod then does without: an error even where inert fields
+    /// are none.
+    pub asks_for_node: bool,
     /// What is wrong: lower case, no full stop. Also the message of a finding that has none of its own.
     pub summary: &'static str,
     /// Why it is wrong, what happens on the node, what to know: whole sentences.
@@ -100,6 +103,7 @@ impl Rule {
         verdicts: WINDOWS,
         stored_only: false,
         inert: false,
+        asks_for_node: false,
         summary: "",
         docs: "",
         remedy: "",
@@ -294,6 +298,12 @@ impl Finding {
     /// the rule and the path with names, never indexes.
     pub fn identity(&self) -> (&'static str, String) {
         (self.rule.id, self.path.named())
+    }
+
+    /// Whether it is of an inert field: the pod runs with the field as it does without. Not where the kubelet rejects the
+    /// pod for it, or the API server whatever `spec.os` says.
+    pub fn is_inert(&self) -> bool {
+        self.rule.inert && matches!(self.class, Class::Api | Class::Ignored)
     }
 
     /// Whether no edit of admission makes it go away.

@@ -61,7 +61,30 @@ fn daemonsets() -> Vec<(&'static str, Value, usize)> {
                 "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}}),
             3,
         ),
+        // What Windows ignores is taken out of its pods, so that they differ from the template in that.
+        (
+            "ds-repaired",
+            with_inert_fields(&of_build("10.0.20348", IMAGE)),
+            2,
+        ),
     ]
+}
+
+/// The policy of the namespace of that name.
+const REPAIRS: &str = "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {name: repairs-daemonsets}
+spec: {inert: Repair, priority: 6, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ds-repaired}}}
+";
+
+fn with_inert_fields(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["shareProcessNamespace"] = json!(false);
+    spec["securityContext"] = json!({"fsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}});
+    spec["containers"][0]["securityContext"] =
+        json!({"privileged": false, "capabilities": {"drop": ["ALL"]}});
+    spec
 }
 
 /// What stands for what: the controllers are handed every object again each second or two by `--min-resync-period`, and
@@ -70,6 +93,10 @@ fn daemonsets() -> Vec<(&'static str, Value, usize)> {
 fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
     let Some(place) = place() else { return };
     let all = daemonsets();
+    place
+        .cluster
+        .kubectl_with(&["apply", "-f", "-"], REPAIRS)
+        .succeeded();
     make_before_and_roll_out_after(place, &all);
     let settled = |what: &str| {
         for (name, _, count) in &all {
@@ -126,11 +153,42 @@ fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
         let made = place.created_by_controllers(name).len();
         assert!(made <= after[name] + 2 * count, "{name}: {made} pods made");
     }
+    for pod in place.pods("ds-repaired") {
+        let left = [
+            &pod["spec"]["shareProcessNamespace"],
+            &pod["spec"]["containers"][0]["securityContext"]["privileged"],
+            &pod["spec"]["securityContext"]["fsGroup"],
+        ];
+        assert_eq!(left, [&Value::Null; 3], "{pod}");
+    }
+    an_author_is_told_what_the_pods_will_lose(place);
     for pod in place.pods("ds-by-image") {
         assert_eq!(
             pod["spec"]["nodeSelector"],
             Value::Null,
             "its controller compares it with the template: {pod}"
+        );
+    }
+}
+
+fn an_author_is_told_what_the_pods_will_lose(place: &Place) {
+    let spec = with_inert_fields(&daemonsets()[0].1);
+    let create = |namespace: &str, kind: &str| {
+        place.create(
+            namespace,
+            &workload(kind, "another", &spec),
+            &["--dry-run=server"],
+        )
+    };
+    for kind in ["DaemonSet", "Deployment"] {
+        let printed = create("ds-repaired", kind);
+        let warning =
+            format!("transom: the pods of this {kind} will lose what Windows ignores: spec.template.spec.");
+        assert!(printed.ok && printed.err.contains(&warning), "{printed:?}");
+        let denied = create("ds-right", kind);
+        assert!(
+            !denied.ok && denied.err.contains("5 problems with this"),
+            "{denied:?}"
         );
     }
 }
@@ -152,7 +210,7 @@ fn make_before_and_roll_out_after(place: &Place, all: &[(&str, Value, usize)]) {
             .succeeded();
     }
     let mut late = pod("late");
-    late["spec"]["hostPID"] = json!(true);
+    late["spec"]["hostNetwork"] = json!(true);
     for (name, ..) in all {
         let called = || !place.create(name, &late, &["--dry-run=server"]).ok;
         assert!(wait(PATIENCE, called), "{name}: Transom is asked");

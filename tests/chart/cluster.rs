@@ -96,7 +96,7 @@ fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": "root.pem", "certKey": "a.pem", "privateKeyKey": "b.pem"}}}),
         json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}}),
-        json!({"validation": "Audit", "placement": "DryRun", "repair": "Inert", "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
+        json!({"validation": "Audit", "placement": "DryRun", "inert": "Warn", "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
         json!({"policy": {"name": "main", "spec": {
             "priority": 10, "reverseGuard": "Apply", "namespaceOverrides": "Any",
             "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]},
@@ -359,7 +359,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     let without_jobs = json!({"hooks": "none"});
     ask("install", without_jobs.clone()).unwrap();
     // Definitions of an older version: they do not know a field that the values have.
-    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/repair";
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/inert";
     let older = json!([{"op": "remove", "path": field}]).to_string();
     let patch = [
         "patch",
@@ -373,7 +373,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     let error = ask("upgrade", without_jobs.clone()).unwrap_err();
     let cure = documented_apply();
     assert!(
-        error.contains("policy.spec.repair: the CustomResourceDefinition") && error.contains(&cure),
+        error.contains("policy.spec.inert: the CustomResourceDefinition") && error.contains(&cure),
         "{error}"
     );
     // The cure cures, and so does the program.

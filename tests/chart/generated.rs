@@ -191,7 +191,7 @@ pub fn schema(written: &Value, yaml: &str) -> String {
         let mut spec = for_values(spec);
         if name == "podPolicySpec" {
             let fields = spec["properties"].as_object_mut().unwrap();
-            for above in ["validation", "placement", "repair"] {
+            for above in ["validation", "placement", "inert", "repair"] {
                 schema["properties"][above] = fields.remove(above).unwrap();
             }
         }

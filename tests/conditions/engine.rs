@@ -18,7 +18,7 @@ use crate::pods::{Dice, thrown_spec};
 use crate::recorder::Call;
 use crate::world::{
     Answer, KINDS, OS, PLAIN, RUNTIME, Sent, World, api_version, closed, entries, is_condition_error,
-    pool_labels, spec_of, world, wrap,
+    label_os, pool_labels, spec_of, world, wrap,
 };
 
 /// What people and rules wrote down: each file of the corpus and each example of a rule, as documents that belong together.
@@ -286,7 +286,11 @@ fn every_thrown_object_of_which_the_engine_speaks_is_asked_about() {
                         spec["runtimeClassName"] = Value::Null;
                     }
                 }
-                wrap(KINDS[dice.below(9)], PLAIN, &format!("thrown-{n}"), &spec)
+                let mut sent = wrap(KINDS[dice.below(9)], PLAIN, &format!("thrown-{n}"), &spec);
+                if dice.one_in(6) {
+                    label_os(&mut sent, ["windows", "linux", "Windows"][dice.below(3)]);
+                }
+                sent
             })
             .collect();
         let answers = RUNTIME.block_on(world.create_all(&sent));

@@ -322,6 +322,15 @@ pub fn wrap(kind: Kind, namespace: &'static str, name: &str, spec: &Value) -> Se
     }
 }
 
+/// Gives the pod of an object, or those of its template, a label `kubernetes.io/os`.
+pub fn label_os(sent: &mut Sent, os: &str) {
+    let mut here = &mut sent.object;
+    for field in sent.kind.template().unwrap() {
+        here = &mut here[*field];
+    }
+    here["metadata"]["labels"][OS] = os.into();
+}
+
 /// What stands before the entries of the configuration of which a part fails closed.
 const CLOSED: &str = "closed-";
 

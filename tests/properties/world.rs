@@ -11,7 +11,7 @@ use transom::model::build::Build;
 use transom::model::facts::{Facts, ImageFacts, NamespaceFacts, RuntimeClassFacts};
 use transom::model::node::{Host, Taint};
 use transom::model::os::Os;
-use transom::model::policy::{Action, PlacementParts, Policy, Repair, ReverseGuard, Switch};
+use transom::model::policy::{Action, Inert, PlacementParts, Policy, ReverseGuard, Switch};
 use transom::rules::catalogue;
 
 /// The names of RuntimeClasses that pods use; the last is never known.
@@ -54,6 +54,7 @@ fn hosts(name: &'static str, most: usize) -> impl Strategy<Value = Vec<Host>> {
             })
             .flatten()
             .collect(),
+        ..Host::default()
     });
     vec(host, 0..=most)
 }
@@ -186,7 +187,7 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
             Switch::DryRun,
             Switch::Off,
         ]),
-        select(vec![Repair::Inert, Repair::DryRun, Repair::Off]),
+        select(Inert::ALL.to_vec()),
         parts(),
         any::<bool>(),
     );
@@ -198,12 +199,12 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
         ),
     );
     (switches, actions(), vec(taint(), 0..=2), hosts("pool", 1), class).prop_map(
-        |((validation, placement, repair, parts, trusted_build_label), actions, taints, pools, class)| {
+        |((validation, placement, inert, parts, trusted_build_label), actions, taints, pools, class)| {
             Policy {
                 name: "random".to_owned(),
                 validation,
                 placement,
-                repair,
+                inert,
                 parts,
                 trusted_build_label,
                 actions,
@@ -224,7 +225,7 @@ pub fn full_policy() -> impl Strategy<Value = Policy> {
     any_policy().prop_map(|policy| Policy {
         validation: Action::Deny,
         placement: Switch::Apply,
-        repair: Repair::Inert,
+        inert: Inert::Repair,
         parts: PlacementParts::ALL,
         actions: BTreeMap::new(),
         ..policy

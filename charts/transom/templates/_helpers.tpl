@@ -144,12 +144,22 @@ Off
 {{- end -}}
 {{- end -}}
 
+{{/* What becomes of inert fields: `repair`, as it was called before, counts where `inert` says nothing else. */}}
+{{- define "transom.inert" -}}
+{{- if and (hasKey .Values "repair") (eq .Values.inert "Deny") -}}
+{{- get (dict "Inert" "Repair" "DryRun" "DryRun" "Off" "Deny") (include "transom.orOff" .Values.repair) -}}
+{{- else -}}
+{{- .Values.inert -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The spec of the default WindowsPodPolicy, as YAML. */}}
 {{- define "transom.podPolicySpec" -}}
 {{- $spec := deepCopy .Values.policy.spec -}}
-{{- range $name := list "validation" "placement" "repair" -}}
+{{- range $name := list "validation" "placement" -}}
 {{- $_ := set $spec $name (include "transom.orOff" (get $.Values $name)) -}}
 {{- end -}}
+{{- $_ := set $spec "inert" (include "transom.inert" .) -}}
 {{- if hasKey $spec "reverseGuard" -}}
 {{- $_ := set $spec "reverseGuard" (include "transom.orOff" $spec.reverseGuard) -}}
 {{- end -}}

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::request::decode;
+use crate::model::facts::NamespaceFacts;
 
 /// What an answer says.
 #[derive(Debug)]
@@ -23,6 +24,12 @@ fn ruling(phase: Phase, object: &Value) -> Said {
 
 /// The same, for a user and a policy.
 fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Said {
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    ruling_in(&facts, phase, user, object, policy)
+}
+
+/// The same, in a cluster.
+fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Policy) -> Said {
     let kind = json!({"group": "", "version": "v1", "kind": object["kind"]});
     let kind = if object["kind"] == "Pod" {
         kind
@@ -36,7 +43,7 @@ fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Said {
     }})
     .to_string();
     let context = Context {
-        facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+        facts,
         policies: &PolicySet::new(Vec::new(), policy),
     };
     let answer = judge(phase, decode(review.as_bytes()).unwrap(), &context);
@@ -299,4 +306,75 @@ fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
         "spec.containers[0].name: invalid type: integer `7`, expected a string; write it in quotes"
     ));
     assert!(answers("[]").contains("transom cannot read this Pod"));
+}
+
+/// A Windows pod after SecurityContextConstraints, in a namespace with these labels; what its author wrote below `spec`.
+fn after_scc(written: &Value, labels: &[(&str, &str)]) -> Said {
+    let metadata = json!({"name": "web", "annotations": {"openshift.io/scc": "restricted-v2"},
+        "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": written}}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}],
+        "securityContext": {"fsGroup": 1_000_650_000, "seLinuxOptions": {"level": "s0:c26,c0"}},
+        "containers": [{"name": "web", "image": "web",
+            "securityContext": {"runAsUser": 1_000_650_000, "runAsNonRoot": true}}],
+    }});
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    let namespace = NamespaceFacts {
+        labels: labels.collect(),
+        ..NamespaceFacts::default()
+    };
+    std::sync::Arc::make_mut(&mut facts.namespaces).insert("default".to_owned(), namespace);
+    ruling_in(&facts, Phase::Mutate, "alice", &pod, Policy::standalone())
+}
+
+#[test]
+fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windows() {
+    let by_author =
+        json!({"f:securityContext": {}, "f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}});
+    let operations = |ruling: &Said| -> Vec<String> {
+        let operations = ruling.patch.iter().map(|operation| json!(operation));
+        operations
+            .map(|operation| {
+                format!(
+                    "{} {}",
+                    operation["op"].as_str().unwrap(),
+                    operation["path"].as_str().unwrap()
+                )
+            })
+            .collect()
+    };
+    let taken = [
+        "remove /spec/securityContext/seLinuxOptions",
+        "remove /spec/containers/0/securityContext/runAsUser",
+        "remove /spec/securityContext/fsGroup",
+        "remove /spec/containers/0/securityContext/runAsNonRoot",
+        "add /spec/os",
+    ];
+    let mut taken: Vec<String> = taken.map(str::to_owned).into();
+    taken.sort();
+    let mut found = operations(&after_scc(&by_author, &[]));
+    found.sort();
+    assert_eq!(found, taken);
+    // Pod Security asks for it, of a Windows pod too.
+    let restricted = after_scc(
+        &by_author,
+        &[("pod-security.kubernetes.io/enforce", "restricted")],
+    );
+    let found = operations(&restricted);
+    assert!(
+        !found.iter().any(|edit| edit.ends_with("runAsNonRoot")),
+        "{found:?}"
+    );
+    assert_eq!(found.len(), taken.len() - 1);
+    // What the author wrote stays, and keeps the pod from saying it.
+    let own = json!({"f:securityContext": {"f:fsGroup": {}}, "f:containers": {}});
+    let found = operations(&after_scc(&own, &[]));
+    assert!(
+        !found
+            .iter()
+            .any(|edit| edit.ends_with("fsGroup") || edit == "add /spec/os"),
+        "{found:?}"
+    );
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::build_labels::build_labels;
 use super::registered;
 use crate::api::{
     API_VERSION, DecodedPolicy, LastGood, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
@@ -26,7 +27,7 @@ use crate::rules;
 /// What this program says of itself.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// So many names are listed in one message.
-const MOST_NAMES: usize = 10;
+pub(super) const MOST_NAMES: usize = 10;
 /// So much is told of what is wrong with a policy, in its status.
 const LONGEST_PROBLEMS: usize = 3500;
 
@@ -84,6 +85,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
             let none = Reach::default();
             let reach = reach.get(name.as_str()).unwrap_or(&none);
             let mut statements = statements(name, outcome, reach, others, today);
+            statements.push(build_labels(outcome.in_force(), &snapshot.facts));
             // After Ready. While it is not known what is registered, what was said of it stays.
             if let Some(known) = &snapshot.registered {
                 let registered = registered::registered(outcome.in_force(), known, &snapshot.policies, view);

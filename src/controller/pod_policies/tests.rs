@@ -9,11 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::{Report, Teller, reports};
+use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
+use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
 use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
+use crate::model::node::BUILD_LABEL;
 use crate::model::policy::{Action, Policy, Switch};
 
 /// Snapshots of views that follow one another.
@@ -73,6 +76,7 @@ fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterVi
             .collect();
         let seen = NamespaceView {
             left_out_by: Vec::new(),
+            injections: BTreeMap::new(),
             uid: format!("{name}-1"),
             labels,
             tolerations_whitelist: None,
@@ -772,4 +776,70 @@ fn nonsense_in_place_of_an_object_is_skipped() {
     policies.update(&seen);
     assert_eq!(policies.reports(&seen, now()).len(), 3);
     assert!(matches!(policies.outcomes()["p2"], Outcome::Skipped { .. }));
+}
+
+#[test]
+fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy_keeps_it() {
+    let node = |name: &str, build: &str, labelled: bool| {
+        let node = NodeView {
+            name: name.to_owned(),
+            operating_system: "windows".to_owned(),
+            kernel_version: format!("{build}.1"),
+            labels: (labelled.then(|| (BUILD_LABEL.to_owned(), build.to_owned())))
+                .into_iter()
+                .collect(),
+            ..NodeView::default()
+        };
+        (name.to_owned(), Arc::new(node))
+    };
+    let says = |spec: Value, nodes: &[(&str, &str, bool)], keeps: bool| {
+        let mut view = view(&[stored("p", &spec)], &[]);
+        view.nodes = nodes
+            .iter()
+            .map(|(name, build, labelled)| node(name, build, *labelled))
+            .collect();
+        if keeps {
+            let keeper = WindowsNodePolicy::new("default", WindowsNodePolicySpec::default());
+            view.node_policies.insert("default".to_owned(), Arc::new(keeper));
+        }
+        let mut policies = Policies::default();
+        policies.update(&view);
+        let reports = policies.reports(&view, now());
+        let said = condition(report(&reports, "p"), "BuildLabelsPresent");
+        (said.status.clone(), said.message.clone())
+    };
+    let mixed = [
+        ("a", "10.0.17763", true),
+        ("b", "10.0.20348", false),
+        ("c", "10.0.20348", true),
+    ];
+    let (status, message) = says(json!({}), &mixed, false);
+    assert_eq!(status, "False");
+    assert!(
+        message.starts_with(
+            "1 Windows node carries no label node.kubernetes.io/windows-build with its build: b;"
+        ),
+        "{message}"
+    );
+    let trusted = json!({"build": {"trusted": true}});
+    assert!(
+        says(trusted.clone(), &mixed, false)
+            .1
+            .contains("node-restriction.kubernetes.io/windows-build with their build: a, b, c;")
+    );
+    for (spec, nodes, keeps) in [
+        (json!({}), &mixed[..], true),
+        (trusted, &mixed[..], true),
+        (json!({"placement": "Off"}), &mixed[..], false),
+        (json!({"placementParts": {"build": false}}), &mixed[..], false),
+        // With one build there is nothing to require.
+        (json!({}), &mixed[1..], false),
+        (json!({}), &[], false),
+    ] {
+        assert_eq!(
+            says(spec.clone(), nodes, keeps).0,
+            "True",
+            "{spec} {nodes:?} {keeps}"
+        );
+    }
 }

@@ -1,0 +1,54 @@
+//! Whether the nodes carry the label by which placement requires builds: the condition for a policy's status.
+
+use crate::api::DecodedPolicy;
+use crate::controller::conditions::{Statement, Told};
+use crate::model::facts::Facts;
+use crate::model::node::Host;
+use crate::model::policy::{Policy, Switch};
+use crate::model::text::list;
+
+use super::report::MOST_NAMES;
+
+/// The condition. `decoded` is what of the policy counts, if anything.
+pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Statement {
+    let policy = decoded.map(|decoded| &decoded.policy.policy);
+    let missing = policy.map_or_else(Vec::new, |policy| missing(policy, facts));
+    let message = |policy: &Policy| {
+        let label = policy.build_label();
+        let names = list(missing.iter().map(|host| &host.name), MOST_NAMES);
+        let (them, theirs) = if missing.len() == 1 {
+            ("node carries", "its")
+        } else {
+            ("nodes carry", "their")
+        };
+        format!(
+            "{} Windows {them} no label {label} with {theirs} build: {names}; placement leaves the build out for images that \
+             run on no other node, and holds pods of other images off; let a WindowsNodePolicy keep the label \
+             (kubectl explain wnp.spec.labels)",
+            missing.len()
+        )
+    };
+    let amiss = policy.filter(|_| !missing.is_empty());
+    let amiss = amiss.map(|policy| ("NodesWithoutLabel", message(policy)));
+    let well = (
+        "NoneMissing",
+        "no node lacks a label by which placement would require its build",
+    );
+    Statement::wanted("BuildLabelsPresent", amiss, well).told(Told::Turns)
+}
+
+/// The nodes without the label, where placement may have to require it: the cluster has several builds.
+fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
+    let declared = policy.pools.iter().filter_map(|pool| pool.build);
+    let has_several = {
+        let mut builds = facts.builds().iter().copied().chain(declared);
+        let first = builds.next();
+        builds.any(|other| Some(other) != first)
+    };
+    if policy.placement == Switch::Off || !policy.parts.build || !has_several {
+        return Vec::new();
+    }
+    let label = policy.build_label();
+    let lacks = |host: &&Host| host.build.is_some() && host.unlabelled.contains(&label);
+    facts.hosts().iter().filter(lacks).collect()
+}
