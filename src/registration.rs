@@ -234,13 +234,8 @@ impl Options {
         let entry = |name, sieve, only_in| Entry {
             name,
             sieve,
-            rules: match (sieve, phase) {
-                // Pods are held off Windows nodes; those of a DaemonSet only its template can hold off.
-                (Sieve::Unguarded, Phase::Mutate) => vec![rule("", &["pods"], &["CREATE"])],
-                (Sieve::Unguarded, Phase::Validate) => vec![
-                    rule("", &["pods"], &["CREATE"]),
-                    rule("apps", &["daemonsets"], &["CREATE", "UPDATE"]),
-                ],
+            rules: match sieve {
+                Sieve::Unguarded => guard_rules(phase),
                 _ => rules(phase),
             },
             only_in,
@@ -346,6 +341,15 @@ fn rules(phase: Phase) -> Vec<RuleWithOperations> {
         rule("batch", &["jobs", "cronjobs"], WRITTEN),
     ];
     pods.into_iter().chain(workloads).collect()
+}
+
+/// What the guard asks about: pods are held off Windows nodes; those of a DaemonSet only its template can hold off.
+fn guard_rules(phase: Phase) -> Vec<RuleWithOperations> {
+    let pods = rule("", &["pods"], &["CREATE"]);
+    match phase {
+        Phase::Mutate => vec![pods],
+        Phase::Validate => vec![pods, rule("apps", &["daemonsets"], &["CREATE", "UPDATE"])],
+    }
 }
 
 fn rule(group: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {

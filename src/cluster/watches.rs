@@ -89,7 +89,7 @@ pub async fn run(
     );
     watches.add(
         CSI_NODES,
-        Api::all(client.clone()),
+        Api::all(of(CSI_NODES)),
         all(),
         trim::csi_node,
         |view| &mut view.csi_nodes,

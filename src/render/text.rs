@@ -386,7 +386,8 @@ mod tests {
         let printed = String::from_utf8(printed).unwrap();
         for line in [
             "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; mend Deployment web\n",
-            "; 0 would be denied\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
+            "; 0 would be denied\n",
+            "\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
         ] {
             assert!(printed.contains(line), "{printed}");
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::super::conditions::NAMES;
-use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, names, rule, rules};
+use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, guard_rules, names, rules};
 use super::{Configuration, Configurations, EVERY_NAMESPACE, Entry, MatchCondition};
 use crate::model::selector::LabelSelector;
 use crate::model::text::list;
@@ -155,7 +155,7 @@ impl Entry {
     fn compare_rules(&self, phase: Phase, found: &mut Vec<String>) {
         let is_guard = [names::GUARD_MUTATE, names::GUARD_VALIDATE].contains(&self.name.as_str());
         let wanted = if is_guard {
-            vec![rule("", &["pods"], &["CREATE"])]
+            guard_rules(phase)
         } else {
             rules(phase)
         };
@@ -226,14 +226,12 @@ impl Entry {
                 list(&asked, NAMED)
             ));
         }
-        let labels = [("app.kubernetes.io/name".to_owned(), "transom".to_owned())].into();
-        if self
-            .call
-            .object_selector
-            .as_ref()
-            .is_none_or(|selector| selector.selects(&labels))
-        {
-            found.push("its objectSelector does not leave out Transom's own pods".to_owned());
+        let selects_all = |selector: &LabelSelector| *selector == LabelSelector::default();
+        if !self.call.object_selector.as_ref().is_none_or(selects_all) {
+            found.push(
+                "its objectSelector leaves out objects by labels that their authors choose; it has to go"
+                    .to_owned(),
+            );
         }
     }
 }

@@ -400,11 +400,11 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
         (
             "validate",
             &|entry| {
-                entry["objectSelector"] = json!({});
+                entry["objectSelector"] = json!({"matchLabels": {"app": "web"}});
                 entry["clientConfig"]["service"]["path"] = json!("/mutate");
             },
             &[
-                "its objectSelector does not leave out",
+                "its objectSelector leaves out objects",
                 "clientConfig.service.path is /mutate and has to be /validate",
             ],
         ),
