@@ -48,11 +48,18 @@ pub fn shown(value: &str) -> String {
 
 /// The text on one line: what would end a line, or move a terminal's cursor, is a space.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if is_one_line(text) {
         return Cow::Borrowed(text);
     }
     let spaced = |c: char| if c.is_control() { ' ' } else { c };
     Cow::Owned(text.chars().map(spaced).collect())
+}
+
+/// Whether nothing in the text would end a line, or move a terminal's cursor.
+pub fn is_one_line(text: &str) -> bool {
+    // Nearly every text is plain ASCII, and bytes are compared many at a time.
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    is_plain || !text.contains(char::is_control)
 }
 
 /// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and how many more there are: `a, b and 3 more`.
