@@ -74,7 +74,7 @@ impl<'p> Placement<'p, '_> {
 
     /// Looks at the pod as the draft has it now.
     fn with<T>(&self, draft: &Draft<'_, 'p>, look: impl FnOnce(&PodCx<'_>) -> T) -> T {
-        let cx = self.as_written.with_template(draft.template());
+        let cx = self.as_written.with_draft(draft.template());
         look(&PodCx {
             cx,
             spec: draft.pod(),
