@@ -3,6 +3,7 @@
 mod because;
 mod choice;
 pub mod files;
+mod parallel;
 mod policies;
 mod scope;
 
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parallel::in_order;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -249,9 +251,15 @@ impl Manifests {
     /// Learns from every object what it tells of the cluster: namespaces, nodes, RuntimeClasses, claims, endpoints and
     /// Windows workloads.
     pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
+        let mut roles = Vec::with_capacity(self.documents.len());
+        in_order(
+            &self.documents,
+            |(_, document)| role(document),
+            |role| roles.push(role),
+        );
         let mut asks_for_workloads = false;
-        for (_, document) in &self.documents {
-            match role(document) {
+        for ((_, document), role) in self.documents.iter().zip(&roles) {
+            match role {
                 Ok(Role::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
                         let name = namespace.metadata.name.to_string();
@@ -261,7 +269,7 @@ impl Manifests {
                 }
                 Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = self.subject_of(document, kind, Stage::Written) {
+                    if let Ok(subject) = self.subject_of(document, *kind, Stage::Written) {
                         facts.learn(&subject);
                     }
                 }
@@ -269,26 +277,28 @@ impl Manifests {
             }
         }
         if asks_for_workloads {
-            self.learn_workloads(facts, policies);
+            let with_pods: Vec<(&Document, Kind)> = (self.documents.iter().zip(&roles))
+                .filter_map(|((_, document), role)| match role {
+                    Ok(Role::Subject(kind, _)) if kind.has_pod() => Some((document, *kind)),
+                    _ => None,
+                })
+                .collect();
+            self.learn_workloads(&with_pods, facts, policies);
         }
     }
 
-    fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
-        for (_, document) in &self.documents {
-            let Ok(Role::Subject(kind, _)) = role(document) else {
-                continue;
-            };
-            if !kind.has_pod() {
-                continue;
-            }
-            let Ok(subject) = self.subject_of(document, kind, Stage::Written) else {
-                continue;
-            };
-            let policy = policies.effective(&no_user(&subject, facts));
-            if infer(&subject, facts, &policy).verdict == Verdict::Windows {
-                facts.workloads.extend(WindowsWorkload::of(&subject));
-            }
-        }
+    /// Learns which of these objects are for Windows.
+    fn learn_workloads(&self, objects: &[(&Document, Kind)], facts: &mut Facts, policies: &PolicySet) {
+        let mut workloads = Vec::new();
+        let known = &*facts;
+        let workload_of = |(document, kind): &(&Document, Kind)| {
+            let subject = self.subject_of(document, *kind, Stage::Written).ok()?;
+            let policy = policies.effective(&no_user(&subject, known));
+            let is_windows = infer(&subject, known, &policy).verdict == Verdict::Windows;
+            is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
+        };
+        in_order(objects, workload_of, |workload| workloads.extend(workload));
+        facts.workloads.extend(workloads);
     }
 
     /// The objects that carry pods and are of kinds that rules do not know: how many, by kind. What their controllers
@@ -328,15 +338,16 @@ impl Manifests {
         mut each: impl FnMut(Checked<'d>),
     ) -> Vec<Unreadable> {
         let mut errors = self.errors.clone();
-        for (source, document) in &self.documents {
+        let check = |(source, document): &'d (usize, Document)| {
             // Cannot be out of range: every index was the length of `sources` before its source was pushed.
             let source = &self.sources[*source];
-            match self.check_one(source, document, facts, policies, stage) {
-                Ok(Some(checked)) => each(checked),
-                Ok(None) => {}
-                Err(error) => errors.push(error),
-            }
-        }
+            self.check_one(source, document, facts, policies, stage)
+        };
+        in_order(&self.documents, check, |checked| match checked {
+            Ok(Some(checked)) => each(checked),
+            Ok(None) => {}
+            Err(error) => errors.push(error),
+        });
         errors.sort_by(|a, b| (&a.source, a.line).cmp(&(&b.source, b.line)));
         errors
     }

@@ -6,6 +6,10 @@ use clap::Parser as _;
 use transom::cli::{Cli, run};
 use transom::process::last_words;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // One provider for the whole process; a second installation only ever finds the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -16,6 +16,7 @@ mod volumes;
 
 pub use context::{ContainerAt, Cx, Image, PodCx, VolumeAt};
 pub(crate) use os::{Selects, selects_windows};
+use rule::Gate;
 pub use rule::{Builds, Check, Finding, MOST_FINDINGS, Out, Resolver, Rule};
 
 /// A family of rules: the hundreds of their ids.
@@ -73,6 +74,40 @@ pub static FAMILIES: &[Family] = &[
 /// Every rule, by id.
 pub fn catalogue() -> impl Iterator<Item = &'static Rule> {
     FAMILIES.iter().flat_map(|family| family.rules.iter().copied())
+}
+
+/// How many rules there are.
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].rules.len();
+        family += 1;
+    }
+    count
+};
+
+/// Every rule with its gate, by id. The rules themselves lie far apart in memory, and most are not called.
+static GATES: [(Gate, &Rule); COUNT] = {
+    let mut gates = [(Gate::SHUT, FAMILIES[0].rules[0]); COUNT];
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        let (rules, mut rule) = (FAMILIES[family].rules, 0);
+        while rule < rules.len() {
+            gates[count] = (Gate::of(rules[rule]), rules[rule]);
+            count += 1;
+            rule += 1;
+        }
+        family += 1;
+    }
+    gates
+};
+
+/// The rules that may have something to say of an object, by id.
+pub fn asked(cx: &Cx<'_>) -> impl Iterator<Item = &'static Rule> {
+    GATES
+        .iter()
+        .filter(|(gate, _)| gate.lets_in(cx))
+        .map(|(_, rule)| *rule)
 }
 
 /// The rule with this id or name, without regard to case.

@@ -56,6 +56,16 @@ pub fn sample(name: &str) -> Value {
     serde_json::from_str(&read(&reviews().join(name).with_extension("json"))).expect("a real review is JSON")
 }
 
+/// A real pod that `/validate` refuses for seven findings, with two more that it only warns of.
+pub fn denied() -> String {
+    let mut review = sample("pod-create-linux-fields");
+    let spec = &mut review["request"]["object"]["spec"];
+    spec["hostNetwork"] = json!(false);
+    spec["dnsPolicy"] = json!("ClusterFirst");
+    spec["volumes"][0]["emptyDir"] = json!({});
+    review.to_string()
+}
+
 /// A real pod with its container many times over, each with its own name and its entry in managedFields.
 pub fn many_containers(sample_name: &str, count: usize) -> String {
     let mut review = sample(sample_name);

@@ -79,10 +79,22 @@ impl<'p> Changes<'p> {
                 rule.run(&as_stored, &mut after);
             }
         }
-        let still: HashSet<_> = after.iter().map(|f| (f.rule.id, &f.path)).collect();
+        // Few are compared one by one; of many, comparing each with each would take long.
+        const FEW: usize = 16;
+        let hashed: HashSet<_> = if after.len() > FEW {
+            after.iter().map(|f| (f.rule.id, &f.path)).collect()
+        } else {
+            HashSet::new()
+        };
+        let is_still_there = |finding: &Finding| {
+            if after.len() > FEW {
+                return hashed.contains(&(finding.rule.id, &finding.path));
+            }
+            (after.iter()).any(|other| other.rule == finding.rule && other.path == finding.path)
+        };
         let repaired: HashSet<&Path> = self.repaired().collect();
         for finding in findings {
-            if !still.contains(&(finding.rule.id, &finding.path)) {
+            if !is_still_there(finding) {
                 finding.resolved_by = Some(if repaired.contains(&finding.path) {
                     Resolver::Repair
                 } else {

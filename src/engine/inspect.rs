@@ -80,7 +80,7 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();
-    for rule in rules::catalogue() {
+    for rule in rules::asked(&as_written) {
         rule.run(&as_written, &mut findings);
     }
     let exempted = exemption::lift(&mut findings, subject.pod(), policy);

@@ -81,7 +81,7 @@ impl<'p> Placement<'p, '_> {
 
     /// Looks at the pod as the draft has it now.
     fn with<T>(&self, draft: &Draft<'_, 'p>, look: impl FnOnce(&PodCx<'_>) -> T) -> T {
-        let cx = self.as_written.with_template(draft.template());
+        let cx = self.as_written.with_draft(draft.template());
         look(&PodCx {
             cx,
             spec: draft.pod(),
@@ -276,7 +276,7 @@ impl<'p> Placement<'p, '_> {
                 .collect(),
             Forbidden::Unknown => self.with(draft, |pod| {
                 let mut findings = Vec::new();
-                for rule in rules::catalogue().filter(|rule| rule.class == Class::Api) {
+                for rule in rules::asked(&pod.cx).filter(|rule| rule.class == Class::Api) {
                     rule.run_regardless(&pod.cx, &mut findings);
                 }
                 findings.into_iter().map(|finding| finding.path).collect()

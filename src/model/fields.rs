@@ -1,10 +1,14 @@
 //! Which fields of interest a pod has, as a set of bits: a rule is called only where one that it needs is there.
 
-use super::pod::{Container, PodSpec, SecurityContext, Volume, WindowsOptions};
+use super::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use super::pod::{
+    Container, DEFAULT_MODE, FileSource, NodeSelectorTerm, PodSpec, SecurityContext, Volume, WindowsOptions,
+};
+use super::selection::{is_build_label, is_os_label};
 use super::subject::Template;
 
-/// A set of fields of a pod. A field is in it where it is there: what is `null` or empty is not, unless a rule speaks of
-/// it all the same.
+/// A set of fields of a pod. A field is in it where it is there; what is `null`, empty or only a default is not, unless a
+/// rule speaks of it all the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fields(u128);
 
@@ -26,19 +30,21 @@ fields! {
     /// No field: every object has it. For rules on what is absent, and on what no field of the pod says.
     ALWAYS,
     // The pod's metadata.
-    /// `labels`
-    LABELS,
+    /// The label `kubernetes.io/os` of the pod itself.
+    OS_LABEL,
     /// `annotations`
     ANNOTATIONS,
     // Where it lands.
     /// `os`
     OS,
-    /// `nodeSelector`
-    NODE_SELECTOR,
-    /// Terms of the required node affinity.
-    REQUIRED_TERMS,
-    /// Terms of the preferred node affinity.
-    PREFERRED_TERMS,
+    /// A label of the operating system, in the nodeSelector or the required node affinity.
+    SELECTS_OS,
+    /// A label of the Windows build there.
+    SELECTS_BUILD,
+    /// A label of the architecture there.
+    SELECTS_ARCH,
+    /// A deprecated label there, or in the preferred node affinity.
+    SELECTS_BETA,
     /// `runtimeClassName`
     RUNTIME_CLASS,
     // The pod as a whole.
@@ -52,8 +58,8 @@ fields! {
     HOST_USERS,
     /// `shareProcessNamespace`
     SHARE_PROCESS_NAMESPACE,
-    /// `dnsPolicy`
-    DNS_POLICY,
+    /// `dnsPolicy: ClusterFirstWithHostNet`
+    DNS_WITH_HOST_NETWORK,
     /// `dnsConfig`
     DNS_CONFIG,
     /// The pod's own `resources`.
@@ -134,6 +140,8 @@ fields! {
     VOLUME_DEVICES,
     /// `volumeMounts`
     VOLUME_MOUNTS,
+    /// More mounts than one in a container.
+    SEVERAL_MOUNTS,
     /// `subPath` or `subPathExpr` of a mount.
     SUB_PATH,
     /// `mountPropagation` of a mount.
@@ -145,8 +153,10 @@ fields! {
     MEDIUM,
     /// `hostPath`
     HOST_PATH,
-    /// Sources that write files with modes: `secret`, `configMap`, `downwardAPI`, `projected`.
+    /// Sources that write files: `secret`, `configMap`, `projected`.
     FILES,
+    /// Modes of such files, or of those of `downwardAPI`, that are not the default.
+    FILE_MODES,
     /// `persistentVolumeClaim`, `ephemeral`, or a StatefulSet's `volumeClaimTemplates`.
     CLAIMS,
     /// `csi`
@@ -177,7 +187,7 @@ impl Fields {
     /// The fields that are there in a pod, or in the template of one.
     pub fn of(template: &Template<'_>) -> Fields {
         let mut fields = Fields::ALWAYS;
-        fields.note(Fields::LABELS, !template.meta.labels.is_empty());
+        fields.note(Fields::OS_LABEL, template.meta.labels.get(OS_LABEL).is_some());
         fields.note(Fields::ANNOTATIONS, !template.meta.annotations.is_empty());
         fields.note(Fields::CLAIMS, !template.claim_templates.is_empty());
         fields.of_pod(&template.spec);
@@ -201,14 +211,16 @@ impl Fields {
 
     fn of_pod(&mut self, pod: &PodSpec<'_>) {
         self.note(Fields::OS, pod.os.is_some());
-        self.note(Fields::NODE_SELECTOR, !pod.node_selector.is_empty());
         self.note(Fields::RUNTIME_CLASS, pod.runtime_class_name.is_some());
         self.note(Fields::HOST_NETWORK, pod.host_network.0);
         self.note(Fields::HOST_PID, pod.host_pid.0);
         self.note(Fields::HOST_IPC, pod.host_ipc.0);
         self.note(Fields::HOST_USERS, pod.host_users.0);
         self.note(Fields::SHARE_PROCESS_NAMESPACE, pod.share_process_namespace.0);
-        self.note(Fields::DNS_POLICY, pod.dns_policy.is_some());
+        self.note(
+            Fields::DNS_WITH_HOST_NETWORK,
+            pod.dns_policy.as_deref() == Some("ClusterFirstWithHostNet"),
+        );
         self.note(Fields::DNS_CONFIG, pod.dns_config.is_some());
         self.note(Fields::POD_RESOURCES, pod.resources.0);
         self.note(Fields::RESOURCE_CLAIMS, !pod.resource_claims.is_empty());
@@ -216,10 +228,7 @@ impl Fields {
             Fields::GRACE_PERIOD,
             pod.termination_grace_period_seconds.is_some(),
         );
-        if let Some(affinity) = pod.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) {
-            self.note(Fields::REQUIRED_TERMS, !pod.required_terms().is_empty());
-            self.note(Fields::PREFERRED_TERMS, !affinity.preferred.is_empty());
-        }
+        self.of_selection(pod);
         let Some(context) = &pod.security_context else {
             return;
         };
@@ -239,6 +248,36 @@ impl Fields {
         self.note(Fields::SYSCTLS, !context.sysctls.is_empty());
         self.note(Fields::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
         self.of_windows_options(context.windows_options.as_ref());
+    }
+
+    fn of_selection(&mut self, pod: &PodSpec<'_>) {
+        let keys_of = |term: &'_ NodeSelectorTerm<'_>, each: &mut dyn FnMut(&str)| {
+            term.match_expressions.iter().for_each(|e| each(&e.key));
+        };
+        let mut required = |key: &str| {
+            self.note(Fields::SELECTS_OS, is_os_label(key));
+            self.note(Fields::SELECTS_BUILD, is_build_label(key));
+            self.note(Fields::SELECTS_ARCH, matches!(key, ARCH_LABEL | BETA_ARCH_LABEL));
+            self.note(
+                Fields::SELECTS_BETA,
+                matches!(key, BETA_OS_LABEL | BETA_ARCH_LABEL),
+            );
+        };
+        for (key, _) in &pod.node_selector {
+            required(key);
+        }
+        for term in pod.required_terms() {
+            keys_of(term, &mut required);
+        }
+        let affinity = pod.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+        for preferred in affinity.iter().flat_map(|affinity| &affinity.preferred) {
+            keys_of(&preferred.preference, &mut |key| {
+                self.note(
+                    Fields::SELECTS_BETA,
+                    matches!(key, BETA_OS_LABEL | BETA_ARCH_LABEL),
+                );
+            });
+        }
     }
 
     fn of_container(&mut self, container: &Container<'_>) {
@@ -270,6 +309,7 @@ impl Fields {
         if let Some(lifecycle) = &container.lifecycle {
             self.note(Fields::STOP_SIGNAL, lifecycle.stop_signal.is_some());
         }
+        self.note(Fields::SEVERAL_MOUNTS, container.volume_mounts.len() > 1);
         for mount in &container.volume_mounts {
             self.note(Fields::VOLUME_MOUNTS, true);
             self.note(
@@ -320,11 +360,19 @@ impl Fields {
         self.note(Fields::HOST_PATH, volume.host_path.is_some());
         self.note(
             Fields::FILES,
-            volume.projected.is_some()
-                || volume.config_map.is_some()
-                || volume.secret.is_some()
-                || volume.downward_api.is_some(),
+            volume.projected.is_some() || volume.config_map.is_some() || volume.secret.is_some(),
         );
+        for files in [&volume.secret, &volume.config_map, &volume.downward_api] {
+            self.of_files(files.as_ref());
+        }
+        if let Some(projected) = &volume.projected {
+            self.note(Fields::FILE_MODES, is_mode(projected.default_mode));
+            for source in &projected.sources {
+                for files in [&source.secret, &source.config_map, &source.downward_api] {
+                    self.of_files(files.as_ref());
+                }
+            }
+        }
         self.note(
             Fields::CLAIMS,
             volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some(),
@@ -350,6 +398,17 @@ impl Fields {
         ];
         self.note(Fields::VOLUME_PLUGINS, plugins.iter().any(|plugin| plugin.0));
     }
+
+    fn of_files(&mut self, files: Option<&FileSource>) {
+        let Some(files) = files else { return };
+        let of_items = || files.items.iter().any(|item| item.mode.is_some());
+        self.note(Fields::FILE_MODES, is_mode(files.default_mode) || of_items());
+    }
+}
+
+/// Whether a default mode is one that an author wrote.
+fn is_mode(mode: Option<i64>) -> bool {
+    mode.is_some_and(|mode| mode != DEFAULT_MODE)
 }
 
 #[cfg(test)]
@@ -371,6 +430,7 @@ mod tests {
         };
         for nothing in [
             "{}",
+            r#"{"volumes": [{"downwardAPI": {"defaultMode": 420, "items": [{}]}, "name": "a"}], "dnsPolicy": "ClusterFirst"}"#,
             r#"{"nodeSelector": {}, "volumes": null, "hostPID": false, "hostUsers": null, "containers": []}"#,
             r#"{"securityContext": {"sysctls": [], "runAsNonRoot": false, "windowsOptions": null}}"#,
             r#"{"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}}"#,

@@ -427,6 +427,9 @@ impl<'a> Container<'a> {
     }
 }
 
+/// 0644, the mode of files that the API server writes where the author wrote none.
+pub const DEFAULT_MODE: i64 = 0o644;
+
 /// A volume source that writes files with modes: secret, configMap, downwardAPI.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]

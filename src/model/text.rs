@@ -51,7 +51,7 @@ pub fn is_hidden(c: char) -> bool {
 /// The text on one line: what would end a line, or move a terminal's cursor, is a space, and what has no width or turns the
 /// direction of writing the replacement character. As many characters as before.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(|c: char| c.is_control() || is_hidden(c)) {
+    if is_one_line(text) {
         return Cow::Borrowed(text);
     }
     let plain = |c: char| match c {
@@ -60,6 +60,13 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
         c => c,
     };
     Cow::Owned(text.chars().map(plain).collect())
+}
+
+/// Whether nothing in the text would end a line, move a terminal's cursor, or hide.
+pub fn is_one_line(text: &str) -> bool {
+    // Nearly every text is plain ASCII, and bytes are compared many at a time.
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    is_plain || !text.contains(|c: char| c.is_control() || is_hidden(c))
 }
 
 /// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and how many more there are: `a, b and 3 more`.

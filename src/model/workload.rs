@@ -56,7 +56,7 @@ impl Kind {
     }
 
     /// Where the pod template (its metadata and spec) stands; `None` for kinds without one.
-    pub fn template(self) -> Option<&'static [&'static str]> {
+    pub const fn template(self) -> Option<&'static [&'static str]> {
         match self {
             Kind::Pod => Some(&[]),
             Kind::PodTemplate => Some(&["template"]),
@@ -77,7 +77,7 @@ impl Kind {
     }
 
     /// Whether objects of this kind carry a pod template.
-    pub fn has_pod(self) -> bool {
+    pub const fn has_pod(self) -> bool {
         self.template().is_some()
     }
 

@@ -95,13 +95,22 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// The same, as if every field were there: no rule is left out because the pod has none of its fields. For tests, which
-    /// compare what is found with and without.
+    /// The same, as if every field were there: no rule is left out because the pod has none of its fields.
     #[must_use]
     pub fn with_every_field(&self) -> Self {
         Cx {
             fields: Fields::ALL,
             ..*self
+        }
+    }
+
+    /// The same object with a draft of its pod in it, of which it is not looked up which fields it has: that would take
+    /// longer than calling the few rules that are asked of a draft.
+    #[must_use]
+    pub fn with_draft(&self, template: &'c Template<'c>) -> Self {
+        Cx {
+            template: Some(template),
+            ..self.with_every_field()
         }
     }
 

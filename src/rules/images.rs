@@ -196,7 +196,10 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
     ],
     needs: Fields::IMAGE,
     check: Check::Pod(|cx, out| {
-        for imaged in images(cx).filter(|imaged| os_hint(&imaged.image) == OsHint::DotnetLinuxOnly) {
+        let is_linux_only = |image: &ImageRef<'_>| {
+            image.repository.starts_with("dotnet/") && os_hint(image) == OsHint::DotnetLinuxOnly
+        };
+        for imaged in images(cx).filter(|imaged| is_linux_only(&imaged.image)) {
             let finding = out.report(imaged.container.at(&["image"]));
             finding.says(format!("{} exists for Linux only", imaged.shown()));
             let repository = imaged.image.repository;
@@ -271,11 +274,8 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
                     out.report(container.at(&FIELD));
                 }
                 None => {
-                    let image = container
-                        .image
-                        .as_deref()
-                        .and_then(|text| ImageRef::parse(text).ok());
-                    if image.is_some_and(|image| image.is_servercore_or_server_base()) {
+                    let image = cx.image(&container);
+                    if image.is_some_and(|image| image.reference.is_servercore_or_server_base()) {
                         out.report(container.at(&FIELD)).says(
                             "no user is named, and images on this base run as ContainerAdministrator by default",
                         );

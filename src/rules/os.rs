@@ -220,7 +220,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows}",
         "nodeSelector: {kubernetes.io/os: windows, os: Windows}",
     ],
-    needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
+    needs: Fields::SELECTS_OS,
     check: Check::Pod(|cx, out| {
         let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
@@ -317,7 +317,7 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::LABELS,
+    needs: Fields::OS_LABEL,
     check: Check::Pod(|cx, out| {
         let is_for = match cx.inference.verdict {
             Verdict::Linux => Os::Linux,
@@ -356,9 +356,7 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
         "{}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runc, scheduling: {nodeSelector: {beta.kubernetes.io/os: linux}}}",
     ],
-    needs: Fields::NODE_SELECTOR
-        .or(Fields::REQUIRED_TERMS)
-        .or(Fields::PREFERRED_TERMS),
+    needs: Fields::SELECTS_BETA,
     check: Check::PodAnd(&[Kind::RuntimeClass, Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             beta_labels_of_pod(&pod, out);

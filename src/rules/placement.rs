@@ -310,7 +310,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
         "nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}",
     ],
-    needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
+    needs: Fields::SELECTS_BUILD,
     check: Check::Pod(|cx, out| {
         for (key, value) in &cx.spec.node_selector {
             if is_build_label(key) && Build::parse_label(value).is_none() {
@@ -358,7 +358,7 @@ static WINDOWS_ARCH: Rule = Rule {
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}]}]}}}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: NotIn, values: [arm64]}]}]}}}",
     ],
-    needs: Fields::NODE_SELECTOR.or(Fields::REQUIRED_TERMS),
+    needs: Fields::SELECTS_ARCH,
     check: Check::Pod(|cx, out| {
         for label in [ARCH_LABEL, BETA_ARCH_LABEL] {
             if cx

@@ -228,7 +228,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
         "dnsPolicy: Default",
         "hostNetwork: true\ndnsPolicy: ClusterFirstWithHostNet\nsecurityContext: {windowsOptions: {hostProcess: true}}",
     ],
-    needs: Fields::DNS_POLICY,
+    needs: Fields::DNS_WITH_HOST_NETWORK,
     check: Check::Pod(|cx, out| {
         if cx.spec.dns_policy.as_deref() == Some("ClusterFirstWithHostNet") && !cx.spec.has_host_process() {
             let finding = out.report(cx.at(&["dnsPolicy"]));

@@ -14,7 +14,7 @@ use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
-use crate::model::text::{cut, one_line};
+use crate::model::text::{cut, is_one_line, one_line};
 use crate::model::workload::Kind;
 
 /// One entry of the catalogue. Everything that Transom says of it anywhere comes from here.
@@ -161,6 +161,72 @@ impl Rule {
                 Builds::Any => true,
                 Builds::Below(build) => cx.may_land_below(build),
             }
+    }
+}
+
+/// What is asked before a rule is called, in few bytes: it lets in at least what [`Rule::run`] does.
+#[derive(Clone, Copy)]
+pub(super) struct Gate {
+    needs: Fields,
+    /// Kinds of objects, and verdicts of those with a pod: one bit for each.
+    kinds: u32,
+    verdicts: u32,
+    runtime: Option<Runtime>,
+}
+
+impl Gate {
+    /// A gate that lets nothing in.
+    pub(super) const SHUT: Gate = Gate {
+        needs: Fields::ALWAYS,
+        kinds: 0,
+        verdicts: 0,
+        runtime: None,
+    };
+
+    /// The gate of a rule.
+    pub(super) const fn of(rule: &Rule) -> Gate {
+        let (of_pods, others): (bool, &[Kind]) = match rule.check {
+            Check::Pod(_) => (true, &[]),
+            Check::PodAnd(kinds, _) => (true, kinds),
+            Check::Object(kinds, _) => (false, kinds),
+        };
+        let (mut kinds, mut index) = (0, 0);
+        while index < others.len() {
+            kinds |= 1 << others[index] as u32;
+            index += 1;
+        }
+        index = 0;
+        while of_pods && index < Kind::ALL.len() {
+            if Kind::ALL[index].has_pod() {
+                kinds |= 1 << Kind::ALL[index] as u32;
+            }
+            index += 1;
+        }
+        let mut verdicts = 0;
+        index = 0;
+        while index < rule.verdicts.len() {
+            verdicts |= 1 << rule.verdicts[index] as u32;
+            index += 1;
+        }
+        // `is_for` looks more closely.
+        if matches!(rule.class, Class::Api | Class::ApiAlways) {
+            verdicts |= 1 << Verdict::Conflicting as u32;
+        }
+        Gate {
+            needs: rule.needs,
+            kinds,
+            verdicts,
+            runtime: rule.runtime,
+        }
+    }
+
+    /// Whether the rule may have something to say of an object.
+    pub(super) fn lets_in(&self, cx: &Cx<'_>) -> bool {
+        let (kind, verdict) = (cx.subject.kind, cx.inference.verdict);
+        cx.has_any(self.needs)
+            && self.kinds & 1 << kind as u32 != 0
+            && (self.verdicts & 1 << verdict as u32 != 0 || !kind.has_pod())
+            && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
     }
 }
 
@@ -315,7 +381,7 @@ impl Finding {
 /// What a user reads is one line of reasonable length, whatever values of the object it quotes.
 fn tidy(text: Cow<'static, str>) -> Cow<'static, str> {
     const LONGEST: usize = 403;
-    if text.len() <= LONGEST && !text.contains(char::is_control) {
+    if text.len() <= LONGEST && is_one_line(&text) {
         return text;
     }
     cut(&one_line(&text), LONGEST).into_owned().into()

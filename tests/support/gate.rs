@@ -4,18 +4,20 @@ use transom::engine::infer;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
 use transom::model::subject::Subject;
-use transom::rules::{Cx, Image, catalogue};
+use transom::rules::{Cx, Image, Rule, asked, catalogue};
 
 /// Every finding, in words, with the gate and without it.
 pub fn with_and_without(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
     let inference = infer(subject, facts, policy);
     let images = subject.pod().map_or(Vec::new(), |pod| Image::of_pod(pod, facts));
-    let gated = Cx::new(subject, &inference, facts, policy, &images);
-    [gated, gated.with_every_field()].map(|cx| {
+    let cx = Cx::new(subject, &inference, facts, policy, &images);
+    let found = |rules: &mut dyn Iterator<Item = &'static Rule>, cx: &Cx<'_>| {
         let mut findings = Vec::new();
-        for rule in catalogue() {
-            rule.run(&cx, &mut findings);
-        }
+        rules.for_each(|rule| rule.run(cx, &mut findings));
         findings.iter().map(|finding| format!("{finding:?}")).collect()
-    })
+    };
+    [
+        found(&mut asked(&cx), &cx),
+        found(&mut catalogue(), &cx.with_every_field()),
+    ]
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper::body::Bytes;
 
 use crate::drive::{Outcome, Target};
+use crate::inputs;
 use crate::process::Server;
 
 /// What one turn shows.
@@ -17,8 +18,10 @@ struct Turn {
     peak: u64,
 }
 
-/// What is compared with everything else.
-const BASE: &str = "parse";
+/// What everything else is compared with.
+const BASE: &str = "read";
+/// A pod that `/validate` refuses for nine findings.
+const DENIAL: &str = "denial, nine findings";
 
 pub async fn run(
     transom: &Path,
@@ -35,19 +38,15 @@ pub async fn run(
         Server::transom(transom, &quiet)?,
     ];
     let mut handlers: Vec<(&str, usize, Target)> = Vec::new();
-    for (index, (name, path)) in [
-        ("read", "/validate"),
-        (BASE, "/validate"),
-        ("validate", "/validate"),
-        ("validate, no audit log", "/validate"),
-    ]
-    .into_iter()
-    .enumerate()
+    for (index, name) in [BASE, "parse", "validate", "validate, no audit log"]
+        .into_iter()
+        .enumerate()
     {
-        let (target, _) = servers[index].ready(path, &bodies[0]).await?;
+        let (target, _) = servers[index].ready("/validate", &bodies[0]).await?;
         handlers.push((name, index, target));
     }
     handlers.insert(3, ("mutate", 2, servers[2].target("/mutate")?));
+    handlers.insert(4, (DENIAL, 2, servers[2].target("/validate")?));
     handlers.push(("mutate, no audit log", 3, servers[3].target("/mutate")?));
 
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -57,11 +56,13 @@ pub async fn run(
     );
     println!("bodies of {sizes:?} bytes; medians of the rounds, ratios to `{BASE}` of the same round\n");
     let bodies: Vec<Bytes> = bodies.into_iter().map(Bytes::from).collect();
+    let denied = vec![Bytes::from(inputs::denied())];
 
     let mut turns: Vec<Vec<Turn>> = handlers.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for (at, (name, server, target)) in handlers.iter().enumerate() {
-            let turn = turn(&servers[*server], target, connections, time, &bodies).await?;
+            let bodies = if *name == DENIAL { &denied } else { &bodies };
+            let turn = turn(&servers[*server], target, connections, time, bodies).await?;
             eprintln!("round {}: {name}: {:.0}/s", round + 1, turn.outcome.rate());
             turns[at].push(turn);
         }

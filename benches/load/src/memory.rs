@@ -48,6 +48,8 @@ pub async fn run(transom: &Path, connections: u16, time: Duration) -> anyhow::Re
             under(&server, &target, &what, connections, time, &body).await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
             print("two seconds after", server.memory()?, None);
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            print("ten seconds after", server.memory()?, None);
         }
     }
     for (name, worst) in [

@@ -368,7 +368,7 @@ pub(super) static MOUNT_PATH_CASE_COLLISION: Rule = Rule {
         r"containers: [{name: app, image: app, volumeMounts: [{name: a, mountPath: 'C:\data'}, {name: b, mountPath: 'D:\data'}, {name: c, mountPath: 'C:\data\sub'}]}]",
         r"containers: [{name: app, image: app, volumeMounts: [{name: a, mountPath: 'C:\data'}]}, {name: other, image: app, volumeMounts: [{name: a, mountPath: 'C:\Data'}]}]",
     ],
-    needs: Fields::VOLUME_MOUNTS,
+    needs: Fields::SEVERAL_MOUNTS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let mounts = &container.container.volume_mounts;

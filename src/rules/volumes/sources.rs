@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
 use crate::model::fields::Fields;
 use crate::model::path::Path;
-use crate::model::pod::{FileSource, Volume};
+use crate::model::pod::{DEFAULT_MODE, FileSource, Volume};
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
@@ -96,7 +96,7 @@ pub(super) static VOLUME_DEFAULT_MODE: Rule = Rule {
         "volumes: [{name: token, projected: {defaultMode: 420, sources: [{serviceAccountToken: {path: token}}]}}]",
         "volumes: [{name: keys, secret: {secretName: keys}}]",
     ],
-    needs: Fields::FILES,
+    needs: Fields::FILE_MODES,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             file_modes(&volume, out);
@@ -136,9 +136,7 @@ fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
 }
 
 fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Out<'_>) {
-    // 0644, which the API server writes where the author did not.
-    const DEFAULT: i64 = 420;
-    if let Some(mode) = mode.filter(|mode| *mode != DEFAULT) {
+    if let Some(mode) = mode.filter(|mode| *mode != DEFAULT_MODE) {
         report_mode(mode, volume.at(&[source, "defaultMode"]), out);
     }
 }
