@@ -74,7 +74,7 @@ fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterVi
         let seen = NamespaceView {
             uid: format!("{name}-1"),
             labels,
-            tolerations_whitelist: None,
+            ..NamespaceView::default()
         };
         ((*name).to_owned(), Arc::new(seen))
     };
