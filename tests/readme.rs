@@ -23,6 +23,29 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("cannot read {path}: {error}"))
 }
 
+/// Limits of Windows that Kubernetes' documentation, old and new, tells of, and that an object alone does not show.
+const LIMITS: [&str; 10] = [
+    "csi-proxy",
+    "gmsa-containerd-smb",
+    "host-mount-projection",
+    "host-port-scaling",
+    "icmp-egress",
+    "network-policy",
+    "secret-volume-plain-text",
+    "service-node-local-access",
+    "service-node-port-overlay-2022",
+    "windows-priorityclass",
+];
+
+#[test]
+fn a_limit_is_a_rule_or_stands_among_what_is_not_checked() {
+    let not_checked = text("docs/not-checked.md");
+    for limit in LIMITS {
+        let is_rule = transom::rules::find(limit).is_some();
+        assert!(is_rule || not_checked.contains(&format!("`{limit}`:")), "{limit}");
+    }
+}
+
 /// A fenced block: its language and what stands in it.
 struct Block {
     language: String,

@@ -11,7 +11,7 @@ use crate::model::node::major_minor;
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
     /// The Kubernetes release of the cluster
-    #[arg(long, env = "TRANSOM_KUBERNETES", value_name = "RELEASE", default_value = "1.36", value_parser = release)]
+    #[arg(long, env = "TRANSOM_KUBERNETES", value_name = "RELEASE", default_value = "1.37", value_parser = release)]
     kubernetes: u32,
     /// The container runtime of the Windows nodes
     #[arg(long, env = "TRANSOM_RUNTIME", value_enum, default_value = "containerd")]

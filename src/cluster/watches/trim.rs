@@ -140,6 +140,21 @@ mod tests {
     }
 
     #[test]
+    fn of_namespaces_and_csi_nodes_little_is_kept() {
+        let stored = json!({"metadata": {"name": "shop", "annotations": {"linkerd.io/inject": "enabled", "team": "a"}}});
+        let kept = namespace(serde_json::from_value(stored).unwrap()).unwrap();
+        let injections = [("linkerd.io/inject".to_owned(), "enabled".to_owned())].into();
+        assert_eq!((kept.injections, kept.tolerations_whitelist), (injections, None));
+        for (drivers, expected) in [
+            (json!([{"name": "b", "nodeID": "n"}, {"name": "a", "nodeID": "n"}]), &["a", "b"][..]),
+            (json!(null), &[]),
+        ] {
+            let stored = json!({"metadata": {"name": "win-1"}, "spec": {"drivers": drivers}});
+            assert_eq!(csi_node(serde_json::from_value(stored).unwrap()).unwrap(), expected);
+        }
+    }
+
+    #[test]
     fn a_node_policy_of_a_newer_version_is_held_and_hides_no_other() {
         let stored = |mode: &str| {
             let object: DynamicObject = serde_json::from_value(json!({

@@ -79,7 +79,7 @@ fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterVi
             injections: BTreeMap::new(),
             uid: format!("{name}-1"),
             labels,
-            tolerations_whitelist: None,
+            ..NamespaceView::default()
         };
         ((*name).to_owned(), Arc::new(seen))
     };

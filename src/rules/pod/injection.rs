@@ -73,7 +73,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
         }
         const VAULT: &str = "vault.hashicorp.com/agent-inject";
         if cx.meta.annotations.get(VAULT).is_some_and(|value| is_true(value)) {
-            report(out, cx.meta_at("annotations").key(VAULT), "Vault's agent injector", None);
+            report(out, cx.meta_at("annotations").key(VAULT), "the injector of Vault", None);
         }
         opentelemetry(cx, namespace, out);
     }),
@@ -110,13 +110,13 @@ fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) 
     };
     if let Some((from, value)) = of("labels").or_else(|| of("annotations")) {
         if is_true(value) {
-            report(out, cx.meta_at(from).key(INJECT), "Istio", None);
+            report(out, cx.meta_at(from).key(INJECT), "the injector of Istio", None);
         }
         return;
     }
     let path = |key: &str| cx.meta_at("labels").key(key);
     if cx.meta.labels.get(REVISION).is_some() {
-        return report(out, path(REVISION), "Istio", None);
+        return report(out, path(REVISION), "the injector of Istio", None);
     }
     let label = |key: &'static str| Some((key, namespace?.labels.get(key)?.as_str()));
     let by = match label(INJECTION) {
@@ -125,7 +125,7 @@ fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) 
         None => label(REVISION),
     };
     if by.is_some() {
-        report(out, path(INJECT), "Istio", by);
+        report(out, path(INJECT), "the injector of Istio", by);
     }
 }
 
@@ -135,13 +135,13 @@ fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>
     let path = || cx.meta_at("annotations").key(INJECT);
     if let Some(value) = cx.meta.annotations.get(INJECT) {
         if asks(value) {
-            report(out, path(), "Linkerd", None);
+            report(out, path(), "the injector of Linkerd", None);
         }
     } else if let Some(value) = namespace
         .and_then(|known| known.injections.get(INJECT))
         .filter(|value| asks(value))
     {
-        report(out, path(), "Linkerd", Some((INJECT, value)));
+        report(out, path(), "the injector of Linkerd", Some((INJECT, value)));
     }
 }
 

@@ -1,0 +1,494 @@
+//! What the text of an image reference alone tells: of the operating system it is for, and of its Windows build.
+
+use jiff::civil::Date;
+
+use super::{ImageRef, linux};
+use crate::model::build::{Build, Release};
+
+/// What the text of a reference tells of the operating system. It is weak evidence: a tag can say anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OsHint<'a> {
+    /// The repository holds Windows images only; see [`ImageRef::is_windows_only_repository`].
+    WindowsOnlyRepository,
+    /// This token of the tag names a Windows base image.
+    WindowsTagToken(&'a str),
+    /// This token of the tag names a Linux distribution. Good for a warning, never for a denial.
+    LinuxTag(&'a str),
+    /// The repository holds Linux images only, as far as is known. Good for a warning, never for a denial.
+    LinuxOnlyRepository,
+    /// A tag of Microsoft's .NET images, 8.0 or later, that names no Windows base: those have no Windows
+    /// variant. Never said of a reference with a digest, which need not be what the tag is.
+    DotnetLinuxOnly,
+    /// Nothing.
+    None,
+}
+
+/// A Windows build read from a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BuildHint<'a> {
+    /// The build that the tag names.
+    pub build: Build,
+    /// The token of the tag that names it: `ltsc2022`, `1809`, `10.0.20348.2700`.
+    pub token: &'a str,
+    /// Whether Microsoft itself gave the tag, and the tag decides what is pulled (no digest beside it). Only
+    /// then may a mismatch be denied; other hints place and warn.
+    pub certain: bool,
+}
+
+/// What the reference's text tells of the operating system: a Windows repository first, then Windows words of the tag,
+/// then Linux words, then a Linux repository. Words count as whole dash-separated tokens, in any case of letters; the
+/// word `windows` itself proves nothing, yet silences what speaks of Linux (`1.0-linux-windows` is both).
+pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
+    if image.is_windows_only_repository() {
+        return OsHint::WindowsOnlyRepository;
+    }
+    let dotnet = image.is_on_mcr() && image.repository.starts_with("dotnet/") && image.digest.is_none();
+    let of_repository = || {
+        if linux::is_linux_only(image) {
+            OsHint::LinuxOnlyRepository
+        } else {
+            OsHint::None
+        }
+    };
+    let Some(tag) = image.tag.filter(|tag| *tag != "latest") else {
+        // `latest` has been .NET 8 or newer since 2023.
+        return if dotnet {
+            OsHint::DotnetLinuxOnly
+        } else {
+            of_repository()
+        };
+    };
+    if let Some((_, token)) = tokens(image.tag).find(|(before, token)| is_windows_token(before, token)) {
+        return OsHint::WindowsTagToken(token);
+    }
+    // Other authors' `windows-2022` says a build of a pod that is for Windows, and does not make it one: the word
+    // `windows` proves nothing.
+    if let Some(hint) = build_hint(image).filter(|_| image.is_microsoft()) {
+        return OsHint::WindowsTagToken(hint.token);
+    }
+    if tag
+        .split('-')
+        .any(|token| is_windows_word(token) || glued(token).is_some())
+    {
+        return OsHint::None;
+    }
+    if let Some(token) = tag.split('-').find(|token| linux::is_linux_token(token)) {
+        return OsHint::LinuxTag(token);
+    }
+    if dotnet && dotnet_major(tag).is_some_and(|major| major >= 8) {
+        return OsHint::DotnetLinuxOnly;
+    }
+    of_repository()
+}
+
+/// The build that the reference's tag names.
+///
+/// `ltsc20xx` counts anywhere, and so does a release after `nanoserver`, `windowsservercore`, `servercore`, `windows` or
+/// `win`, with a dash between them or without: vendors write `servercore21H2`, `windows-2022`, `winltsc2022` and
+/// `windows-ltsc-2022`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
+/// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
+/// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
+/// builds names none.
+pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
+    let tag = image.tag?;
+    let microsoft = image.is_microsoft();
+    let bare = microsoft && (image.is_windows_only_repository() || tag.split('-').any(is_windows_word));
+    let mut found: Option<(Build, &'a str)> = None;
+    for (before, token) in tokens(image.tag) {
+        let build = if let Some((_, build)) = glued(token) {
+            Some(build)
+        } else if is_ltsc(token) {
+            build_of(token)
+        } else if is_windows_word(before) || before.eq_ignore_ascii_case("ltsc") {
+            release_after(token)
+        } else if bare {
+            build_of(token)
+        } else {
+            None
+        };
+        match (build, found) {
+            (Some(build), None) => found = Some((build, token)),
+            (Some(build), Some((known, _))) if build != known => return None,
+            _ => {}
+        }
+    }
+    found.map(|(build, token)| BuildHint {
+        build,
+        token,
+        certain: microsoft && image.digest.is_none(),
+    })
+}
+
+/// The last day on which an image of this build is serviced; for Nano Server that can be before the end of
+/// its release. `None` where it is not documented. The build comes from [`build_hint`] or from a registry.
+pub fn end_of_support(image: &ImageRef<'_>, build: Build) -> Option<Date> {
+    let release = build.release()?;
+    release
+        .nano_server_end
+        .filter(|_| image.is_nano_server())
+        .or_else(|| release.end_of_support())
+}
+
+/// The dash-separated tokens of a tag, each with the one before it (empty before the first).
+pub(super) fn tokens(tag: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
+    let split = || tag.into_iter().flat_map(|tag| tag.split('-'));
+    std::iter::once("").chain(split()).zip(split())
+}
+
+/// The build that a token means where it is known to mean one.
+fn build_of(token: &str) -> Option<Build> {
+    if let Some(release) = Release::from_tag(token) {
+        return Some(release.build);
+    }
+    match Build::parse_kernel_version(token)? {
+        (build, Some(_)) => build.release().map(|release| release.build),
+        (_, None) => None, // no tag is a build without its revision
+    }
+}
+
+/// Names of releases that Microsoft's own tags do not use, and other vendors' do after a word for Windows.
+static VENDORS_NAMES: &[(&str, u32)] = &[
+    ("2016", 14393),
+    ("2019", 17763),
+    ("2022", 20348),
+    ("21H2", 20348),
+    ("2025", 26100),
+    ("24H2", 26100),
+];
+
+/// The build that a token means after a word for Windows.
+pub(super) fn release_after(token: &str) -> Option<Build> {
+    build_of(token).or_else(|| {
+        let known = VENDORS_NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(token));
+        known.map(|(_, build)| Build::new(*build))
+    })
+}
+
+/// A word for Windows and a release in one token: `servercore21H2`, `winltsc2022`.
+pub(super) fn glued(token: &str) -> Option<(&str, Build)> {
+    // The longer ones first: one begins with the other.
+    const WORDS: [&str; 5] = ["windowsservercore", "servercore", "nanoserver", "windows", "win"];
+    WORDS.iter().find_map(|word| {
+        let (start, release) = token.split_at_checked(word.len())?;
+        let is = start.eq_ignore_ascii_case(word);
+        Some((start, is.then(|| release_after(release))??))
+    })
+}
+
+fn is_one_of(token: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| word.eq_ignore_ascii_case(token))
+}
+
+/// A word after which a version is that of Windows.
+fn is_base_word(token: &str) -> bool {
+    is_one_of(token, &["nanoserver", "windowsservercore", "servercore"])
+}
+
+/// A word that makes a tag of Microsoft's speak of Windows.
+fn is_windows_word(token: &str) -> bool {
+    is_base_word(token) || is_one_of(token, &["windows", "win"])
+}
+
+/// `ltsc` and a year of this century, so that releases to come are known for Windows.
+fn is_ltsc(token: &str) -> bool {
+    let (Some(word), Some(year)) = (token.get(..4), token.get(4..)) else {
+        return false;
+    };
+    word.eq_ignore_ascii_case("ltsc")
+        && year.len() == 4
+        && year.starts_with("20")
+        && year.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether a token, after the one before it, names a Windows base image in any author's tag. `servercore` alone
+/// could be the core of a server.
+fn is_windows_token(before: &str, token: &str) -> bool {
+    is_ltsc(token)
+        || is_one_of(token, &["nanoserver", "windowsservercore"])
+        || (is_base_word(before) && release_after(token).is_some())
+        || glued(token)
+            .is_some_and(|(word, _)| is_base_word(word) || token.get(word.len()..).is_some_and(is_ltsc))
+}
+
+/// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.
+fn dotnet_major(tag: &str) -> Option<u8> {
+    let version = tag.split('-').next()?;
+    let major = version.split('.').next()?;
+    let numeric = version.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if numeric { major.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::build::RELEASES;
+    use crate::model::image::tests::{on, rows};
+
+    #[test]
+    fn a_build_is_read_from_tags_that_can_only_mean_one() {
+        // Text: build, token, and `!` where it is certain; `-` where nothing is told.
+        let table = "\
+            # Microsoft's base images.
+            mcr.microsoft.com/windows/servercore:ltsc2016 => 14393 ltsc2016 !
+            mcr.microsoft.com/windows/servercore:1607 => 14393 1607 !
+            mcr.microsoft.com/windows/nanoserver:sac2016 => 14393 sac2016 !
+            mcr.microsoft.com/windows/servercore:1709 => 16299 1709 !
+            mcr.microsoft.com/windows/servercore:1803 => 17134 1803 !
+            mcr.microsoft.com/windows/servercore:ltsc2019 => 17763 ltsc2019 !
+            mcr.microsoft.com/windows/servercore:ltsc2019-amd64 => 17763 ltsc2019 !
+            mcr.microsoft.com/windows/nanoserver:1809 => 17763 1809 !
+            mcr.microsoft.com/windows:1809 => 17763 1809 !
+            mcr.microsoft.com/windows/nanoserver:1903 => 18362 1903 !
+            mcr.microsoft.com/windows/nanoserver:1909-amd64 => 18363 1909 !
+            mcr.microsoft.com/windows/nanoserver:2004 => 19041 2004 !
+            mcr.microsoft.com/windows/nanoserver:20H2 => 19042 20H2 !
+            mcr.microsoft.com/windows/nanoserver:20h2 => 19042 20h2 !
+            mcr.microsoft.com/windows/server:ltsc2022 => 20348 ltsc2022 !
+            mcr.microsoft.com/windows/servercore:LTSC2025 => 26100 LTSC2025 !
+            mcr.microsoft.com/windows/servercore:1809-KB4471332 => 17763 1809 !
+            mcr.microsoft.com/windows/servercore:10.0.17763.1518 => 17763 10.0.17763.1518 !
+            mcr.microsoft.com/windows/servercore:10.0.20348.2700-amd64 => 20348 10.0.20348.2700 !
+            MCR.Microsoft.com:443/windows/servercore:ltsc2022 => 20348 ltsc2022 !
+            microsoft/nanoserver:10.0.14393.2125 => 14393 10.0.14393.2125 !
+            microsoft/windowsservercore:1803 => 17134 1803 !
+            microsoft/iis:windowsservercore-1709 => 16299 1709 !
+            docker.io/microsoft/aspnet:4.7.2-windowsservercore-1803 => 17134 1803 !
+            # Images on top of them.
+            mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022 => 20348 ltsc2022 !
+            mcr.microsoft.com/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2019 => 17763 ltsc2019 !
+            mcr.microsoft.com/dotnet/framework/sdk:4.8-20240109-windowsservercore-2004 => 19041 2004 !
+            mcr.microsoft.com/dotnet/sdk:8.0-nanoserver-1809 => 17763 1809 !
+            mcr.microsoft.com/powershell:nanoserver-ltsc2022 => 20348 ltsc2022 !
+            mcr.microsoft.com/oss/kubernetes/pause:3.6-windows-1809-amd64 => 17763 1809 !
+            # Other people's: a hint.
+            golang:1.22-windowsservercore-ltsc2022 => 20348 ltsc2022 ?
+            golang:1.9-nanoserver-sac2016 => 14393 sac2016 ?
+            traefik:v2.10-windowsservercore-1809 => 17763 1809 ?
+            openjdk:nanoserver-10.0.17763.1-x => 17763 10.0.17763.1 ?
+            corp.example:5000/web:2.3.1-ltsc2025 => 26100 ltsc2025 ?
+            corp.example/base/servercore:ltsc2019 => 17763 ltsc2019 ?
+            corp.example/app:ServerCore-20H2 => 19042 20H2 ?
+            corp.example/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2016 => 14393 ltsc2016 ?
+            corp.example/app:ltsc2022-nanoserver-ltsc2022 => 20348 ltsc2022 ?
+            # As vendors write it.
+            registry.gitlab.com/gitlab-org/gitlab-runner/gitlab-runner-helper:x86_64-v16.11.0-servercore21H2 => 20348 servercore21H2 ?
+            corp.example/helper:x86_64-nanoserver1809 => 17763 nanoserver1809 ?
+            corp.example/app:1-windowsservercore21H2 => 20348 windowsservercore21H2 ?
+            corp.example/app:1-nanoserver-21h2 => 20348 21h2 ?
+            corp.example/app:windows-2022-amd64 => 20348 2022 ?
+            corp.example/app:v1-windows-1809-amd64 => 17763 1809 ?
+            corp.example/app:v1-windows2019 => 17763 windows2019 ?
+            corp.example/app:1.0-winltsc2022 => 20348 winltsc2022 ?
+            corp.example/app:windowsltsc2022-amd64 => 20348 windowsltsc2022 ?
+            corp.example/app:1.0-windows-ltsc-2022 => 20348 2022 ?
+            corp.example/app:1.0-servercore24H2 => 26100 servercore24H2 ?
+            corp.example/app:1.0-win-2025 => 26100 2025 ?
+            mcr.microsoft.com/businesscentral:10.0.20348.2582 => 20348 10.0.20348.2582 !
+            mcr.microsoft.com/businesscentral:10.0.19041.1415 => 19041 10.0.19041.1415 !
+            mcr.microsoft.com/businesscentral/onprem:14.11.41204.0-de-ltsc2019 => 17763 ltsc2019 !
+            mcr.microsoft.com/dynamicsnav:10.0.17763.1040-generic => 17763 10.0.17763.1040 !
+            # A digest beside a tag is what is pulled.
+            mcr.microsoft.com/windows/servercore:ltsc2022@D => 20348 ltsc2022 ?
+            mcr.microsoft.com/windows/servercore@D => -
+            # Not a build.
+            mcr.microsoft.com/windows/servercore => -
+            mcr.microsoft.com/windows/servercore:latest => -
+            mcr.microsoft.com/windows/servercore:10.0.20348 => -
+            mcr.microsoft.com/windows/servercore/insider:10.0.26080.1 => -
+            mcr.microsoft.com/windows/servercore:v1809 => -
+            mcr.microsoft.com/windows/servercore:2.1809 => -
+            mcr.microsoft.com/windows/servercore:ltsc2028 => -
+            mcr.microsoft.com/windows/servercore:23h2 => -
+            mcr.microsoft.com/dotnet/sdk:8.0 => -
+            mcr.microsoft.com/mssql/server:2019-latest => -
+            mcr.microsoft.com/some/linux:2004 => -
+            microsoft/azure-cli:2004 => -
+            corp.example/windows/servercore:1809 => -
+            corp.example/nanoserver:1809 => -
+            corp.example/app:1809 => -
+            corp.example/app:v1809 => -
+            corp.example/app:2.1809 => -
+            corp.example/app:1.0-2004 => -
+            corp.example/app:10.0.17763.1 => -
+            corp.example/app:nanoserver => -
+            corp.example/app:nanoserver-1.2 => -
+            corp.example/app:nanoserver_ltsc2022 => -
+            corp.example/app:xltsc2022 => -
+            corp.example/app:ltsc2022x => -
+            corp.example/app:1809-nanoserver => -
+            corp.example/app:2022-windows => -
+            corp.example/app:2022 => -
+            corp.example/app:21H2 => -
+            corp.example/app:winter2022 => -
+            corp.example/app:windows2022.1 => -
+            corp.example/app:windows-2022-servercore-2019 => -
+            mcr.microsoft.com/mssql/server:2022-latest => -
+            corp.example/app:ltsc2019-ltsc2022 => -
+            corp.example/app-ltsc2022:1.0 => -
+            docker.io/library/microsoft:1809 => -
+            ltsc2022 => -";
+        for (text, expected) in rows(table) {
+            let got = on(text, |image| {
+                build_hint(image).map_or("-".to_owned(), |hint| {
+                    let mark = if hint.certain { '!' } else { '?' };
+                    format!("{} {} {mark}", hint.build.number(), hint.token)
+                })
+            });
+            assert_eq!(got, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_tag_of_every_release_is_read_on_microsofts_base_images() {
+        for release in RELEASES {
+            for tag in release.tags {
+                for text in [
+                    format!("mcr.microsoft.com/windows/servercore:{tag}"),
+                    format!("corp.example/x:1-nanoserver-{tag}"),
+                    format!("corp.example/x:windowsservercore-{tag}"),
+                    format!("corp.example/x:servercore-{tag}-2"),
+                ] {
+                    assert_eq!(
+                        on(&text, |i| build_hint(i).map(|h| h.build)),
+                        Some(release.build),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_operating_system_is_told_by_well_known_names_only() {
+        let table = "\
+            mcr.microsoft.com/windows => WindowsOnlyRepository
+            mcr.microsoft.com/windows/nanoserver@D => WindowsOnlyRepository
+            mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022 => WindowsOnlyRepository
+            mcr.microsoft.com/dotnet/framework/aspnet:4.8 => WindowsOnlyRepository
+            corp.example/mirror/dotnet/framework/runtime:4.8 => WindowsOnlyRepository
+            corp.example/dotnet/framework/sdk:4.8 => WindowsOnlyRepository
+            microsoft/nanoserver => WindowsOnlyRepository
+            microsoft/wcf:4.7.2 => WindowsOnlyRepository
+            golang:nanoserver => WindowsTagToken nanoserver
+            golang:1.22-windowsservercore => WindowsTagToken windowsservercore
+            golang:1.22-WindowsServerCore-1809 => WindowsTagToken WindowsServerCore
+            corp.example/x:servercore-1809 => WindowsTagToken 1809
+            corp.example/x:1.0-ltsc2028 => WindowsTagToken ltsc2028
+            corp.example/x:x86_64-servercore21H2 => WindowsTagToken servercore21H2
+            corp.example/x:nanoserver1809 => WindowsTagToken nanoserver1809
+            corp.example/x:1.0-winltsc2022 => WindowsTagToken winltsc2022
+            mcr.microsoft.com/businesscentral:10.0.20348.2582 => WindowsOnlyRepository
+            # A build for a pod that is for Windows, and no word for whether it is.
+            corp.example/x:windows-2022-amd64 => None
+            corp.example/x:1.0-windows-ltsc-2022 => None
+            corp.example/x:1.0-alpine-windows2022 => None
+            corp.example/x:1.0-alpine-ltsc2022 => WindowsTagToken ltsc2022
+            mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022 => WindowsTagToken nanoserver
+            mcr.microsoft.com/oss/kubernetes/pause:3.6-windows-1809-amd64 => WindowsTagToken 1809
+            nginx:1.27-alpine => LinuxTag alpine
+            nginx:1.27-alpine3.20-perl => LinuxTag alpine3.20
+            python:3.12-slim-bookworm => LinuxTag bookworm
+            corp.example/x:AmazonLinux2 => LinuxTag AmazonLinux2
+            corp.example/x:linu => None
+            node:22-Bullseye => LinuxTag Bullseye
+            corp.example/x:2-ubi9 => LinuxTag ubi9
+            corp.example/x:distroless => LinuxTag distroless
+            corp.example/x:1.0-linux-amd64 => LinuxTag linux
+            mcr.microsoft.com/dotnet/aspnet:8.0-jammy-chiseled => LinuxTag jammy
+            mcr.microsoft.com/dotnet/sdk:9.0-azurelinux3.0 => LinuxTag azurelinux3.0
+            mcr.microsoft.com/dotnet/runtime:6.0-focal => LinuxTag focal
+            mcr.microsoft.com/dotnet/aspnet:8.0 => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/runtime:8.0.4-amd64 => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/sdk:10.0 => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/sdk:10.0.100-preview.1 => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/nightly/runtime-deps:9.0-preview => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/monitor:8 => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/aspnet:8.0@D => None
+            mcr.microsoft.com/dotnet/aspnet:7.0 => None
+            mcr.microsoft.com/dotnet/aspnet:6.0.36 => None
+            mcr.microsoft.com/dotnet/aspnet:latest => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/aspnet => DotnetLinuxOnly
+            mcr.microsoft.com/dotnet/samples:aspnetapp => None
+            mcr.microsoft.com/dotnet/sdk:20240101 => None
+            mcr.microsoft.com/dotnet/sdk:8.0-windows => None
+            mcr.microsoft.com/dotnet-buildtools/prereqs:8.0 => None
+            corp.example/dotnet/aspnet:8.0 => None
+            corp.example/dotnet/framework:4.8 => None
+            corp.example/mydotnet/framework/x:4.8 => None
+            corp.example/windows/servercore:1809 => None
+            mcr.microsoft.com/windowsadmin/x:1 => None
+            microsoft/dotnet:2.1-sdk => None
+            microsoft/mssql-server-linux => None
+            quay.io/microsoft/nanoserver:1 => None
+            grafana/windows-exporter:0.25 => None
+            prometheuscommunity/windows-exporter:windows-1.0 => None
+            corp.example/x:1.0-linux-windows => None
+            corp.example/x:servercore => None
+            corp.example/x:servercore-1.2 => None
+            corp.example/x:alpinerc => None
+            corp.example/x:1.0-slim => None
+            corp.example/alpine:1.0 => None
+            # Linux only by the repository.
+            nginx => LinuxOnlyRepository
+            nginx:1.27 => LinuxOnlyRepository
+            ubuntu:22.04 => LinuxOnlyRepository
+            docker.io/library/redis:7.2@D => LinuxOnlyRepository
+            public.ecr.aws/docker/library/postgres:16 => LinuxOnlyRepository
+            mirror.gcr.io/library/node:22 => LinuxOnlyRepository
+            docker.io/istio/proxyv2:1.27.1 => LinuxOnlyRepository
+            gcr.io/istio-release/proxyv2:1.27.1 => LinuxOnlyRepository
+            cr.l5d.io/linkerd/proxy:edge-26.1.1 => LinuxOnlyRepository
+            hashicorp/vault:1.20.0 => LinuxOnlyRepository
+            quay.io/prometheus/node-exporter:v1.8.0 => LinuxOnlyRepository
+            registry.k8s.io:443/ingress-nginx/controller:v1.12.0@D => LinuxOnlyRepository
+            gcr.io/distroless/static:nonroot => LinuxOnlyRepository
+            MCR.microsoft.com/mssql/server:2019-latest => LinuxOnlyRepository
+            mcr.microsoft.com/azurelinux/base/core:3.0 => LinuxOnlyRepository
+            redis:7-bookworm => LinuxTag bookworm
+            mcr.microsoft.com/dotnet/aspnet:8.0-chiselled => LinuxTag chiselled
+            # These have Windows variants, or another author.
+            golang:1.22 => None
+            python:3.12 => None
+            mongo:7 => None
+            traefik:v3 => None
+            redis:3.2-nanoserver => WindowsTagToken nanoserver
+            nginx:1.27-windows => None
+            hashicorp/vault-windows:1 => None
+            envoyproxy/envoy-windows:v1.24 => None
+            corp.example/nginx:1.27 => None
+            corp.example/istio/proxyv2:1.27.1 => None
+            quay.io/library/nginx:1.27 => None";
+        for (text, expected) in rows(table) {
+            let got = on(text, |image| match os_hint(image) {
+                OsHint::WindowsTagToken(token) => format!("WindowsTagToken {token}"),
+                OsHint::LinuxTag(token) => format!("LinuxTag {token}"),
+                other => format!("{other:?}"),
+            });
+            assert_eq!(got, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn nano_server_2016_ended_before_its_release() {
+        let table = "\
+            mcr.microsoft.com/windows/nanoserver:sac2016 => 2018-10-09
+            golang:1.9-nanoserver-sac2016 => 2018-10-09
+            mcr.microsoft.com/windows/servercore:ltsc2016 => 2027-01-11
+            mcr.microsoft.com/windows/nanoserver:1809 => 2029-01-09
+            mcr.microsoft.com/windows/nanoserver:20H2 => 2022-08-09";
+        for (text, expected) in rows(table) {
+            let end = on(text, |image| end_of_support(image, build_hint(image)?.build));
+            assert_eq!(
+                end.map(|end| end.to_string()).as_deref(),
+                Some(expected),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            on("corp.example/x", |image| end_of_support(image, Build::new(22621))),
+            None
+        );
+    }
+}
