@@ -18,6 +18,7 @@ use crate::model::path::Path;
 use crate::model::policy::{Action, Policy, Repair, Switch};
 use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
+use crate::model::text::one_line;
 use crate::model::workload::Kind;
 
 /// What a review is judged by.
@@ -36,7 +37,7 @@ pub fn judge(phase: Phase, request: &Request<'_>, context: &Context<'_>) -> (Rul
         return (Ruling::default(), record);
     };
     let policy = policy_for(request, context);
-    record.policy.clone_from(&policy.name);
+    record.set_policy(&policy.name);
     if does_nothing(&policy) {
         return (Ruling::default(), record);
     }
@@ -92,7 +93,7 @@ fn does_nothing(policy: &Policy) -> bool {
 
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
 fn refuse_unreadable(kind: Kind, why: &str, policy: &Policy, mut record: Record) -> (Ruling, Record) {
-    let message = format!("transom cannot read this {kind}: {why}");
+    let message = format!("transom cannot read this {kind}: {}", one_line(why));
     let mut ruling = Ruling {
         annotations: vec![("decision", "unreadable".to_owned())],
         ..Ruling::default()

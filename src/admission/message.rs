@@ -25,14 +25,15 @@ const CAUSES: usize = 200;
 
 /// A finding as one line: where, what, what to do, and what it is called.
 pub fn line(finding: &Finding) -> String {
-    format!(
+    let line = format!(
         "{}: {}; {} [{} {}]",
         finding.path.named(),
         finding.message,
         finding.remedy,
         finding.rule.id,
         finding.rule.name
-    )
+    );
+    one_line(&line).into_owned()
 }
 
 /// The refusal of an object, with every open finding that is more than advice.
@@ -102,11 +103,12 @@ fn cause(finding: &Finding) -> Cause {
         } else {
             "FieldValueInvalid"
         },
-        message: format!(
+        message: one_line(&format!(
             "{}; {} [{} {}]",
             finding.message, finding.remedy, finding.rule.id, finding.rule.name
-        ),
-        field: finding.path.to_string(),
+        ))
+        .into_owned(),
+        field: one_line(&finding.path.to_string()).into_owned(),
     }
 }
 

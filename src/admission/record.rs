@@ -103,6 +103,11 @@ impl Record {
         self.name = bounded(name);
     }
 
+    /// The policy that counts, now that it is known.
+    pub(super) fn set_policy(&mut self, name: &str) {
+        self.policy = bounded(name);
+    }
+
     /// The value of an audit annotation, where it went out.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations

@@ -251,3 +251,111 @@ fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
     let user = "system:serviceaccount:kube-system:daemon-set-controller";
     assert!(ruling_of(Phase::Validate, user, &pod, policy()).denial.is_none());
 }
+
+/// What would begin a line, give an order to a CI system, move a cursor or turn the direction of writing.
+const EVIL: &str = "x\n::error ::y\r\u{1b}[31m\u{202e}z\u{2028}##vso[a]##[b]";
+
+/// A pod with it wherever its author may write.
+fn evil_pod() -> Value {
+    let fields = json!([{"manager": EVIL, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}]);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": EVIL, "generateName": EVIL, "namespace": EVIL, "annotations": {EVIL: EVIL}, "managedFields": fields,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": EVIL, "controller": true}]},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows", EVIL: EVIL}, "hostPID": true,
+            "runtimeClassName": EVIL, "serviceAccountName": EVIL, "hostname": EVIL, "priorityClassName": EVIL,
+            "securityContext": {"sysctls": [{"name": EVIL, "value": EVIL}]},
+            "tolerations": [{"key": EVIL, "operator": EVIL}],
+            "volumes": [{"name": EVIL, "hostPath": {"path": EVIL}}],
+            "containers": [{
+                "name": EVIL, "image": EVIL, "workingDir": EVIL, "command": [EVIL], "args": [EVIL],
+                "env": [{"name": EVIL, "value": EVIL}],
+                "volumeMounts": [{"name": EVIL, "mountPath": EVIL, "subPath": EVIL}],
+                "resources": {"limits": {EVIL: "1"}},
+                "securityContext": {"runAsUser": 1, "windowsOptions": {"runAsUserName": EVIL, "gmsaCredentialSpecName": EVIL}},
+                "livenessProbe": {"exec": {"command": [EVIL]}},
+            }],
+        },
+    })
+}
+
+#[test]
+fn nothing_that_an_author_writes_begins_a_line_or_moves_a_terminals_cursor() {
+    let mut seen = (0, 0, 0);
+    let mut unreadable = evil_pod();
+    unreadable["spec"]["hostPID"] = json!(EVIL);
+    for pod in [evil_pod(), unreadable] {
+        for phase in [Phase::Mutate, Phase::Validate] {
+            for validation in [Action::Deny, Action::Warn, Action::Audit] {
+                let exemption = crate::model::policy::Exemption {
+                    rules: vec!["TSM202"],
+                    note: EVIL.into(),
+                    ..Default::default()
+                };
+                let policy = Policy {
+                    name: EVIL.into(),
+                    validation,
+                    exemptions: vec![exemption],
+                    ..Policy::standalone()
+                };
+                let ruling = ruling_of(phase, EVIL, &pod, policy);
+                let denied = ruling.denial.iter();
+                let denied = denied.flat_map(|denial| {
+                    let causes = denial
+                        .causes
+                        .iter()
+                        .flat_map(|it| [it.message.as_str(), it.field.as_str()]);
+                    seen.0 += 1;
+                    denial.message.lines().chain(causes).collect::<Vec<_>>()
+                });
+                let annotations = ruling.annotations.iter().map(|(_, value)| value.as_str());
+                let warnings = ruling.warnings.iter().map(String::as_str);
+                seen.1 += ruling.warnings.len();
+                seen.2 += ruling.annotations.len();
+                for text in denied.chain(annotations).chain(warnings) {
+                    assert_eq!(one_line(text), text, "{phase:?} {validation:?}");
+                    assert!(!text.trim_start().starts_with("::"), "{text}");
+                }
+            }
+        }
+    }
+    assert!(seen.0 > 1 && seen.1 > 2 && seen.2 > 5, "{seen:?}");
+}
+
+#[test]
+fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": EVIL, "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": EVIL, "name": EVIL,
+        "subResource": EVIL, "userInfo": {"username": EVIL}, "operation": EVIL, "object": evil_pod(),
+    }});
+    for (operation, subresource) in [(EVIL, EVIL), ("CREATE", "")] {
+        let mut review = review.clone();
+        review["request"]["operation"] = json!(operation);
+        review["request"]["subResource"] = json!(subresource);
+        let review = review.to_string();
+        let context = Context {
+            facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+            policies: &PolicySet::new(Vec::new(), Policy::standalone()),
+        };
+        let (_, record) = judge(Phase::Validate, &decode(review.as_bytes()).unwrap(), &context);
+        let Record {
+            uid,
+            subresource,
+            namespace,
+            name,
+            user,
+            policy,
+            annotations,
+            ..
+        } = &record;
+        let fields = [uid, subresource, namespace, name, user, policy];
+        for text in fields
+            .into_iter()
+            .chain(annotations.iter().map(|(_, value)| value))
+        {
+            assert_eq!(one_line(text), text.as_str());
+        }
+        assert!(name.contains("error ::y"), "{name}");
+    }
+}
