@@ -239,8 +239,8 @@ static MIXED_OS_IMAGES: Rule = Rule {
     class: Class::Run,
     summary: "a Linux image beside a Windows image; a pod runs on one operating system",
     docs: "All containers of a pod run on one node, and a Windows node runs Windows images only: the other image is not \
-           pulled (`no match for platform in manifest`) or its container does not start. Transom goes by what a \
-           registry says of the images, and else by well-known names: Microsoft's Windows repositories and tag words \
+           pulled (`no match for platform in manifest`) or its container does not start. Transom asks no registry; \
+           it goes by well-known names: Microsoft's Windows repositories and tag words \
            such as `nanoserver` on one side, the names of Linux distributions as words of a tag on the other. A tag \
            can say anything, so this is a warning.",
     remedy: "use a Windows image here, or run the Linux container in a pod of its own",

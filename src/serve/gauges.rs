@@ -10,6 +10,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::Snapshot;
+use crate::engine::effective::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
 use crate::process::metrics::Metrics;
@@ -30,6 +31,7 @@ pub struct Gauges {
     leader: Gauge,
     nodes: Family<Release, Gauge>,
     policies: Family<State, Gauge>,
+    exemptions: Family<State, Gauge>,
 }
 
 impl Gauges {
@@ -39,6 +41,7 @@ impl Gauges {
             leader: Gauge::default(),
             nodes: Family::default(),
             policies: Family::default(),
+            exemptions: Family::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -55,6 +58,11 @@ impl Gauges {
                 "pod_policies",
                 "WindowsPodPolicy objects, by whether they count as they are stored",
                 gauges.policies.clone(),
+            );
+            registry.register(
+                "exemptions",
+                "Exemptions of the policies that count, by how they stand today",
+                gauges.exemptions.clone(),
             );
         });
         gauges
@@ -82,6 +90,16 @@ impl Gauges {
         for state in ["in_force", "last_good", "skipped"] {
             let count = outcomes.get(state).copied().unwrap_or_default();
             self.policies.get_or_create(&State { state }).set(count);
+        }
+        let stored = snapshot.policies.stored().iter();
+        let exemptions = counts(
+            stored
+                .flat_map(|stored| &stored.exemptions)
+                .map(|dated| dated.state(snapshot.facts.today).as_str()),
+        );
+        for state in ExemptionState::ALL.map(ExemptionState::as_str) {
+            let count = exemptions.get(state).copied().unwrap_or_default();
+            self.exemptions.get_or_create(&State { state }).set(count);
         }
     }
 

@@ -20,8 +20,9 @@ const BUCKETS: [f64; 16] = [
 ];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Rule {
+struct Finding {
     rule: &'static str,
+    phase: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -33,7 +34,7 @@ struct Reason {
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Family<ReviewLabels, Counter>,
-    findings: Family<Rule, Counter>,
+    findings: Family<Finding, Counter>,
     duration: Histogram,
     panics: Counter,
     shed_requests: Counter,
@@ -100,7 +101,8 @@ impl ReviewMetrics {
         let Some(record) = &reply.record else { return };
         self.reviews.get_or_create(&record.labels).inc();
         for &rule in &record.rules {
-            self.findings.get_or_create(&Rule { rule }).inc();
+            let phase = record.labels.phase;
+            self.findings.get_or_create(&Finding { rule, phase }).inc();
         }
     }
 
@@ -151,7 +153,7 @@ mod tests {
         let text = metrics.expose();
         for line in [
             "transom_reviews_total{phase=\"mutate\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 1",
-            "transom_findings_total{rule=\"a-rule\"} 1",
+            "transom_findings_total{rule=\"a-rule\",phase=\"mutate\"} 1",
             "transom_review_duration_seconds_bucket{le=\"0.00001\"} 0",
             "transom_review_duration_seconds_bucket{le=\"0.000025\"} 1",
             "transom_reviews_in_flight 0",

@@ -336,7 +336,13 @@ fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
         let review = review.to_string();
         let context = Context {
             facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
-            policies: &PolicySet::new(Vec::new(), Policy::standalone()),
+            policies: &PolicySet::new(
+                Vec::new(),
+                Policy {
+                    name: EVIL.into(),
+                    ..Policy::standalone()
+                },
+            ),
         };
         let (_, record) = judge(Phase::Validate, &decode(review.as_bytes()).unwrap(), &context);
         let Record {
@@ -357,5 +363,33 @@ fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
             assert_eq!(one_line(text), text.as_str());
         }
         assert!(name.contains("error ::y"), "{name}");
+    }
+}
+
+#[test]
+fn what_would_be_denied_is_counted_as_such() {
+    let pod = |os: &str, host_pid: bool| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+            "nodeSelector": {"kubernetes.io/os": os}, "hostPID": host_pid, "containers": [{"name": "a", "image": "a"}]}})
+    };
+    for (pod, validation, phase, decision) in [
+        (pod("windows", true), Action::Deny, Phase::Validate, "deny"),
+        (pod("windows", true), Action::Warn, Phase::Validate, "would-deny"),
+        (pod("windows", true), Action::Audit, Phase::Validate, "would-deny"),
+        (pod("windows", true), Action::Off, Phase::Validate, "allow"),
+        (pod("windows", false), Action::Audit, Phase::Validate, "allow"),
+        (pod("linux", true), Action::Audit, Phase::Validate, "allow"),
+        // What `/validate` will see is counted there.
+        (pod("windows", true), Action::Audit, Phase::Mutate, "patch"),
+    ] {
+        let policy = Policy {
+            validation,
+            ..Policy::standalone()
+        };
+        assert_eq!(
+            ruling_of(phase, "alice", &pod, policy).decision(),
+            decision,
+            "{pod} {validation}"
+        );
     }
 }
