@@ -2,7 +2,6 @@
 
 mod json;
 mod rules;
-mod safe;
 mod text;
 mod yaml;
 

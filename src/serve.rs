@@ -10,7 +10,6 @@ pub(crate) mod standalone;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::in_cluster::InClusterArgs;
 use self::standalone::Files;
@@ -81,10 +80,19 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Comes to pass when the process is asked to end, by SIGTERM or SIGINT.
+#[cfg(unix)]
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     Ok(async move {
         tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
     })
+}
+
+/// Comes to pass when the process is asked to end, by Ctrl-C.
+#[cfg(windows)]
+fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut interrupt = tokio::signal::windows::ctrl_c().context("cannot listen for Ctrl-C")?;
+    Ok(async move { _ = interrupt.recv().await })
 }

@@ -359,6 +359,35 @@ fn advice_that_denies_is_shown_whatever_is_left_out() {
 }
 
 #[test]
+fn the_documented_report_is_what_is_printed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (before, rest) = text
+        .split_once("`transom check --format json pod.yaml` for this file\n\n```yaml\n")
+        .unwrap();
+    let (pod, rest) = rest.split_once("```\n").unwrap();
+    let (between, rest) = rest.split_once("```json\n").unwrap();
+    let (shown, after) = rest.split_once("```\n").unwrap();
+    let files = folder(&[("pod.yaml", pod)]);
+    let run = check(files.path(), &["--format", "json", "pod.yaml"], "");
+    if std::env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        let start = "`transom check --format json pod.yaml` for this file\n\n```yaml\n";
+        let page_now = format!(
+            "{before}{start}{pod}```\n{between}```json\n{}```\n{after}",
+            run.out
+        );
+        fs::write(&page, page_now).unwrap();
+        return;
+    }
+    let how = "TRANSOM_BLESS=1 cargo test --test check writes it again";
+    assert!(
+        run.out == shown,
+        "docs/cli.md shows another report than this; {how}\n{}",
+        run.out
+    );
+}
+
+#[test]
 fn ci_can_fail_on_less_than_a_denial() {
     let audit = policy("p", "validation: Audit") + &bad("name: a");
     let advice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  nodeSelector: {kubernetes.io/os: windows}\n  \
@@ -438,6 +467,16 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
         ),
     );
     let broken = policy("p", &format!("validation: \"{evil}\", \"{evil}\": 1"));
+    let files = folder(&[("broken.yaml", &broken)]);
+    let named = files.path().join("broken.yaml").display().to_string();
+    let run = check_text(&["--policy", &named], &text);
+    assert!(run.status == 2 && run.err.contains("error ::y"), "{}", run.err);
+    assert!(
+        !run.err.lines().any(|line| line.trim_start().starts_with("::")),
+        "{}",
+        run.err
+    );
+    assert!(!run.err.contains(['\x1b', '\u{202e}']), "{}", run.err);
     for text in [&text, &(text.clone() + &broken)] {
         for arguments in [
             &[][..],

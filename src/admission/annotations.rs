@@ -4,7 +4,7 @@ use crate::engine::Inspection;
 use crate::model::edit::to_json_patch;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
-use crate::model::text::{cut, one_line};
+use crate::model::text::{cut, one_line, plain_json};
 use crate::rules::Finding;
 
 /// The longest value, in bytes: audit events are kept for long and sent far.
@@ -39,7 +39,7 @@ pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> An
         .map(|(note, _)| note.as_str())
         .collect();
     add(&mut annotations, "exempted", &notes.join("; "));
-    annotations.push(("policy", policy.name.clone()));
+    add(&mut annotations, "policy", &policy.name);
     annotations
 }
 
@@ -58,12 +58,12 @@ pub fn of_edits(inspection: &Inspection, policy: &Policy) -> Annotations {
         add(
             &mut annotations,
             "would-patch",
-            &to_json_patch(&inspection.would_edit).to_string(),
+            &plain_json(&to_json_patch(&inspection.would_edit).to_string()),
         );
     }
     add(&mut annotations, "repaired", &paths(&inspection.repaired));
     add(&mut annotations, "withheld", &paths(&inspection.withheld));
-    annotations.push(("policy", policy.name.clone()));
+    add(&mut annotations, "policy", &policy.name);
     annotations
 }
 

@@ -19,6 +19,7 @@ use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, Inert, Policy, Switch};
 use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
+use crate::model::text::one_line;
 use crate::model::workload::Kind;
 
 /// What a review is judged by.
@@ -38,7 +39,7 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
         return answer(&request, Ruling::default(), record);
     };
     let policy = policy_for(&request, context);
-    record.policy.clone_from(&policy.name);
+    record.set_policy(&policy.name);
     if does_nothing(&policy) {
         return answer(&request, Ruling::default(), record);
     }
@@ -104,7 +105,8 @@ fn refuse_unreadable(
 ) -> Answer {
     let denies = policy.validation == Action::Deny;
     let ruling = Ruling {
-        denial: denies.then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {why}"))),
+        denial: denies
+            .then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {}", one_line(why)))),
         annotations: vec![("decision", "unreadable".to_owned())],
         ..Ruling::default()
     };

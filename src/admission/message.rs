@@ -9,7 +9,7 @@ use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::severity::Class;
 use crate::model::subject::Subject;
-use crate::model::text::{cut_middle, one_line};
+use crate::model::text::{OneLine, cut_middle, one_line};
 use crate::model::workload::Kind;
 use crate::rules::Finding;
 
@@ -55,7 +55,10 @@ struct Told<'s> {
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Told { finding, added } = self;
-        if f.alternate() {
+        let is_whole = f.alternate();
+        // What its author wrote stands in it.
+        let f = &mut OneLine(f);
+        if is_whole {
             write!(f, "{}: ", finding.path.by_name())?;
         }
         let Finding {
@@ -140,7 +143,7 @@ impl Refusal<'_> {
             write!(out, "{comma}{{\"reason\":\"{reason}\",\"message\":\"")?;
             write!(Escaped::new(out), "{told}")?;
             out.push_str("\",\"field\":\"");
-            write!(Escaped::new(out), "{}", told.finding.path)?;
+            write!(OneLine(Escaped::new(out)), "{}", told.finding.path)?;
             out.push_str("\"}");
         }
         Ok(())

@@ -35,7 +35,7 @@ pub struct ReviewLabels {
     pub operation: &'static str,
     /// A kind that Transom knows, or `other`.
     pub kind: &'static str,
-    /// `allow`, `patch`, `deny`, or `skip` where nothing was looked at.
+    /// `allow`, `patch`, `deny`, `would-deny` where only the policy's `validation` was in the way of a denial, or `skip` where nothing was looked at.
     pub decision: &'static str,
     /// Whether the API server only tries.
     pub dry_run: bool,
@@ -103,6 +103,11 @@ impl Record {
         self.name = bounded(name);
     }
 
+    /// The policy that counts, now that it is known.
+    pub(super) fn set_policy(&mut self, name: &str) {
+        self.policy = bounded(name);
+    }
+
     /// The value of an audit annotation, where it went out.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations
@@ -115,7 +120,7 @@ impl Record {
     /// have come of it or was kept from it, or an object that could not be read.
     pub fn has_something_to_tell(&self) -> bool {
         const PLAIN: [&str; 5] = ["decision", "verdict", "evidence", "rules", "policy"];
-        matches!(self.labels.decision, "deny" | "patch")
+        matches!(self.labels.decision, "deny" | "would-deny" | "patch")
             || self.annotation("decision") == Some("unreadable")
             || self.warned
             || self.annotations.iter().any(|(key, _)| !PLAIN.contains(key))

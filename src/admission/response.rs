@@ -24,10 +24,12 @@ pub struct Ruling<'j> {
 }
 
 impl Ruling<'_> {
-    /// `deny`, `patch` or `allow`.
+    /// `deny`, `would-deny`, `patch` or `allow`: the first of these that it is.
     pub fn decision(&self) -> &'static str {
+        let would_deny = || self.annotations.iter().any(|(key, _)| *key == "would-deny");
         match self {
             Ruling { denial: Some(_), .. } => "deny",
+            Ruling { .. } if would_deny() => "would-deny",
             Ruling { patch, .. } if !patch.is_empty() => "patch",
             Ruling { .. } => "allow",
         }

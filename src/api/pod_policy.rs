@@ -335,7 +335,7 @@ impl LastGood {
 pub struct MatchedNamespaces {
     /// How many it selects.
     pub count: i64,
-    /// In how many of them it counts, because no other policy goes before it and they are not taken out by a label.
+    /// In how many of them it counts: no other policy goes before it, and the API server asks Transom about their pods.
     pub effective: i64,
     /// The first of those that it selects, by name, 50 at most.
     pub names: Vec<String>,

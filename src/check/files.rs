@@ -9,6 +9,7 @@ use crate::api::read_policies;
 use crate::engine::effective::PolicySet;
 use crate::engine::exemption::matches;
 use crate::model::policy::Policy;
+use crate::model::text::one_line;
 
 /// A policy file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +43,9 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<PolicySet, Poli
     match read_policies(bytes) {
         Ok(stored) => Ok(PolicySet::new(stored, fallback)),
         Err(errors) => {
-            let lines = errors.iter().map(|error| format!("{name}:{error}"));
+            let lines = errors
+                .iter()
+                .map(|error| one_line(&format!("{name}:{error}")).into_owned());
             Err(PolicyFileError::Useless(lines.collect()))
         }
     }

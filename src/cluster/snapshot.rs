@@ -77,6 +77,13 @@ impl Snapshot {
         skipped.map(|(name, _)| name.as_str()).collect()
     }
 
+    /// Whether the API server asks about pods of a namespace with these labels, as far as that is known.
+    pub fn is_asked_about(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        let calls = |registered: &Arc<Configurations>| registered.calls_in(labels);
+        !registration::is_left_out(namespace, labels, &self.excluded)
+            && self.registered.as_ref().is_none_or(calls)
+    }
+
     /// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows
     /// pod only because it says nothing.
     pub fn in_namespace(&self, namespace: &str) -> NamespacePolicy {
@@ -188,6 +195,26 @@ mod tests {
             validating: configuration,
             contested: None,
         }
+    }
+
+    #[test]
+    fn a_namespace_is_asked_about_where_a_webhook_is_called_for_it() {
+        let snapshot = Snapshots::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []).unknown();
+        let with = |registered: Option<Configurations>| Snapshot {
+            registered: registered.map(Arc::new),
+            ..snapshot.clone()
+        };
+        let nowhere = || {
+            let mut none = registered();
+            none.mutating.entries.clear();
+            none.validating.entries.clear();
+            none
+        };
+        let labels = BTreeMap::new();
+        assert!(with(None).is_asked_about("web", &labels), "nothing is known yet");
+        assert!(with(Some(registered())).is_asked_about("web", &labels));
+        assert!(!with(Some(registered())).is_asked_about("kube-system", &labels));
+        assert!(!with(Some(nowhere())).is_asked_about("web", &labels));
     }
 
     #[test]

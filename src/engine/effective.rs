@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use jiff::Span;
 use jiff::civil::Date;
 
 use super::exemption::matches;
 use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
 use crate::model::field::Str;
+use crate::model::named::named;
 use crate::model::policy::{Action, Exemption, Inert, Policy, Switch};
 use crate::model::selector::LabelSelector;
 
@@ -24,6 +26,34 @@ pub struct DatedExemption {
     pub namespaces: Vec<String>,
     /// The last day on which it counts, in UTC.
     pub expires: Date,
+}
+
+named! {
+    /// How an exemption stands on a day.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum ExemptionState {
+        /// It counts, and its last day is far.
+        InForce = "in_force",
+        /// It counts, and its last day comes within [`SOON`].
+        Expiring = "expiring",
+        /// It no longer counts.
+        Expired = "expired",
+    }
+}
+
+/// How many days before its last one an exemption is told of: time enough to renew it, or to mend what it lifts.
+pub const SOON: i32 = 14;
+
+impl DatedExemption {
+    /// How it stands on a day.
+    pub fn state(&self, today: Date) -> ExemptionState {
+        let soon = today.saturating_add(Span::new().days(SOON));
+        match self.expires {
+            last if last < today => ExemptionState::Expired,
+            last if last <= soon => ExemptionState::Expiring,
+            _ => ExemptionState::InForce,
+        }
+    }
 }
 
 /// A policy as it is stored: what it does, for which namespaces, and who is exempt until when.
@@ -254,6 +284,31 @@ mod tests {
         let set = PolicySet::new(vec![], Policy::standalone());
         let one_of_both = labels(&[(IGNORE_LABEL, "false"), (DISABLED_LABEL, "true")]);
         assert_eq!(set.effective(&ask(&one_of_both, "")).validation, Action::Off);
+    }
+
+    #[test]
+    fn an_exemption_is_told_of_before_its_last_day_and_after() {
+        let state = |expires| {
+            let exemption = Exemption::default();
+            let (users, groups, namespaces) = (vec![], vec![], vec![]);
+            let dated = DatedExemption {
+                exemption,
+                users,
+                groups,
+                namespaces,
+                expires,
+            };
+            dated.state(date(2026, 6, 1)).as_str()
+        };
+        for (expires, expected) in [
+            (date(2026, 5, 31), "expired"),
+            (date(2026, 6, 1), "expiring"),
+            (date(2026, 6, 15), "expiring"),
+            (date(2026, 6, 16), "in_force"),
+            (Date::MAX, "in_force"),
+        ] {
+            assert_eq!(state(expires), expected, "{expires}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Texts for people: cut to a length, on one line, listed. The one place that cuts and lists.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// So much of a text as fits into `most` bytes, an ellipsis at its end where something is missing.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
@@ -44,29 +44,68 @@ pub fn shown(value: &str) -> String {
 
 /// Whether a character has no width of its own, turns the direction of writing, or ends a line where readers of logs know
 /// Unicode's line ends.
-pub fn is_hidden(c: char) -> bool {
+fn is_hidden(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// The text on one line: what would end a line, or move a terminal's cursor, is a space, and what has no width or turns the
-/// direction of writing the replacement character. As many characters as before.
+/// Whether the second sign of an order to a CI system stands here. GitHub and Azure take orders in the middle of a line
+/// too: `##[error]`, `##vso[task.setvariable]`.
+fn is_order(text: &str, at: usize) -> bool {
+    let rest = at.checked_sub(1).and_then(|before| text.get(before..));
+    let after = rest.and_then(|rest| rest.strip_prefix("##"));
+    after.is_some_and(|after| after.starts_with(|c: char| c == '[' || c.is_ascii_alphanumeric()))
+}
+
+/// Whether a text is as it should be printed, for all that a quick look tells.
+pub fn is_one_line(text: &str) -> bool {
+    // Nearly every text is plain ASCII, and bytes are compared many at a time.
+    let is_ascii = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    (is_ascii || !text.contains(|c: char| c.is_control() || is_hidden(c))) && !text.contains("##")
+}
+
+/// The text on one line, so that nothing in it does more than stand there: what would end a line, or move a terminal's
+/// cursor, is a space; what has no width, turns the direction of writing, or would give a CI system an order, the
+/// replacement character. As many characters as before.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if is_one_line(text) {
         return Cow::Borrowed(text);
     }
-    let plain = |c: char| match c {
+    let plain = |(at, c): (usize, char)| match c {
         c if c.is_control() => ' ',
-        c if is_hidden(c) => char::REPLACEMENT_CHARACTER,
+        c if is_hidden(c) || is_order(text, at) => char::REPLACEMENT_CHARACTER,
         c => c,
     };
-    Cow::Owned(text.chars().map(plain).collect())
+    Cow::Owned(text.char_indices().map(plain).collect())
 }
 
-/// Whether nothing in the text would end a line, move a terminal's cursor, or hide.
-pub fn is_one_line(text: &str) -> bool {
-    // Nearly every text is plain ASCII, and bytes are compared many at a time.
-    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-    is_plain || !text.contains(|c: char| c.is_control() || is_hidden(c))
+/// A document in JSON that does no more than stand there, and means what it meant: such characters are escaped in its
+/// strings, where alone they can stand. A string in JSON has no line ends.
+pub fn plain_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_hidden) && !json.contains("##") {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 64);
+    for (at, c) in json.char_indices() {
+        if is_hidden(c) || is_order(json, at) {
+            // Writing to a String cannot fail. None of them needs a surrogate.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Writes each piece as [`one_line`] has it.
+pub struct OneLine<W>(
+    /// Where to.
+    pub W,
+);
+
+impl<W: fmt::Write> fmt::Write for OneLine<W> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        self.0.write_str(&one_line(piece))
+    }
 }
 
 /// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and how many more there are: `a, b and 3 more`.
@@ -111,8 +150,23 @@ mod tests {
 
     #[test]
     fn nothing_of_a_text_reaches_the_start_of_a_line() {
-        assert_eq!(one_line("a\n::error ::\u{1b}[31m"), "a ::error :: [31m");
-        assert_eq!(one_line("a\u{202e}b\u{2028}c"), "a\u{fffd}b\u{fffd}c");
+        for (text, printed) in [
+            ("a\n::error ::b", "a ::error ::b"),
+            ("a\n\r\x1b[31mb", "a   [31mb"),
+            ("a ##vso[task.setvariable]", "a #\u{fffd}vso[task.setvariable]"),
+            ("##[error]##[error]", "#\u{fffd}[error]#\u{fffd}[error]"),
+            ("###[error]", "##\u{fffd}[error]"),
+            ("## a comment", "## a comment"),
+            ("a\u{202e}b\u{2028}c", "a\u{fffd}b\u{fffd}c"),
+        ] {
+            assert_eq!(one_line(text), printed);
+            assert_eq!(one_line(printed), printed);
+            assert_eq!(text.chars().count(), printed.chars().count());
+            let json = serde_json::to_string(&[text]).unwrap();
+            let plain = plain_json(&json);
+            assert_eq!(one_line(&plain), plain);
+            assert_eq!(serde_json::from_str::<Vec<String>>(&plain).unwrap(), [text]);
+        }
         assert!(matches!(one_line("plain"), Cow::Borrowed("plain")));
     }
 

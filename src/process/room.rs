@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// More descriptors than this are not asked for: some systems refuse a number that they call allowed.
+#[cfg(unix)]
 const MOST_DESCRIPTORS: u64 = 65_536;
 
 /// What the process may use; none where there is no limit, or none that could be read.
@@ -20,22 +19,34 @@ pub struct Room {
 impl Room {
     /// Raises the soft limit of descriptors to the hard one, as far as that is of use, and reads both limits.
     pub fn take() -> Self {
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        let wanted = maximum.map_or(MOST_DESCRIPTORS, |hard| hard.min(MOST_DESCRIPTORS));
-        let raised = Rlimit {
-            current: Some(wanted),
-            maximum,
-        };
-        let descriptors = match current {
-            Some(soft) if soft < wanted && setrlimit(Resource::Nofile, raised).is_ok() => Some(wanted),
-            soft => soft,
-        };
         let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self {
-            descriptors,
+            descriptors: descriptors(),
             memory: memory(Path::new("/sys/fs/cgroup"), &group),
         }
     }
+}
+
+/// The limit of descriptors, once it is raised.
+#[cfg(unix)]
+fn descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(MOST_DESCRIPTORS, |hard| hard.min(MOST_DESCRIPTORS));
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum,
+    };
+    match current {
+        Some(soft) if soft < wanted && setrlimit(Resource::Nofile, raised).is_ok() => Some(wanted),
+        soft => soft,
+    }
+}
+
+/// Handles and sockets have no such limit.
+#[cfg(not(unix))]
+fn descriptors() -> Option<u64> {
+    None
 }
 
 /// The memory limit under the control groups that `group` names: the least of those from the process's own to the root.
@@ -86,7 +97,9 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn the_soft_limit_of_descriptors_is_raised() {
+        use rustix::process::{Resource, Rlimit, getrlimit};
         let room = Room::take();
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         assert_eq!(room.descriptors, current);

@@ -130,6 +130,12 @@ impl Configurations {
         strong.is_some_and(|entry| entry.namespaces.selects(labels))
     }
 
+    /// Whether one of both endpoints is called for Windows pods in a namespace with these labels.
+    pub fn calls_in(&self, labels: &BTreeMap<String, String>) -> bool {
+        let strong = self.validating.entry(names::STRONG_VALIDATE);
+        self.mutates_in(labels) || strong.is_some_and(|entry| entry.namespaces.selects(labels))
+    }
+
     /// What of a policy has no effect. `counts_in` are the namespaces in which it is the effective one, with their labels.
     pub fn gaps<'n>(
         &self,

@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use json_patch::Patch;
 use serde::Serialize;
 
-use super::safe::safe_json;
 use super::{Summary, Unjudged};
 use crate::check::{Checked, Choice, Places, Unreadable};
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
 use crate::model::policy::{Action, Switch};
 use crate::model::severity::Severity;
+use crate::model::text::plain_json;
 use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
@@ -163,7 +163,7 @@ impl Json {
             errors: errors.collect(),
         };
         let report = serde_json::to_string_pretty(&report)?;
-        writeln!(out, "{}", safe_json(&report))?;
+        writeln!(out, "{}", plain_json(&report))?;
         Ok(self.summary)
     }
 }

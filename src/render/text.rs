@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::safe::safe;
 use super::{Summary, Unjudged};
 use crate::check::{Checked, Choice, Unreadable};
 use crate::engine::Decision;
@@ -13,7 +12,7 @@ use crate::manifest::Position;
 use crate::model::os::Verdict;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
-use crate::model::text::list;
+use crate::model::text::{list, one_line};
 use crate::rules::{Finding, Resolver};
 
 const BOLD: Style = Style::new().bold();
@@ -124,12 +123,12 @@ impl<W: Write> TextReport<W> {
         } else if let Some(why) = &checked.not_admitted
             && has_errors(Box::new(inspection.open()))
         {
-            let why = safe(why);
+            let why = one_line(why);
             writeln!(self.out, "{BOLD}{kind} {name} would pass{BOLD:#}: {why}\n")
         } else if let Some(owner) = &checked.owner
             && has_errors(Box::new(inspection.of_the_owner()))
         {
-            let owner = safe(owner);
+            let owner = one_line(owner);
             writeln!(
                 self.out,
                 "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; mend {owner}\n"
@@ -157,14 +156,14 @@ impl<W: Write> TextReport<W> {
             "{style}{severity}[{} {}]{style:#} ({effect}){BOLD}: {}{BOLD:#}",
             rule.id,
             rule.name,
-            safe(&finding.message)
+            one_line(&finding.message)
         )?;
         let gutter = position.line.to_string().len();
         writeln!(
             out,
             "{:gutter$}{BLUE}-->{BLUE:#} {}:{}:{} ({} {})",
             "",
-            safe(checked.source),
+            one_line(checked.source),
             position.line,
             position.column,
             checked.kind,
@@ -187,15 +186,15 @@ impl<W: Write> TextReport<W> {
             )?;
         }
         let path = finding.path.to_string();
-        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", safe(&path))?;
+        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", one_line(&path))?;
         writeln!(
             out,
             "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
             "",
-            safe(&finding.remedy)
+            one_line(&finding.remedy)
         )?;
         for note in notes {
-            writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: {}", "", safe(note))?;
+            writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: {}", "", one_line(note))?;
         }
         writeln!(out)
     }
@@ -212,7 +211,7 @@ impl<W: Write> TextReport<W> {
             } else {
                 format!(":{}", error.line)
             };
-            let (source, message) = (safe(&error.source), safe(&error.message));
+            let (source, message) = (one_line(&error.source), one_line(&error.message));
             writeln!(self.out, "{red}cannot read{red:#} {source}{at}: {message}\n")?;
         }
         self.totals()?;
@@ -222,7 +221,7 @@ impl<W: Write> TextReport<W> {
             let all: usize = skipped.values().sum();
             let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
             let kinds = list(kinds, KINDS);
-            let kinds = safe(&kinds);
+            let kinds = one_line(&kinds);
             writeln!(
                 self.out,
                 "skipped: {all} ({kinds}): admission judges what their controllers make"
@@ -230,7 +229,7 @@ impl<W: Write> TextReport<W> {
         }
         if !passed_over.is_empty() {
             let (all, places) = (passed_over.len(), list(passed_over, PASSED_OVER));
-            let places = safe(&places);
+            let places = one_line(&places);
             writeln!(
                 self.out,
                 "passed over: {all} that are no Kubernetes objects ({places})"
@@ -300,7 +299,7 @@ impl<W: Write> TextReport<W> {
             } else {
                 format!(", for {}", count(*objects, "object"))
             };
-            let (policy, why) = (safe(policy), safe(why));
+            let (policy, why) = (one_line(policy), one_line(why));
             writeln!(
                 self.out,
                 "policy: {policy} (validation {validation}, placement {placement}){of}: {why}"
@@ -323,7 +322,7 @@ fn title(checked: &Checked<'_>) -> String {
     } else {
         format!("{}/{name}{suffix}", checked.namespace)
     };
-    safe(&title).into_owned()
+    one_line(&title).into_owned()
 }
 
 fn count(n: usize, what: &str) -> String {
@@ -337,7 +336,7 @@ fn count(n: usize, what: &str) -> String {
 /// The part of a line around a column, without control characters, and where the column is in it.
 fn window(line: &str, column: usize) -> (String, usize) {
     let at = column.saturating_sub(1);
-    let line = safe(line);
+    let line = one_line(line);
     if line.chars().nth(WIDTH).is_none() {
         return (line.into_owned(), at);
     }

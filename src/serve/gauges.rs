@@ -10,6 +10,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::Snapshot;
+use crate::engine::effective::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
 use crate::process::metrics::Metrics;
@@ -37,6 +38,7 @@ pub struct Gauges {
     nodes: Family<Release, Gauge>,
     policies: Family<State, Gauge>,
     left_out: Family<ByLabel, Gauge>,
+    exemptions: Family<State, Gauge>,
 }
 
 impl Gauges {
@@ -47,6 +49,7 @@ impl Gauges {
             nodes: Family::default(),
             policies: Family::default(),
             left_out: Family::default(),
+            exemptions: Family::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -68,6 +71,11 @@ impl Gauges {
                 "namespaces_left_out",
                 "Namespaces that a label takes out, so that the API server asks about nothing there",
                 gauges.left_out.clone(),
+            );
+            registry.register(
+                "exemptions",
+                "Exemptions of the policies that count, by how they stand today",
+                gauges.exemptions.clone(),
             );
         });
         gauges
@@ -103,6 +111,16 @@ impl Gauges {
         for label in registration::leaving_out() {
             let count = left_out.get(label).copied().unwrap_or_default();
             self.left_out.get_or_create(&ByLabel { label }).set(count);
+        }
+        let stored = snapshot.policies.stored().iter();
+        let exemptions = counts(
+            stored
+                .flat_map(|stored| &stored.exemptions)
+                .map(|dated| dated.state(snapshot.facts.today).as_str()),
+        );
+        for state in ExemptionState::ALL.map(ExemptionState::as_str) {
+            let count = exemptions.get(state).copied().unwrap_or_default();
+            self.exemptions.get_or_create(&State { state }).set(count);
         }
     }
 

@@ -23,8 +23,9 @@ const BUCKETS: [f64; 16] = [
 ];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Rule {
+struct Finding {
     rule: &'static str,
+    phase: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -78,7 +79,7 @@ impl<L: Clone + Eq + Hash> Counters<L> {
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
-    findings: Counters<Rule>,
+    findings: Counters<Finding>,
     duration: Histogram,
     panics: Counter,
     shed_requests: Counter,
@@ -153,7 +154,8 @@ impl ReviewMetrics {
         let Some(record) = &reply.record else { return };
         self.reviews.inc(&record.labels);
         for &rule in &record.rules {
-            self.findings.inc(&Rule { rule });
+            let phase = record.labels.phase;
+            self.findings.inc(&Finding { rule, phase });
         }
     }
 
@@ -205,7 +207,7 @@ mod tests {
         let text = metrics.expose();
         for line in [
             "transom_reviews_total{phase=\"mutate\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 2",
-            "transom_findings_total{rule=\"a-rule\"} 2",
+            "transom_findings_total{rule=\"a-rule\",phase=\"mutate\"} 2",
             "transom_review_duration_seconds_bucket{le=\"0.00001\"} 0",
             "transom_review_duration_seconds_bucket{le=\"0.000025\"} 2",
             "transom_reviews_in_flight 0",

@@ -13,9 +13,14 @@ use crate::model::facts::NamespaceFacts;
 #[derive(Debug)]
 struct Said {
     denial: Option<String>,
+    /// The messages and fields of its causes.
+    causes: Vec<String>,
     patch: Vec<Value>,
-    warnings: usize,
+    warnings: Vec<String>,
+    /// The values of the audit annotations.
+    annotations: Vec<String>,
     owner: Option<String>,
+    decision: &'static str,
 }
 
 fn ruling(phase: Phase, object: &Value) -> Said {
@@ -47,6 +52,7 @@ fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Po
         policies: &PolicySet::new(Vec::new(), policy),
     };
     let answer = judge(phase, decode(review.as_bytes()).unwrap(), &context);
+    let answer_record = answer.record;
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     let response = &answer["response"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -56,8 +62,21 @@ fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Po
         patch: text(&response["patch"]).map_or_else(Vec::new, |patch| {
             serde_json::from_slice(&BASE64_STANDARD.decode(patch).unwrap()).unwrap()
         }),
-        warnings: response["warnings"].as_array().map_or(0, Vec::len),
+        causes: texts(&response["status"]["details"]["causes"]),
+        warnings: texts(&response["warnings"]),
+        annotations: texts(&response["auditAnnotations"]),
+        decision: answer_record.labels.decision,
         owner: text(&response["auditAnnotations"]["owner"]),
+    }
+}
+
+/// Every text in a value.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(members) => members.values().flat_map(texts).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -129,7 +148,7 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
     });
     let debugger = ruling(Phase::Validate, &pod);
     assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
-    assert_eq!(debugger.warnings, 3, "{debugger:?}");
+    assert_eq!(debugger.warnings.len(), 3, "{debugger:?}");
     // The label alone is no way round: without a node, the pod is one like any other.
     pod["spec"].as_object_mut().unwrap().remove("nodeName");
     assert!(ruling(Phase::Validate, &pod).denial.is_some());
@@ -187,7 +206,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
             Policy::standalone(),
         );
         assert!(
-            made.denial.is_none() && made.warnings == 0,
+            made.denial.is_none() && made.warnings.is_empty(),
             "{kind} of {owner}: {made:?}"
         );
         assert_eq!(made.owner, None);
@@ -377,4 +396,140 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
             .any(|edit| edit.ends_with("fsGroup") || edit == "add /spec/os"),
         "{found:?}"
     );
+}
+
+/// What would begin a line, give an order to a CI system, move a cursor or turn the direction of writing.
+const EVIL: &str = "x\n::error ::y\r\u{1b}[31m\u{202e}z\u{2028}##vso[a]##[b]";
+
+/// A pod with it wherever its author may write.
+fn evil_pod() -> Value {
+    let fields = json!([{"manager": EVIL, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}]);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": EVIL, "generateName": EVIL, "namespace": EVIL, "annotations": {EVIL: EVIL}, "managedFields": fields,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": EVIL, "controller": true}]},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows", EVIL: EVIL}, "hostPID": true,
+            "runtimeClassName": EVIL, "serviceAccountName": EVIL, "hostname": EVIL, "priorityClassName": EVIL,
+            "securityContext": {"sysctls": [{"name": EVIL, "value": EVIL}]},
+            "tolerations": [{"key": EVIL, "operator": EVIL}],
+            "volumes": [{"name": EVIL, "hostPath": {"path": EVIL}}],
+            "containers": [{
+                "name": EVIL, "image": EVIL, "workingDir": EVIL, "command": [EVIL], "args": [EVIL],
+                "env": [{"name": EVIL, "value": EVIL}],
+                "volumeMounts": [{"name": EVIL, "mountPath": EVIL, "subPath": EVIL}],
+                "resources": {"limits": {EVIL: "1"}},
+                "securityContext": {"runAsUser": 1, "windowsOptions": {"runAsUserName": EVIL, "gmsaCredentialSpecName": EVIL}},
+                "livenessProbe": {"exec": {"command": [EVIL]}},
+            }],
+        },
+    })
+}
+
+#[test]
+fn nothing_that_an_author_writes_begins_a_line_or_moves_a_terminals_cursor() {
+    let mut seen = (0, 0, 0);
+    let mut unreadable = evil_pod();
+    unreadable["spec"]["hostPID"] = json!(EVIL);
+    for pod in [evil_pod(), unreadable] {
+        for phase in [Phase::Mutate, Phase::Validate] {
+            for validation in [Action::Deny, Action::Warn, Action::Audit] {
+                let exemption = crate::model::policy::Exemption {
+                    rules: vec!["TSM202"],
+                    note: EVIL.into(),
+                    ..Default::default()
+                };
+                let policy = Policy {
+                    name: EVIL.into(),
+                    validation,
+                    exemptions: vec![exemption],
+                    ..Policy::standalone()
+                };
+                let ruling = ruling_of(phase, EVIL, &pod, policy);
+                seen.0 += usize::from(ruling.denial.is_some());
+                let denied = ruling.denial.iter().flat_map(|message| message.lines());
+                let denied = denied.chain(ruling.causes.iter().map(String::as_str));
+                let annotations = ruling.annotations.iter().map(String::as_str);
+                let warnings = ruling.warnings.iter().map(String::as_str);
+                seen.1 += ruling.warnings.len();
+                seen.2 += ruling.annotations.len();
+                for text in denied.chain(annotations).chain(warnings) {
+                    assert_eq!(one_line(text), text, "{phase:?} {validation:?}");
+                    assert!(!text.trim_start().starts_with("::"), "{text}");
+                }
+            }
+        }
+    }
+    assert!(seen.0 > 1 && seen.1 > 2 && seen.2 > 5, "{seen:?}");
+}
+
+#[test]
+fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": EVIL, "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": EVIL, "name": EVIL,
+        "subResource": EVIL, "userInfo": {"username": EVIL}, "operation": EVIL, "object": evil_pod(),
+    }});
+    for (operation, subresource) in [(EVIL, EVIL), ("CREATE", "")] {
+        let mut review = review.clone();
+        review["request"]["operation"] = json!(operation);
+        review["request"]["subResource"] = json!(subresource);
+        let review = review.to_string();
+        let context = Context {
+            facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+            policies: &PolicySet::new(
+                Vec::new(),
+                Policy {
+                    name: EVIL.into(),
+                    ..Policy::standalone()
+                },
+            ),
+        };
+        let record = judge(Phase::Validate, decode(review.as_bytes()).unwrap(), &context).record;
+        let Record {
+            uid,
+            subresource,
+            namespace,
+            name,
+            user,
+            policy,
+            annotations,
+            ..
+        } = &record;
+        let fields = [uid, subresource, namespace, name, user, policy];
+        for text in fields
+            .into_iter()
+            .chain(annotations.iter().map(|(_, value)| value))
+        {
+            assert_eq!(one_line(text), text.as_str());
+        }
+        assert!(name.contains("error ::y"), "{name}");
+    }
+}
+
+#[test]
+fn what_would_be_denied_is_counted_as_such() {
+    let pod = |os: &str, host_pid: bool| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+            "nodeSelector": {"kubernetes.io/os": os}, "hostPID": host_pid, "containers": [{"name": "a", "image": "a"}]}})
+    };
+    for (pod, validation, phase, decision) in [
+        (pod("windows", true), Action::Deny, Phase::Validate, "deny"),
+        (pod("windows", true), Action::Warn, Phase::Validate, "would-deny"),
+        (pod("windows", true), Action::Audit, Phase::Validate, "would-deny"),
+        (pod("windows", true), Action::Off, Phase::Validate, "allow"),
+        (pod("windows", false), Action::Audit, Phase::Validate, "allow"),
+        (pod("linux", true), Action::Audit, Phase::Validate, "allow"),
+        // What `/validate` will see is counted there.
+        (pod("windows", true), Action::Audit, Phase::Mutate, "patch"),
+    ] {
+        let policy = Policy {
+            validation,
+            ..Policy::standalone()
+        };
+        assert_eq!(
+            ruling_of(phase, "alice", &pod, policy).decision,
+            decision,
+            "{pod} {validation}"
+        );
+    }
 }

@@ -16,10 +16,8 @@ use crate::api::{
 };
 use crate::cluster::policies::{Outcome, as_stored, generation, text};
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::view::ClusterView;
 use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
-use crate::engine::effective::PolicySet;
-use crate::engine::namespace_labels;
+use crate::engine::effective::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
 use crate::rules;
@@ -77,7 +75,7 @@ struct Reach<'v> {
 pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
     let view = &*snapshot.view;
     let today = now.to_zoned(TimeZone::UTC).date();
-    let reach = reach(&snapshot.policies, view);
+    let reach = reach(snapshot);
     let others = snapshot.policies.stored().len();
     (snapshot.outcomes.iter())
         .filter_map(|(name, outcome)| {
@@ -96,7 +94,8 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
         .collect()
 }
 
-fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Reach<'v>> {
+fn reach(snapshot: &Snapshot) -> BTreeMap<&str, Reach<'_>> {
+    let (set, view) = (&*snapshot.policies, &*snapshot.view);
     let mut reach: BTreeMap<&str, Reach<'_>> = BTreeMap::new();
     for (namespace, seen) in &view.namespaces {
         let labels = &seen.labels;
@@ -104,7 +103,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
             .stored()
             .iter()
             .filter(|stored| stored.namespace_selector.selects(labels));
-        let is_out = namespace_labels::is_out(labels);
+        let is_asked = snapshot.is_asked_about(namespace, labels);
         let mut first: Option<(&str, i32)> = None;
         for stored in selecting {
             let name = stored.policy.name.as_str();
@@ -112,7 +111,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
             entry.selected.push(namespace);
             match first {
                 None => {
-                    entry.effective += i64::from(!is_out);
+                    entry.effective += i64::from(is_asked);
                     let ignored = set.ignored_labels(labels);
                     if !ignored.is_empty() {
                         let ignored = ignored
@@ -123,7 +122,7 @@ fn reach<'v>(set: &'v PolicySet, view: &'v ClusterView) -> BTreeMap<&'v str, Rea
                     }
                     first = Some((name, stored.priority));
                 }
-                Some((winner, priority)) if priority == stored.priority && !is_out => {
+                Some((winner, priority)) if priority == stored.priority && is_asked => {
                     entry.ties.entry(winner).or_default().1.push(namespace);
                     let tie = reach.entry(winner).or_default().ties.entry(name).or_default();
                     tie.0 = true;
@@ -201,6 +200,7 @@ fn statements(
         fields_known(unknown(|decoded| &decoded.unknown_fields)).told(Told::Words),
         overlapping(name, reach).told(Told::Turns),
         exemptions_expired(decoded, today).told(Told::Words),
+        exemptions_expiring(decoded, today).told(Told::Words),
         labels_ignored(reach).told(Told::Turns),
     ]
 }
@@ -320,17 +320,30 @@ fn overlapping(name: &str, reach: &Reach<'_>) -> Statement {
 }
 
 fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Statement {
-    let exemptions = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
-    let expired = (exemptions.iter())
-        .filter(|dated| dated.expires < today)
-        .map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128)));
     let message = |names| format!("exemptions that no longer count: {names}; renew or remove them");
-    let amiss = listed(expired).map(|names| ("Expired", message(names)));
+    let amiss = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
     Statement::unwanted(
         "ExemptionsExpired",
         amiss,
         ("NoneExpired", "no exemption has expired"),
     )
+}
+
+fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Statement {
+    let message = |names| {
+        format!("exemptions that end within {SOON} days: {names}; renew them, or mend what they lift before")
+    };
+    let amiss =
+        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));
+    let well = ("NoneExpires", "no exemption expires soon");
+    Statement::unwanted("ExemptionsExpiring", amiss, well)
+}
+
+/// The exemptions that stand so, by their notes.
+fn exemptions(decoded: Option<&DecodedPolicy>, state: ExemptionState, today: Date) -> Option<String> {
+    let all = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
+    let so = all.iter().filter(|dated| dated.state(today) == state);
+    listed(so.map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128))))
 }
 
 fn labels_ignored(reach: &Reach<'_>) -> Statement {

@@ -723,6 +723,55 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
 }
 
 #[test]
+fn an_exemption_is_told_of_before_its_last_day() {
+    let mut policies = Policies::default();
+    let exemption = |expires: &str| json!({"expires": expires, "owner": "team-a", "reason": "old chart"});
+    let spec =
+        json!({"exemptions": [exemption("2026-06-15"), exemption("2026-06-16"), exemption("2026-05-01")]});
+    let seen = view(&[stored("p", &spec)], &[]);
+    policies.update(&seen);
+    let report = &policies.reports(&seen, now())[0];
+    assert_eq!(
+        condition(report, "ExemptionsExpiring").message,
+        "exemptions that end within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or mend what they lift before"
+    );
+    // An Event says it too, and once more when another one is near.
+    let tells = |reports: &[Report]| {
+        let mut news = reports.iter().flat_map(|report| &report.news);
+        news.any(|said| said.is_bad && said.message.contains("end within 14 days"))
+    };
+    let reports = policies.reports(&seen, now());
+    assert!(tells(&reports));
+    let seen = written(seen, &reports);
+    assert!(!tells(&policies.reports(&seen, now())));
+    let tomorrow = now() + jiff::SignedDuration::from_hours(24);
+    assert!(tells(&policies.reports(&seen, tomorrow)));
+}
+
+#[test]
+fn a_policy_counts_where_it_is_asked_about_and_nowhere_else() {
+    let mut policies = Policies {
+        snapshots: Snapshots::new(
+            Facts::new(Facts::KUBERNETES, date(2026, 6, 1)),
+            ["transom-system".to_owned()],
+        ),
+        ..Policies::default()
+    };
+    let namespaces: [(&str, &[(&str, &str)]); 6] = [
+        ("web", &[]),
+        ("db", &[("transom.dev/ignore", "false")]),
+        ("out", &[("transom.dev/ignore", "true")]),
+        ("aks", &[("control-plane", "x")]),
+        ("kube-system", &[]),
+        ("transom-system", &[]),
+    ];
+    let seen = view(&[stored("p", &json!({}))], &namespaces);
+    policies.update(&seen);
+    let matched = &policies.reports(&seen, now())[0].status.matched_namespaces;
+    assert_eq!((matched.count, matched.effective), (6, 2));
+}
+
+#[test]
 fn messages_stay_within_what_the_api_server_takes() {
     let mut policies = Policies::default();
     let rules: serde_json::Map<String, Value> = (0..500)

@@ -20,8 +20,7 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
            container brings its own kernel, and every build up to that of the node runs; HostProcess containers run on \
            any build. Transom compares with the builds that the pod's nodeSelector, RuntimeClass or required node \
            affinity leaves, with the build of the node it is bound to, and the builds of a pod's containers with each \
-           other. The build of an image is the registry's `os.version` where that was looked up, and else what the tag \
-           says. A build read from the tag of the author's own repository, and builds on which containerd and hcsshim \
+           other. The build of an image is what its tag says: no registry is asked. A build read from the tag of the author's own repository, and builds on which containerd and hcsshim \
            disagree, give a warning only, and what is unknown gives nothing.",
     remedy: "use an image for the build of the nodes",
     see: &[
