@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::certificates::CertificateArgs;
 use super::gauges::Gauges;
@@ -66,6 +67,7 @@ pub async fn run(
     args: InClusterArgs,
     base: Facts,
     mut config: Config,
+    behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     // What can be refused without a cluster is refused before the API server is asked anything.
@@ -80,7 +82,7 @@ pub async fn run(
     let excluded = registration::names::named_namespaces(args.exclude_namespace).chain([namespace.clone()]);
     let snapshots = Snapshots::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
-    let mut tasks = Tasks::default();
+    let mut tasks = Tasks::on(behind);
     let gauges = Gauges::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
     let freshness = Freshness::new(&config.metrics);
@@ -184,12 +186,14 @@ impl Following {
             let registered = self.registered.borrow_and_update().clone();
             let day = today();
             if let Some(view) = view {
+                let began = Instant::now();
                 let snapshot = Arc::new(self.snapshots.take(&view, registered, day));
                 self.gauges.show(&snapshot);
                 // Only at the start: what serves goes on serving.
                 starts = starts && self.lacks_a_policy(&snapshot);
                 show.send_replace(snapshot);
                 self.readiness.release(FACTS);
+                sleep(rest_after(began.elapsed())).await;
             }
             loop {
                 tokio::select! {
@@ -204,6 +208,14 @@ impl Following {
             }
         }
     }
+}
+
+/// How long no snapshot is made after one that took so long: however often something changes in a cluster, a fifth of a core
+/// at most goes into it. A pod in a namespace that is a moment old waits for the next one.
+fn rest_after(took: Duration) -> Duration {
+    /// However large a cluster is, its news are no older than this.
+    const MOST: Duration = Duration::from_secs(2);
+    took.saturating_mul(4).min(MOST)
 }
 
 impl Following {

@@ -47,6 +47,7 @@ async fn refusal(flags: &[&str]) -> String {
         flags.in_cluster,
         Facts::new(Facts::KUBERNETES, today()),
         config,
+        Handle::current(),
         pending(),
     );
     format!("{:#}", run.await.unwrap_err())
@@ -192,6 +193,16 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     // What serves goes on serving.
     assert!(shown(4, ready("True", "InForce")).await.is_empty());
     running.abort();
+}
+
+#[test]
+fn snapshots_take_a_fifth_of_a_core_at_most_and_are_never_late_for_long() {
+    for (took, rest) in [(0, 0), (1, 4), (70, 280), (400, 1_600), (5_000, 2_000)] {
+        assert_eq!(
+            rest_after(Duration::from_millis(took)),
+            Duration::from_millis(rest)
+        );
+    }
 }
 
 #[tokio::test]
