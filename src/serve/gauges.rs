@@ -10,6 +10,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::probe::Arrival;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
 use crate::process::metrics::Metrics;
@@ -24,12 +25,18 @@ struct State {
     state: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Phase {
+    phase: &'static str,
+}
+
 /// The gauges; they show the last snapshot that they were given.
 #[derive(Clone, Debug)]
 pub struct Gauges {
     leader: Gauge,
     nodes: Family<Release, Gauge>,
     policies: Family<State, Gauge>,
+    reached: Family<Phase, Gauge>,
 }
 
 impl Gauges {
@@ -39,6 +46,7 @@ impl Gauges {
             leader: Gauge::default(),
             nodes: Family::default(),
             policies: Family::default(),
+            reached: Family::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -55,6 +63,11 @@ impl Gauges {
                 "pod_policies",
                 "WindowsPodPolicy objects, by whether they count as they are stored",
                 gauges.policies.clone(),
+            );
+            registry.register(
+                "calls_arrive",
+                "Whether the calls of the API server arrived when the leader tried it last",
+                gauges.reached.clone(),
             );
         });
         gauges
@@ -82,6 +95,22 @@ impl Gauges {
         for state in ["in_force", "last_good", "skipped"] {
             let count = outcomes.get(state).copied().unwrap_or_default();
             self.policies.get_or_create(&State { state }).set(count);
+        }
+    }
+
+    /// Shows whether calls of the API server arrive; nothing where that is not known.
+    pub fn show_arrival(&self, arrival: Option<&Arrival>) {
+        let (mutating, validating) = match arrival {
+            Some(Arrival::Arrives) => (true, true),
+            Some(Arrival::Lost {
+                mutating, validating, ..
+            }) => (*mutating, *validating),
+            Some(Arrival::Unknown(_)) | None => return self.reached.clear(),
+        };
+        for (phase, arrives) in [("mutating", mutating), ("validating", validating)] {
+            self.reached
+                .get_or_create(&Phase { phase })
+                .set(i64::from(arrives));
         }
     }
 

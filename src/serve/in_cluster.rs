@@ -20,6 +20,7 @@ use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
+use crate::controller::probe::{self, Arrival};
 use crate::controller::{node_policies, pod_policies, remember_pools};
 use crate::model::facts::Facts;
 use crate::process::readiness::Readiness;
@@ -50,6 +51,15 @@ pub struct InClusterArgs {
         default_values_t = registration::BY_DEFAULT.map(str::to_owned)
     )]
     exclude_namespace: Vec<String>,
+    /// A namespace in which the leader creates a pod as a dry run once a minute, to see whether calls of the API server
+    /// arrive: one that the webhooks select, and where the ServiceAccount may create pods. Empty: none
+    #[arg(
+        long,
+        env = "TRANSOM_PROBE_NAMESPACE",
+        value_name = "NAME",
+        default_value = ""
+    )]
+    probe_namespace: String,
     #[command(flatten)]
     certificates: CertificateArgs,
 }
@@ -87,15 +97,24 @@ pub async fn run(
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
     let freshness = Freshness::new(&config.metrics);
     tasks.spawn("freshness", freshness.clone().tell());
+    let (tell_arrival, arrival) = watch::channel(None);
     let following = Following {
         snapshots,
         registered,
+        arrival,
         gauges,
         readiness: config.readiness.clone(),
         freshness: freshness.clone(),
     };
     let latest = following.start(&mut tasks, &client, &namespace);
     start_controllers(&mut tasks, &client, namespace.clone(), &leadership, &latest);
+    if !args.probe_namespace.is_empty() {
+        let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
+        tasks.spawn(
+            "probe",
+            probe::run(client.clone(), probed, latest, leadership, tell_arrival),
+        );
+    }
 
     let kept = args
         .certificates
@@ -155,6 +174,7 @@ fn stand_for_election(
 struct Following {
     snapshots: Snapshots,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
+    arrival: watch::Receiver<Option<Arc<Arrival>>>,
     gauges: Gauges,
     readiness: Readiness,
     freshness: Freshness,
@@ -184,10 +204,15 @@ impl Following {
         loop {
             let view = views.borrow_and_update().clone();
             let registered = self.registered.borrow_and_update().clone();
+            let arrival = self.arrival.borrow_and_update().clone();
+            self.gauges.show_arrival(arrival.as_deref());
             let day = today();
             if let Some(view) = view {
                 let began = Instant::now();
-                let snapshot = Arc::new(self.snapshots.take(&view, registered, day));
+                let mut snapshot = self.snapshots.take(&view, registered, day);
+                let trouble = arrival.as_deref().and_then(Arrival::trouble);
+                snapshot.unreached = trouble.map(Arc::from);
+                let snapshot = Arc::new(snapshot);
                 self.gauges.show(&snapshot);
                 // Only at the start: what serves goes on serving.
                 starts = starts && self.lacks_a_policy(&snapshot);
@@ -203,6 +228,7 @@ impl Following {
                     },
                     // Where the task that tells has ended, what it told stays.
                     Ok(()) = self.registered.changed() => break,
+                    Ok(()) = self.arrival.changed() => break,
                     () = sleep(LOOK) => if today() != day { break },
                 }
             }
