@@ -175,10 +175,10 @@ impl NodeView {
     }
 }
 
-fn labels_that<'l>(
-    labels: &'l BTreeMap<String, String>,
+fn labels_that(
+    labels: &BTreeMap<String, String>,
     reads: impl Fn(&str) -> bool,
-) -> impl Iterator<Item = (&'l String, &'l String)> {
+) -> impl Iterator<Item = (&String, &String)> {
     labels.iter().filter(move |(key, _)| reads(key))
 }
 

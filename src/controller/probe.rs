@@ -227,9 +227,13 @@ mod tests {
 
     #[test]
     fn what_the_api_server_answers_tells_which_calls_arrive() {
-        let refused = |text: &str| Err(kube::Error::Api(Box::new(Status::failure(text, "Forbidden"))));
+        let refused = |text: &str| {
+            let status = Status::failure(text, "Forbidden");
+            Box::new(Err(kube::Error::Api(Box::new(status))))
+        };
         let passed = |annotations: serde_json::Value| {
-            Ok(serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap())
+            let pod = json!({"metadata": {"annotations": annotations}});
+            Box::new(Ok(serde_json::from_value(pod).unwrap()))
         };
         let denied = |mutated| {
             refused(&format!(

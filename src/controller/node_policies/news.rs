@@ -25,8 +25,15 @@ const NAMED: usize = 10;
 #[derive(Debug, Default)]
 pub struct News {
     since: Option<Instant>,
-    /// By the policy and what is changed, the nodes with their uids.
-    changes: BTreeMap<(String, String), (Change, Vec<(String, String)>)>,
+    /// By the policy and what is changed.
+    changes: BTreeMap<(String, String), Told>,
+}
+
+/// A change, and the nodes that it was made on, with their uids.
+#[derive(Debug)]
+struct Told {
+    change: Change,
+    nodes: Vec<(String, String)>,
 }
 
 impl News {
@@ -36,8 +43,11 @@ impl News {
             tracing::debug!(node = node.name, %change, "node changed");
             self.since.get_or_insert(now);
             let cause = (policy.to_owned(), change.to_string());
-            let (_, nodes) = self.changes.entry(cause).or_insert((change, Vec::new()));
-            nodes.push((node.name.clone(), node.uid.clone()));
+            let told = self.changes.entry(cause).or_insert(Told {
+                change,
+                nodes: Vec::new(),
+            });
+            told.nodes.push((node.name.clone(), node.uid.clone()));
         }
     }
 
@@ -49,7 +59,7 @@ impl News {
     /// Tells everything, in the log and by Events: about the node where it is one, else about the policy.
     pub async fn tell(&mut self, policies: &NodePolicies, writer: &Writer) {
         self.since = None;
-        for ((policy, said), (change, nodes)) in std::mem::take(&mut self.changes) {
+        for ((policy, said), Told { change, nodes }) in std::mem::take(&mut self.changes) {
             let names = list(nodes.iter().map(|(name, _)| name), NAMED);
             tracing::info!(policy, nodes = nodes.len(), names, "nodes changed: {said}");
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);

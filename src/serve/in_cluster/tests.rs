@@ -143,15 +143,15 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
 }
 
 /// A view with a policy that cannot be used, whose status says this.
-fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Option<Arc<ClusterView>> {
+fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterView> {
     let policy = json!({
         "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
     });
-    Some(Arc::new(ClusterView {
+    Arc::new(ClusterView {
         kubernetes: 36,
         pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
         ..ClusterView::default()
-    }))
+    })
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let (show, mut latest) = watch::channel(Arc::new(following.snapshots.unknown()));
     let running = tokio::spawn(following.run(views, show));
     let mut shown = async |generation: i64, status: serde_json::Value| {
-        publish.send_replace(with_a_broken_policy(generation, &status));
+        publish.send_replace(Some(with_a_broken_policy(generation, &status)));
         let is_it = |snapshot: &Arc<Snapshot>| {
             let policy = snapshot.view.pod_policies.get("p");
             policy.is_some_and(|policy| policy["metadata"]["generation"] == generation)
