@@ -7,6 +7,8 @@
 #                             $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin): about three minutes
 #   benches/run.sh --cost     only what Linux and Windows pods cost the API server, in its own processor time: about four
 #                             minutes
+#   benches/run.sh --storm    only how long reviews take while labels of nodes are patched, beside 5,000 Windows nodes: about
+#                             four minutes
 #   benches/run.sh --all      all of it, and the criterion benchmarks of benches/engine.rs and benches/check.rs
 #
 # ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load, API_ROUNDS (20) and REQUESTS (100) what is sent to the
@@ -33,6 +35,10 @@ cost() {
 }
 if [ "${1:-}" = --cluster ]; then
     latency
+    exit
+fi
+if [ "${1:-}" = --storm ]; then
+    "$load" storm --transom "$transom"
     exit
 fi
 if [ "${1:-}" = --cost ]; then

@@ -4,6 +4,7 @@ mod annotations;
 mod judge;
 mod message;
 mod ownership;
+pub mod probe;
 mod record;
 mod request;
 mod response;

@@ -12,4 +12,5 @@ pub mod cleanup;
 pub mod conditions;
 pub mod node_policies;
 pub mod pod_policies;
+pub mod probe;
 pub mod remember_pools;

@@ -16,6 +16,7 @@ pub mod owner;
 pub mod path;
 pub mod pod;
 pub mod policy;
+pub mod probe;
 pub mod selection;
 pub mod selector;
 pub mod severity;

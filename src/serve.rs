@@ -10,6 +10,7 @@ pub(crate) mod standalone;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::Handle;
 
 use self::in_cluster::InClusterArgs;
 use self::standalone::Files;
@@ -50,12 +51,20 @@ pub fn run(settings: Settings) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the threads of the server")?;
-    let ended = runtime.block_on(serve(settings));
+    // Watches, snapshots and controllers: what they compute holds up no review.
+    let behind = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("behind")
+        .enable_all()
+        .build()
+        .context("cannot start the thread behind the server")?;
+    let ended = runtime.block_on(serve(settings, behind.handle().clone()));
     runtime.shutdown_timeout(LAST_THREADS);
+    behind.shutdown_timeout(LAST_THREADS);
     ended
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
+async fn serve(settings: Settings, behind: Handle) -> anyhow::Result<()> {
     let Settings {
         source,
         tracing,
@@ -71,7 +80,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let ended = match source {
         Source::Files(files) => standalone::run(files, webhook, shutdown).await,
-        Source::Cluster(args, base) => in_cluster::run(*args, base, webhook, shutdown).await,
+        Source::Cluster(args, base) => in_cluster::run(*args, base, webhook, behind, shutdown).await,
     };
     if let Some(exporter) = exporter {
         exporter.finish(LAST_SPANS).await;

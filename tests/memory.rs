@@ -79,20 +79,92 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     );
     say(&format!("the policy has its status: {}", Memory::of(pid)));
 
-    let beats = runtime.block_on(heartbeats(&client, Duration::from_secs(30), || {
+    let mirrored = || Requests::of(&cluster).patches >= WINDOWS;
+    assert!(
+        wait(Duration::from_secs(180), mirrored),
+        "the first write of each node"
+    );
+    // Meanwhile every Windows node is to be written, and heartbeats make each version an old one.
+    let before = Requests::of(&cluster);
+    let taints = json!({"spec": {"taints": {"mode": "Apply"}}}).to_string();
+    cluster
+        .kubectl(&["patch", "wnp", "default", "--type=merge", "-p", &taints])
+        .succeeded();
+    let began = Instant::now();
+    let beats = runtime.block_on(heartbeats(&client, Duration::from_secs(300), || {
         let memory = Memory::of(pid);
         assert!(memory.now <= MOST, "{memory}");
+        let tainted = Requests::of(&cluster).patches - before.patches >= WINDOWS;
+        // As long as there are heartbeats enough, though all was written before.
+        !tainted || began.elapsed() < Duration::from_secs(20)
     }));
+    let took = began.elapsed();
     let memory = Memory::of(pid);
     say(&format!("after {beats} heartbeats: {memory}"));
     assert!(beats > HEARTBEATS, "only {beats} heartbeats");
     assert!(memory.most <= MOST, "{memory}");
+    let tainted = || {
+        let path = "-o=jsonpath={range .items[*]}{.spec.taints[*].key}{'\\n'}{end}";
+        let taints = cluster.kubectl(&["get", "nodes", path]).succeeded().out;
+        taints
+            .lines()
+            .filter(|keys| keys.split(' ').any(|key| key == "os"))
+            .count()
+    };
+    assert!(
+        wait(Duration::from_secs(60), || tainted() == WINDOWS),
+        "{}",
+        tainted()
+    );
+    let asked = Requests::of(&cluster);
+    let [patches, gets, events] = [
+        asked.patches - before.patches,
+        asked.gets - before.gets,
+        asked.events - before.events,
+    ];
+    say(&format!(
+        "{WINDOWS} nodes written in {took:.0?}: {patches} patches and {gets} reads of nodes, {events} Events"
+    ));
+    // A heartbeat that overtakes a write costs it once more; of the others each is written at once.
+    assert!(patches <= WINDOWS + WINDOWS / 10, "{patches} patches of nodes");
+    assert!(gets <= WINDOWS / 10, "{gets} reads of nodes");
+    assert!(events <= 20, "{events} Events");
     let ready = replica.get("/readyz");
     assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
 }
 
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "memory: {text}");
+}
+
+/// What the API server was asked so far.
+struct Requests {
+    patches: usize,
+    gets: usize,
+    events: usize,
+}
+
+impl Requests {
+    fn of(cluster: &ControlPlane) -> Self {
+        let metrics = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
+        let requests = metrics
+            .lines()
+            .filter(|line| line.starts_with("apiserver_request_total{") && line.contains("subresource=\"\""));
+        let requests: Vec<&str> = requests.collect();
+        let count = |verb: &str, resource: &str| {
+            let labels = [format!("verb=\"{verb}\""), format!("resource=\"{resource}\"")];
+            let of = requests
+                .iter()
+                .filter(|line| labels.iter().all(|label| line.contains(label)));
+            let counts = of.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+            counts.sum()
+        };
+        Requests {
+            patches: count("PATCH", "nodes"),
+            gets: count("GET", "nodes"),
+            events: count("POST", "events") + count("PATCH", "events"),
+        }
+    }
 }
 
 /// What a process has in memory, and had at most, in KiB.
@@ -150,15 +222,17 @@ async fn fill(client: &Client) {
     futures::join!(make_nodes, make_namespaces);
 }
 
-/// Patches the status of one node after the other, as kubelets do.
-async fn heartbeats(client: &Client, during: Duration, look: impl Fn()) -> usize {
+/// Patches the status of one node after the other, as kubelets do, while they are to go on and for so long at most.
+async fn heartbeats(client: &Client, during: Duration, go_on: impl Fn() -> bool) -> usize {
     let nodes: Api<Node> = Api::all(client.clone());
     let began = Instant::now();
     let mut beats = 0;
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     while began.elapsed() < during {
         ticks.tick().await;
-        look();
+        if !go_on() {
+            break;
+        }
         futures::stream::iter(beats..beats + HEARTBEATS)
             .map(|number| {
                 let nodes = &nodes;

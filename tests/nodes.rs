@@ -283,7 +283,9 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_se
         assert_eq!(taints(&node), ["team=blue:NoSchedule", "os=windows:NoSchedule"]);
         assert!(owned(&node).unwrap().contains(r#""policy":"windows""#));
     }
-    world.event_until("w1", "taint os=windows:NoSchedule: set").await;
+    world
+        .event_until("windows", "2 nodes (w1, w2): taint os=windows:NoSchedule: set")
+        .await;
     world
         .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
         .await;
@@ -291,7 +293,10 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_se
     world.event_until("windows", "no taint is held back").await;
     // The guard was asked more than once meanwhile.
     let told = world.events("windows").await;
-    assert_eq!(told, ["Normal NobodyHurt", "Warning WouldHurt"]);
+    assert_eq!(
+        told,
+        ["Normal NobodyHurt", "Normal TaintSet", "Warning WouldHurt"]
+    );
 
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
     policies
@@ -645,7 +650,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     let want = stored.want(stored.taints.iter().cloned().collect());
     let decide = move |node: &NodeView| plan(node, Some(&want));
     let outcome = bring_about(&writer, Arc::clone(&old), &decide).await;
-    assert!(matches!(outcome, Outcome::Wrote(_)), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Wrote(..)), "{outcome:?}");
     assert_eq!(
         taints(&world.node("w1").await),
         ["theirs=:NoSchedule", "os=windows:NoSchedule"]
@@ -847,11 +852,40 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
+    // What is there still, and may be another's by now, is named and not taken.
     let again = take_back_everything(&world.client, Options::default()).await;
-    assert_eq!(
-        again,
-        transom::controller::node_policies::take_back::Report::default()
+    let [left] = again.left.as_slice() else {
+        panic!("{again:?}")
+    };
+    assert!(
+        left.starts_with(
+            "label node-restriction.kubernetes.io/windows-build on nodes: 1 (w2), where nothing proves"
+        ),
+        "{left}"
     );
+    let nothing = transom::controller::node_policies::take_back::Report {
+        left: again.left.clone(),
+        ..Default::default()
+    };
+    assert_eq!(again, nothing);
+
+    // A kubelet has spoiled the annotation: what can only be Transom's goes, and what may not be is named.
+    world.kubectl(&["annotate", "node", "w2", "transom.dev/owned=spoiled"]);
+    let spoiled = take_back_everything(&world.client, Options::default()).await;
+    assert_eq!(
+        (spoiled.nodes.len(), spoiled.failures.len()),
+        (1, 0),
+        "{spoiled:?}"
+    );
+    let [left] = spoiled.left.as_slice() else {
+        panic!("{spoiled:?}")
+    };
+    assert!(
+        left.starts_with("taint os=windows:NoSchedule on nodes: 1 (w2), whose annotation"),
+        "{left}"
+    );
+    let w2 = world.node("w2").await;
+    assert_eq!((label(&w2, TRUSTED_BUILD_LABEL), owned(&w2)), (None, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -869,7 +903,7 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     let before = world.requests("nodes", "PATCH").await;
     let events_before = world.requests("events", "POST").await;
     let start = Instant::now();
-    // Four times as fast as in production, where it takes as many times longer: a node costs a patch and an Event.
+    // Four times as fast as in production, where it takes as many times longer: a node costs a patch.
     let _running = world.run(transom::controller::node_policies::Settings {
         writes_per_second: 200,
         in_flight: 4,
@@ -900,6 +934,11 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
         (patches - f64::from(NODES)).abs() < 0.5,
         "each node is written once: {patches}"
     );
+    assert!(
+        events < 20.0,
+        "one Event for each policy and cause, and none for each node: {events}"
+    );
+    world.event_until("windows", "nodes (w").await;
     let nodes: Api<Node> = Api::all(world.client.clone());
     let all = nodes.list(&ListParams::default()).await.unwrap();
     let right = all.items.iter().filter(|node| {

@@ -84,6 +84,9 @@ fn print(report: &Report, options: &Options) -> std::io::Result<()> {
     for line in &report.kept {
         writeln!(out, "kept: {line}")?;
     }
+    for line in &report.left {
+        writeln!(out, "left: {line}")?;
+    }
     for line in &report.failures {
         writeln!(out, "FAILED: {line}")?;
     }
@@ -108,6 +111,9 @@ fn print(report: &Report, options: &Options) -> std::io::Result<()> {
     let keeps = stays.iter().any(|(stays, _)| *stays);
     match (report.failures.len(), report.kept.len()) {
         (0, 0) if keeps => writeln!(out, "done"),
+        (0, 0) if !report.left.is_empty() => {
+            writeln!(out, "done, but for what is left above: look whose it is")
+        }
         (0, 0) if report.done.is_empty() => writeln!(out, "there was nothing of Transom's in the cluster"),
         (0, 0) => writeln!(out, "nothing else of Transom's is left in the cluster"),
         (0, kept) => writeln!(

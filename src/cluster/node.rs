@@ -1,6 +1,7 @@
 //! A Node as the API server has it, trimmed to what is read of it: the one type that is watched, read and written.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use kube::Resource;
@@ -59,6 +60,41 @@ struct RuntimeHandler {
     name: String,
 }
 
+/// The version of a node. It is brought up to date in place, by heartbeats and by what else changes nothing that is read: so
+/// a write that was decided on what is read names the newest version, and is not refused for a heartbeat.
+#[derive(Default, Debug)]
+pub struct Version(Mutex<String>);
+
+impl Version {
+    /// The newest that is known.
+    pub fn text(&self) -> String {
+        self.get().clone()
+    }
+
+    /// Takes over a newer one, of the same content as far as it is read.
+    pub fn follow(&self, newer: &Version) {
+        let newer = newer.text();
+        *self.get() = newer;
+    }
+
+    fn get(&self) -> MutexGuard<'_, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for Version {
+    /// As it is now: the copy is of another node, and does not follow.
+    fn clone(&self) -> Self {
+        Version(Mutex::new(self.text()))
+    }
+}
+
+impl<T: Into<String>> From<T> for Version {
+    fn from(text: T) -> Self {
+        Version(Mutex::new(text.into()))
+    }
+}
+
 /// A Windows node, or one that might be: what its labels and its kubelet say, and the taints on it.
 ///
 /// Two are equal that differ in their version only: each heartbeat makes another one, and says nothing else.
@@ -69,7 +105,7 @@ pub struct NodeView {
     /// Its uid, for Events about it.
     pub uid: String,
     /// The version that every write to it must name; perhaps an older one, whose write is then refused.
-    pub resource_version: String,
+    pub resource_version: Version,
     /// All its labels.
     pub labels: BTreeMap<String, String>,
     /// The value of [`OWNED_ANNOTATION`].
@@ -96,6 +132,13 @@ pub struct NodeView {
 
 impl PartialEq for NodeView {
     fn eq(&self, other: &Self) -> bool {
+        self.is_same(other, |_| true)
+    }
+}
+
+impl NodeView {
+    /// Whether it is the same node but for its version and for labels that are not read.
+    pub fn is_same(&self, other: &Self, reads: impl Fn(&str) -> bool) -> bool {
         let NodeView {
             name,
             uid,
@@ -114,7 +157,7 @@ impl PartialEq for NodeView {
         } = self;
         *name == other.name
             && *uid == other.uid
-            && *labels == other.labels
+            && labels_that(labels, &reads).eq(labels_that(&other.labels, &reads))
             && *owned == other.owned
             && *taints == other.taints
             && *operating_system == other.operating_system
@@ -126,9 +169,7 @@ impl PartialEq for NodeView {
             && *offers_private_ipv4 == other.offers_private_ipv4
             && *deleting == other.deleting
     }
-}
 
-impl NodeView {
     /// Whether it carries anything that may have to be taken back.
     pub fn is_marked(&self) -> bool {
         self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
@@ -141,6 +182,13 @@ impl NodeView {
     }
 }
 
+fn labels_that(
+    labels: &BTreeMap<String, String>,
+    reads: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = (&String, &String)> {
+    labels.iter().filter(move |(key, _)| reads(key))
+}
+
 impl From<StoredNode> for NodeView {
     fn from(node: StoredNode) -> Self {
         let offered = [&node.status.allocatable, &node.status.capacity];
@@ -150,7 +198,7 @@ impl From<StoredNode> for NodeView {
         NodeView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
-            resource_version: metadata.resource_version.unwrap_or_default(),
+            resource_version: metadata.resource_version.unwrap_or_default().into(),
             labels: metadata.labels.unwrap_or_default(),
             owned: metadata.annotations.unwrap_or_default().remove(OWNED_ANNOTATION),
             taints: node.spec.taints.unwrap_or_default(),

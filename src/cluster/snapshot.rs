@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub outcomes: Arc<BTreeMap<String, Outcome>>,
     /// What stands in the webhook configurations, once that is known.
     pub registered: Option<Arc<Configurations>>,
+    /// What is to be said of calls of the API server that do not arrive, on the leader, where they do not.
+    pub unreached: Option<Arc<str>>,
     /// The namespaces that the webhooks leave out by name, besides those that they always do.
     pub excluded: Arc<[String]>,
 }
@@ -57,6 +59,7 @@ impl Snapshot {
             policies: Arc::new(policies),
             outcomes: Arc::default(),
             registered: None,
+            unreached: None,
             excluded: Arc::default(),
         }
     }
@@ -168,6 +171,7 @@ impl Snapshots {
             policies: Arc::clone(self.policies.set()),
             outcomes: Arc::clone(self.policies.outcomes()),
             registered,
+            unreached: None,
             excluded: Arc::clone(&self.excluded),
         }
     }

@@ -1,6 +1,7 @@
 //! The watches: what each of them sees goes into the view, trimmed; a watch that breaks is taken up again, and what
 //! was seen before goes on counting.
 
+mod building;
 mod trim;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use kube::{Api, Client, CustomResourceExt as _, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
+use self::building::{Building, Seen};
 use super::errors::words;
 use super::freshness::Freshness;
 use super::pools::SEEN_CONFIG_MAP;
@@ -77,37 +79,45 @@ pub async fn run(
     let seen = Api::namespaced(of(SEEN), namespace);
     let only_seen = all().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
 
-    watches.add(NODES, Api::all(of(NODES)), all(), trim::node, |view| {
-        &mut view.nodes
-    });
+    watches.add(NODES, Api::all(of(NODES)), all(), trim::node, Building::nodes());
     watches.add(
         CLASSES,
         Api::all(of(CLASSES)),
         all(),
         trim::runtime_class,
-        |view| &mut view.runtime_classes,
+        Building::part(|view| &mut view.runtime_classes),
     );
     watches.add(
         CSI_NODES,
         Api::all(of(CSI_NODES)),
         all(),
         trim::csi_node,
-        |view| &mut view.csi_nodes,
+        Building::part(|view| &mut view.csi_nodes),
     );
     watches.add(
         NAMESPACES,
         Api::all(of(NAMESPACES)),
         all(),
         trim::namespace,
-        |view| &mut view.namespaces,
+        Building::part(|view| &mut view.namespaces),
     );
-    watches.add(POD_POLICIES, pod_policies, all(), trim::pod_policy, |view| {
-        &mut view.pod_policies
-    });
-    watches.add(NODE_POLICIES, node_policies, all(), trim::node_policy, |view| {
-        &mut view.node_policies
-    });
-    watches.add(SEEN, seen, only_seen, trim::seen, |view| &mut view.seen);
+    let in_pod_policies = Building::part(|view| &mut view.pod_policies);
+    watches.add(
+        POD_POLICIES,
+        pod_policies,
+        all(),
+        trim::pod_policy,
+        in_pod_policies,
+    );
+    watches.add(
+        NODE_POLICIES,
+        node_policies,
+        all(),
+        trim::node_policy,
+        Building::node_policies(),
+    );
+    let in_seen = Building::part(|view| &mut view.seen);
+    watches.add(SEEN, seen, only_seen, trim::seen, in_seen);
 
     let Watches { shared, mut tasks } = watches;
     tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client));
@@ -129,7 +139,7 @@ impl Watches {
         api: Api<K>,
         config: Config,
         trim: impl Fn(K) -> Option<T> + Send + 'static,
-        part: impl Fn(&mut ClusterView) -> &mut Part<T> + Send + 'static,
+        take: impl Fn(&mut Building, Seen<T>) -> bool + Send + 'static,
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
         T: PartialEq + Send + Sync + 'static,
@@ -148,16 +158,18 @@ impl Watches {
                         listed.extend(trim(object).map(|trimmed| (object_name, Arc::new(trimmed))));
                     }
                     Ok(Event::InitDone) => {
-                        shared.change(|view| *part(view) = std::mem::take(&mut listed));
+                        let listed = std::mem::take(&mut listed);
+                        shared.change(|building| take(building, Seen::All(listed)));
                         shared.seen(name);
                     }
                     Ok(Event::Apply(object)) => {
                         let object_name = name_of(&object);
                         let trimmed = trim(object);
-                        shared.change(|view| put(part(view), object_name, trimmed));
+                        shared.change(|building| take(building, Seen::One(object_name, trimmed)));
                     }
                     Ok(Event::Delete(object)) => {
-                        shared.change(|view| _ = part(view).remove(&name_of(&object)));
+                        let seen = Seen::One(name_of(&object), None);
+                        shared.change(|building| take(building, seen));
                     }
                     Err(error) => shared.broken(name, &error, &mut complaint),
                 }
@@ -166,9 +178,6 @@ impl Watches {
     }
 }
 
-/// The objects of one kind in the view, by name.
-type Part<T> = BTreeMap<String, Arc<T>>;
-
 /// What the watches write and the publisher reads.
 struct Shared {
     building: Mutex<Building>,
@@ -176,22 +185,12 @@ struct Shared {
     readiness: Readiness,
 }
 
-/// The view as it grows.
-struct Building {
-    view: ClusterView,
-    /// Which watches have not listed yet; the view is no view before.
-    missing: Vec<&'static str>,
-}
-
 impl Shared {
     fn new(readiness: Readiness) -> Self {
         for name in PARTS {
             readiness.hold(name, "not read from the API server yet");
         }
-        let building = Building {
-            view: ClusterView::default(),
-            missing: PARTS.into(),
-        };
+        let building = Building::new(&PARTS);
         Shared {
             building: Mutex::new(building),
             changed: Notify::new(),
@@ -226,9 +225,11 @@ impl Shared {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut ClusterView)) {
-        change(&mut self.building().view);
-        self.changed.notify_one();
+    /// Changes the view. What says nothing new wakes no reader of it.
+    fn change(&self, change: impl FnOnce(&mut Building) -> bool) {
+        if change(&mut self.building()) {
+            self.changed.notify_one();
+        }
     }
 
     async fn follow_version(self: Arc<Self>, client: Client) {
@@ -246,10 +247,13 @@ impl Shared {
                             Facts::KUBERNETES
                         );
                     }
+                    let minor = minor.unwrap_or(Facts::KUBERNETES);
                     let has_scc = groups.groups.iter().any(|group| group.name == SCC_GROUP);
-                    self.change(|view| {
-                        view.kubernetes = minor.unwrap_or(Facts::KUBERNETES);
-                        view.has_scc = has_scc;
+                    self.change(|building| {
+                        let view = &mut building.view;
+                        let before = (view.kubernetes, view.has_scc);
+                        (view.kubernetes, view.has_scc) = (minor, has_scc);
+                        before != (minor, has_scc)
                     });
                     self.seen(VERSION);
                     ASK_VERSION
@@ -281,15 +285,6 @@ impl Shared {
                 differs
             });
         }
-    }
-}
-
-/// Puts an object in its place, or takes it out where nothing of it is of interest; an equal one keeps its identity.
-fn put<T: PartialEq>(part: &mut Part<T>, name: String, object: Option<T>) {
-    match object {
-        None => _ = part.remove(&name),
-        Some(object) if part.get(&name).is_some_and(|known| **known == object) => {}
-        Some(object) => _ = part.insert(name, Arc::new(object)),
     }
 }
 

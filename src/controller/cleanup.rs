@@ -23,10 +23,14 @@ use self::leader::Leader;
 use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::pools::SEEN_CONFIG_MAP;
+use crate::model::text::list;
 use crate::registration::configuration_name;
 
 /// The label of everything that belongs to Transom's installation.
 const OURS: &str = "app.kubernetes.io/name=transom";
+
+/// So many nodes are named.
+const NAMED: usize = 10;
 
 /// The label of a Secret that the leader made.
 const MADE_BY_LEADER: &str = "app.kubernetes.io/managed-by=transom";
@@ -59,6 +63,8 @@ pub struct Report {
     pub done: Vec<String>,
     /// What stays because something still uses it, and what to do.
     pub kept: Vec<String>,
+    /// What is there still, and that nothing proves to be Transom's; with what takes it away.
+    pub left: Vec<String>,
     /// What was refused, and why.
     pub failures: Vec<String>,
 }
@@ -106,6 +112,7 @@ impl Cleanup<'_> {
             Vec::new()
         });
         if others.is_empty() {
+            say("takes back what is Transom's on nodes, and RuntimeClasses".to_owned());
             self.take_back().await;
         } else {
             let what = "the labels and taints of nodes, and RuntimeClasses";
@@ -151,14 +158,23 @@ impl Cleanup<'_> {
             nodes,
             runtime_classes,
             kept,
+            left,
             failures,
         } = take_back_everything(self.client, self.options.take_back).await;
-        let nodes = nodes.into_iter();
-        let nodes = nodes.map(|name| format!("Node {name}: what was Transom's is taken back"));
+        let nodes = match nodes.as_slice() {
+            [] => None,
+            [name] => Some(format!("Node {name}: what was Transom's is taken back")),
+            nodes => Some(format!(
+                "{} Nodes ({}): what was Transom's is taken back",
+                nodes.len(),
+                list(nodes, NAMED)
+            )),
+        };
         let classes = runtime_classes.into_iter();
         let classes = classes.map(|name| format!("RuntimeClass {name} deleted"));
-        self.report.done.extend(nodes.chain(classes));
+        self.report.done.extend(nodes.into_iter().chain(classes));
         self.report.kept.extend(kept);
+        self.report.left.extend(left);
         self.report.failures.extend(failures);
     }
 

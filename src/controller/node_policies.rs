@@ -6,6 +6,7 @@
 //!                │    └─ nodes/      plan (one node, pure), labels (a row each), owned (what is ours), write
 //!                ├─ guard            which workloads a taint would hurt, asked of the engine; answers: when to ask again
 //!                ├─ classes          RuntimeClasses: want, plan, write
+//!                ├─ news             what was changed, one Event for each policy and cause
 //!                └─ status           what to tell people; write
 //! take_back      the same, without a view: what `transom cleanup` undoes
 //! writer         every write: in its turn, while this replica leads
@@ -25,6 +26,7 @@ use crate::cluster::snapshot::Latest;
 pub mod assess;
 pub mod classes;
 pub mod guard;
+mod news;
 pub mod nodes;
 mod pass;
 pub mod policies;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use tokio::runtime::Handle;
 use tokio::task::{Id, JoinSet};
 
 /// A task that should have lived as long as the process has ended.
@@ -19,9 +20,19 @@ pub struct TaskEnded {
 pub struct Tasks {
     running: JoinSet<Option<String>>,
     names: HashMap<Id, &'static str>,
+    /// The threads that they run on, where these are others than those of the task that starts them.
+    on: Option<Handle>,
 }
 
 impl Tasks {
+    /// No tasks yet; they will run on these threads.
+    pub fn on(threads: Handle) -> Self {
+        Tasks {
+            on: Some(threads),
+            ..Tasks::default()
+        }
+    }
+
     /// Starts a task that has nothing to say when it ends.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.add(name, async {
@@ -40,7 +51,11 @@ impl Tasks {
     }
 
     fn add(&mut self, name: &'static str, task: impl Future<Output = Option<String>> + Send + 'static) {
-        self.names.insert(self.running.spawn(task).id(), name);
+        let started = match &self.on {
+            Some(threads) => self.running.spawn_on(task, threads),
+            None => self.running.spawn(task),
+        };
+        self.names.insert(started.id(), name);
     }
 
     /// Waits for a task to end, which none should; for ever where there is none.
@@ -70,6 +85,22 @@ mod tests {
     use std::future::pending;
 
     use super::*;
+
+    #[test]
+    fn tasks_run_on_the_threads_that_they_are_given() {
+        let runtime = |name: &str| {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name(name).build().unwrap()
+        };
+        let (reviews, behind) = (runtime("reviews"), runtime("behind"));
+        let ended = reviews.block_on(async {
+            let mut tasks = Tasks::on(behind.handle().clone());
+            let name = || std::thread::current().name().unwrap_or_default().to_owned();
+            tasks.spawn_saying("a", async move { name() });
+            tasks.ended().await
+        });
+        assert_eq!(ended.why.as_deref(), Some("behind"));
+    }
 
     #[tokio::test]
     async fn the_first_task_that_ends_is_named_with_what_it_said() {

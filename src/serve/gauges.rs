@@ -10,6 +10,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::probe::Arrival;
 use crate::engine::effective::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
@@ -31,6 +32,11 @@ struct ByLabel {
     label: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Phase {
+    phase: &'static str,
+}
+
 /// The gauges; they show the last snapshot that they were given.
 #[derive(Clone, Debug)]
 pub struct Gauges {
@@ -39,6 +45,7 @@ pub struct Gauges {
     policies: Family<State, Gauge>,
     left_out: Family<ByLabel, Gauge>,
     exemptions: Family<State, Gauge>,
+    reached: Family<Phase, Gauge>,
 }
 
 impl Gauges {
@@ -50,6 +57,7 @@ impl Gauges {
             policies: Family::default(),
             left_out: Family::default(),
             exemptions: Family::default(),
+            reached: Family::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -76,6 +84,11 @@ impl Gauges {
                 "exemptions",
                 "Exemptions of the policies that count, by how they stand today",
                 gauges.exemptions.clone(),
+            );
+            registry.register(
+                "calls_arrive",
+                "Whether the calls of the API server arrived when the leader tried it last",
+                gauges.reached.clone(),
             );
         });
         gauges
@@ -121,6 +134,22 @@ impl Gauges {
         for state in ExemptionState::ALL.map(ExemptionState::as_str) {
             let count = exemptions.get(state).copied().unwrap_or_default();
             self.exemptions.get_or_create(&State { state }).set(count);
+        }
+    }
+
+    /// Shows whether calls of the API server arrive; nothing where that is not known.
+    pub fn show_arrival(&self, arrival: Option<&Arrival>) {
+        let (mutating, validating) = match arrival {
+            Some(Arrival::Arrives) => (true, true),
+            Some(Arrival::Lost {
+                mutating, validating, ..
+            }) => (*mutating, *validating),
+            Some(Arrival::Unknown(_)) | None => return self.reached.clear(),
+        };
+        for (phase, arrives) in [("mutating", mutating), ("validating", validating)] {
+            self.reached
+                .get_or_create(&Phase { phase })
+                .set(i64::from(arrives));
         }
     }
 

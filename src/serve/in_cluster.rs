@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::certificates::CertificateArgs;
 use super::gauges::Gauges;
@@ -19,6 +20,7 @@ use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
+use crate::controller::probe::{self, Arrival};
 use crate::controller::{node_policies, pod_policies, remember_pools};
 use crate::model::facts::Facts;
 use crate::process::readiness::Readiness;
@@ -49,6 +51,15 @@ pub struct InClusterArgs {
         default_values_t = registration::BY_DEFAULT.map(str::to_owned)
     )]
     exclude_namespace: Vec<String>,
+    /// A namespace in which the leader creates a pod as a dry run once a minute, to see whether calls of the API server
+    /// arrive: one that the webhooks select, and where the ServiceAccount may create pods. Empty: none
+    #[arg(
+        long,
+        env = "TRANSOM_PROBE_NAMESPACE",
+        value_name = "NAME",
+        default_value = ""
+    )]
+    probe_namespace: String,
     #[command(flatten)]
     certificates: CertificateArgs,
 }
@@ -66,6 +77,7 @@ pub async fn run(
     args: InClusterArgs,
     base: Facts,
     mut config: Config,
+    behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     // What can be refused without a cluster is refused before the API server is asked anything.
@@ -80,20 +92,29 @@ pub async fn run(
     let excluded = registration::names::named_namespaces(args.exclude_namespace).chain([namespace.clone()]);
     let snapshots = Snapshots::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
-    let mut tasks = Tasks::default();
+    let mut tasks = Tasks::on(behind);
     let gauges = Gauges::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
     let freshness = Freshness::new(&config.metrics);
     tasks.spawn("freshness", freshness.clone().tell());
+    let (tell_arrival, arrival) = watch::channel(None);
     let following = Following {
         snapshots,
         registered,
+        arrival,
         gauges,
         readiness: config.readiness.clone(),
         freshness: freshness.clone(),
     };
     let latest = following.start(&mut tasks, &client, &namespace);
     start_controllers(&mut tasks, &client, namespace.clone(), &leadership, &latest);
+    if !args.probe_namespace.is_empty() {
+        let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
+        tasks.spawn(
+            "probe",
+            probe::run(client.clone(), probed, latest, leadership, tell_arrival),
+        );
+    }
 
     let kept = args
         .certificates
@@ -153,6 +174,7 @@ fn stand_for_election(
 struct Following {
     snapshots: Snapshots,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
+    arrival: watch::Receiver<Option<Arc<Arrival>>>,
     gauges: Gauges,
     readiness: Readiness,
     freshness: Freshness,
@@ -182,14 +204,21 @@ impl Following {
         loop {
             let view = views.borrow_and_update().clone();
             let registered = self.registered.borrow_and_update().clone();
+            let arrival = self.arrival.borrow_and_update().clone();
+            self.gauges.show_arrival(arrival.as_deref());
             let day = today();
             if let Some(view) = view {
-                let snapshot = Arc::new(self.snapshots.take(&view, registered, day));
+                let began = Instant::now();
+                let mut snapshot = self.snapshots.take(&view, registered, day);
+                let trouble = arrival.as_deref().and_then(Arrival::trouble);
+                snapshot.unreached = trouble.map(Arc::from);
+                let snapshot = Arc::new(snapshot);
                 self.gauges.show(&snapshot);
                 // Only at the start: what serves goes on serving.
                 starts = starts && self.lacks_a_policy(&snapshot);
                 show.send_replace(snapshot);
                 self.readiness.release(FACTS);
+                sleep(rest_after(began.elapsed())).await;
             }
             loop {
                 tokio::select! {
@@ -199,11 +228,20 @@ impl Following {
                     },
                     // Where the task that tells has ended, what it told stays.
                     Ok(()) = self.registered.changed() => break,
+                    Ok(()) = self.arrival.changed() => break,
                     () = sleep(LOOK) => if today() != day { break },
                 }
             }
         }
     }
+}
+
+/// How long no snapshot is made after one that took so long: however often something changes in a cluster, a fifth of a core
+/// at most goes into it. A pod in a namespace that is a moment old waits for the next one.
+fn rest_after(took: Duration) -> Duration {
+    /// However large a cluster is, its news are no older than this.
+    const MOST: Duration = Duration::from_secs(2);
+    took.saturating_mul(4).min(MOST)
 }
 
 impl Following {

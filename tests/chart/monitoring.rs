@@ -99,13 +99,46 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
             .contains("failed calling webhook \"strong.validate.transom.dev\"")
     };
     assert!(wait(Duration::from_secs(20), unreached), "{}", create().err);
-    let replica = Replica::start_at(cluster, "replica", port, health, &[]);
+    let replica = Replica::start_at(
+        cluster,
+        "replica",
+        port,
+        health,
+        &["--probe-namespace", "default"],
+    );
     replica.is_ready(cluster);
     let denied = || create().err.contains("denied the request");
     assert!(wait(Duration::from_secs(20), denied), "{}", create().err);
 
+    let arrives = |phase: &str, arrives: u8| {
+        let line = format!("transom_calls_arrive{{phase=\"{phase}\"}} {arrives}");
+        let metrics = replica.get("/metrics");
+        metrics.is_some_and(|(_, text)| text.lines().any(|shown| shown == line))
+    };
+    let registered = || {
+        let path = "-o=jsonpath={.status.conditions[?(@.type=='Registered')]['status','reason']}";
+        cluster.kubectl(&["get", "wpp", "default", path]).out
+    };
+    let minutes = Duration::from_secs(120);
+    let both = || arrives("mutating", 1) && arrives("validating", 1);
+    assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
     let mut live = BTreeMap::new();
     scraped(&replica.get("/metrics").unwrap().1, &mut live);
+    // As behind a firewall: nobody answers there, and both webhooks fail open.
+    let [nobody] = free_ports();
+    install::register(cluster, nobody, &[]);
+    let neither = || arrives("mutating", 0) && arrives("validating", 0);
+    assert!(wait(minutes, neither), "{}", cluster.end_of_log("replica"));
+    let told = || registered() == "False CallsDoNotArrive";
+    assert!(wait(minutes, told), "{}", registered());
+    install::register(cluster, port, &[]);
+    assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
+    assert!(
+        wait(minutes, || registered() == "True AsWanted"),
+        "{}",
+        registered()
+    );
+
     let of_the_server = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
     for (metric, more) in [
         ("fail_open_count", "name=\"strong.mutate.transom.dev\""),

@@ -144,6 +144,29 @@ impl Target {
         Ok(review)
     }
 
+    /// Sends a review every so often, on one connection, for a time; how long each took.
+    pub async fn pace(&self, every: Duration, time: Duration, body: &Bytes) -> anyhow::Result<Outcome> {
+        let mut sender = self.connect().await?;
+        let mut outcome = Outcome {
+            took: time,
+            ..Outcome::default()
+        };
+        let mut ticks = tokio::time::interval(every);
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            ticks.tick().await;
+            let asked = Instant::now();
+            let (status, _) = timeout(PATIENCE, self.send(&mut sender, body.clone()))
+                .await
+                .context("no answer")??;
+            let took = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            outcome.latencies.push(took);
+            *outcome.statuses.entry(status.as_u16()).or_default() += 1;
+        }
+        outcome.latencies.sort_unstable();
+        Ok(outcome)
+    }
+
     /// Loads the server for a time. What is under way when it ends is not counted.
     pub async fn load(&self, connections: u16, time: Duration, bodies: &[Bytes]) -> anyhow::Result<Outcome> {
         let mut senders = Vec::new();

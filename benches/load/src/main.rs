@@ -13,6 +13,7 @@ mod inputs;
 mod latency;
 mod memory;
 mod process;
+mod storm;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,6 +69,17 @@ enum Command {
         /// Requests of each way and pod in a round
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
         requests: u16,
+    },
+    /// How long reviews take while labels of nodes are patched beside a large cluster; needs the programs of envtest
+    Storm {
+        #[command(flatten)]
+        transom: Transom,
+        /// Windows nodes
+        #[arg(long, default_value_t = 5_000)]
+        nodes: usize,
+        /// Seconds of each part
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
+        seconds: u64,
     },
     /// Resident memory of Transom when idle, under small reviews and under 3 MiB ones, and the time until it answers
     Memory {
@@ -166,6 +178,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
             rounds,
             requests,
         } => cost::run(&transom.transom, rounds.into(), requests.into()).await,
+        Command::Storm {
+            transom,
+            nodes,
+            seconds,
+        } => storm::run(&transom.transom, nodes, Duration::from_secs(seconds)).await,
         Command::Memory {
             transom,
             connections,

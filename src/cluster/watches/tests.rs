@@ -13,21 +13,85 @@ use super::*;
 use crate::cluster::node::NodeView;
 use crate::process::metrics::Metrics;
 
-#[test]
-fn a_heartbeat_makes_no_new_view() {
-    let node = |version: &str, kernel: &str| NodeView {
+/// A Windows node in a version, with these labels.
+fn node(version: &str, kernel: &str, labels: &[(&str, &str)]) -> NodeView {
+    let labels = labels
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    NodeView {
         name: "w".into(),
         resource_version: version.into(),
+        operating_system: "windows".into(),
         kernel_version: kernel.into(),
+        labels: labels.collect(),
         ..NodeView::default()
-    };
-    let mut view = ClusterView::default();
-    put(&mut view.nodes, "w".into(), Some(node("1", "10.0.20348.1")));
-    let before = view.clone();
-    put(&mut view.nodes, "w".into(), Some(node("2", "10.0.20348.1")));
-    assert!(view.is_same(&before));
-    put(&mut view.nodes, "w".into(), Some(node("3", "10.0.20348.2")));
-    assert!(!view.is_same(&before));
+    }
+}
+
+#[test]
+fn what_is_not_read_of_a_node_makes_no_new_view_and_a_write_names_its_newest_version() {
+    const KERNEL: &str = "10.0.20348.1";
+    let mut building = Building::new(&[]);
+    let take = Building::nodes();
+    let policies = Building::node_policies();
+    let shown = |building: &mut Building, node: NodeView| take(building, Seen::One("w".into(), Some(node)));
+    assert!(shown(&mut building, node("1", KERNEL, &[("team", "a")])));
+    let before = building.view.clone();
+    let known = Arc::clone(&before.nodes["w"]);
+    // A heartbeat, and labels that no part of Transom reads: however many there are, nothing is made anew.
+    for version in 2..1000 {
+        let team = version.to_string();
+        assert!(!shown(&mut building, node(&team, KERNEL, &[("team", &team)])));
+        assert_eq!(known.resource_version.text(), team);
+    }
+    assert!(building.view.is_same(&before));
+    let relisted = Arc::new(node("1000", KERNEL, &[("team", "b")]));
+    assert!(!take(
+        &mut building,
+        Seen::All([("w".to_owned(), relisted)].into())
+    ));
+    assert!(building.view.is_same(&before));
+
+    // Labels that are read, and everything else.
+    for changed in [
+        node("1001", KERNEL, &[("kubernetes.io/os", "windows")]),
+        node(
+            "1002",
+            KERNEL,
+            &[("kubernetes.io/os", "windows"), ("agentpool", "a")],
+        ),
+        node(
+            "1003",
+            "10.0.20348.2",
+            &[("kubernetes.io/os", "windows"), ("agentpool", "a"), ("team", "c")],
+        ),
+    ] {
+        assert!(shown(&mut building, changed));
+    }
+    // A policy that begins to read a label sees what stands there by then.
+    assert!(!shown(
+        &mut building,
+        node(
+            "1004",
+            "10.0.20348.2",
+            &[("kubernetes.io/os", "windows"), ("agentpool", "a"), ("team", "d")]
+        )
+    ));
+    assert_eq!(building.view.nodes["w"].labels["team"], "c");
+    let policy: WindowsNodePolicy = serde_json::from_value(json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
+        "spec": {"nodeSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}},
+    }))
+    .unwrap();
+    assert!(policies(&mut building, Seen::One("p".into(), Some(policy))));
+    assert_eq!(building.view.nodes["w"].labels["team"], "d");
+    assert!(shown(
+        &mut building,
+        node("1005", "10.0.20348.2", &[("team", "e")])
+    ));
+
+    assert!(take(&mut building, Seen::One("w".into(), None)));
+    assert!(!take(&mut building, Seen::One("w".into(), None)));
 }
 
 /// An API server with one pod policy, whose watches are silent and end when the right to watch is lost.

@@ -12,9 +12,10 @@ use super::Context;
 use super::assess::{Decider, NodesOfPolicy, assess};
 use super::classes::{self, pass::ClassController};
 use super::guard::answers::Answers;
+use super::news::News;
 use super::nodes::fresh::Fresh;
 use super::nodes::write::{Outcome, bring_about};
-use super::policies::{NodePolicies, NodePolicy};
+use super::policies::{Choice, NodePolicies, NodePolicy};
 use super::status::{Known, write::Statuses};
 use super::writer::Writer;
 use crate::api::WindowsNodePolicy;
@@ -34,6 +35,7 @@ pub struct NodeController {
     answers: Answers,
     back_off: BackOff,
     fresh: Fresh,
+    news: News,
     /// Why nodes could not be written.
     failures: BTreeMap<String, String>,
     generations: BTreeMap<String, i64>,
@@ -57,6 +59,7 @@ impl NodeController {
             answers: Answers::new(context.client.clone(), settings),
             back_off: BackOff::new(settings.back_off),
             fresh: Fresh::default(),
+            news: News::default(),
             failures: BTreeMap::new(),
             generations: BTreeMap::new(),
             asked_others: None,
@@ -174,7 +177,8 @@ impl NodeController {
                 Some(at) => alarms.push(at),
             }
         }
-        if ready.len() > self.context.settings.at_once {
+        let more = ready.len() > self.context.settings.at_once;
+        if more {
             ready.truncate(self.context.settings.at_once);
             alarms.push(now);
         }
@@ -197,8 +201,14 @@ impl NodeController {
             }
             match outcome {
                 Outcome::Stands(node) => self.fresh.put(node, Instant::now()),
-                Outcome::Wrote(node) => {
-                    self.back_off.wrote(&name, Instant::now());
+                Outcome::Wrote(node, changes) => {
+                    let now = Instant::now();
+                    self.back_off.wrote(&name, now);
+                    let policy = match decider.policies.choose(&node) {
+                        Choice::Policy(policy) => policy.name.as_str(),
+                        Choice::NoPolicy | Choice::Held => "",
+                    };
+                    self.news.add(policy, &node, changes, now);
                     self.fresh.put(node, Instant::now());
                 }
                 Outcome::Gone => self.fresh.remove(&name),
@@ -209,6 +219,10 @@ impl NodeController {
                     self.failures.insert(name, error);
                 }
             }
+        }
+        let due = self.news.due();
+        if !more || due.is_some_and(|due| due <= Instant::now()) {
+            self.news.tell(&decider.policies, &self.writer).await;
         }
         alarms.into_iter().min()
     }

@@ -1,6 +1,6 @@
 //! Taking back everything at once, without a view: what `transom cleanup` does, and what may be done twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -10,12 +10,18 @@ use kube::{Api, Client};
 use super::Settings;
 use super::classes::write::{Done, carry_out, users};
 use super::classes::{ClassChange, OwnedClass};
+use super::nodes::owned::Owned;
 use super::nodes::plan::{Keep, NodePlan, plan_to_take_back};
 use super::nodes::write::{Outcome, bring_about};
 use super::writer::Writer;
 use crate::cluster::errors::answered;
-use crate::cluster::node::{NodeView, StoredNode};
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
 use crate::cluster::survey::PAGE;
+use crate::model::node::{NodeSigns as _, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::text::list;
+
+/// So many nodes are named.
+const NAMED: usize = 10;
 
 /// What stays in the cluster, and is Transom's no longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,6 +41,8 @@ pub struct Report {
     pub runtime_classes: Vec<String>,
     /// What had to stay, and why: RuntimeClasses that something still names.
     pub kept: Vec<String>,
+    /// What is still on nodes, and that nothing proves to be Transom's; one line for each kind, with the nodes.
+    pub left: Vec<String>,
     /// What failed, and why. Everything else was taken back all the same.
     pub failures: Vec<String>,
 }
@@ -65,23 +73,78 @@ async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
     let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, options.on_nodes) };
     let api: Api<StoredNode> = Api::all(writer.client.clone());
     let mut params = ListParams::default().limit(PAGE);
+    let mut left = Left::default();
     loop {
         let list = match answered(api.list(&params)).await {
             Ok(list) => list,
             Err(error) => return report.failures.push(format!("cannot list nodes: {error}")),
         };
-        for node in (list.items.into_iter().map(NodeView::from)).filter(NodeView::is_marked) {
-            let name = node.name.clone();
+        for node in list.items.into_iter().map(NodeView::from) {
+            if !node.is_marked() {
+                left.note(&node, false, options.on_nodes);
+                continue;
+            }
+            let (name, is_disputed) = (
+                node.name.clone(),
+                Owned::of(&node).is_err() || node.owned.is_none(),
+            );
             match bring_about(writer, Arc::new(node), &decide).await {
-                Outcome::Wrote(_) => report.nodes.push(name),
+                Outcome::Wrote(node, _) => {
+                    left.note(&node, is_disputed, options.on_nodes);
+                    report.nodes.push(name);
+                }
                 Outcome::Failed(why) => report.failures.push(format!("node {name}: {why}")),
-                Outcome::Stands(_) | Outcome::Gone => {}
+                Outcome::Stands(node) => left.note(&node, is_disputed, options.on_nodes),
+                Outcome::Gone => {}
             }
         }
         match list.metadata.continue_.filter(|more| !more.is_empty()) {
             Some(more) => params.continue_token = Some(more),
-            None => return,
+            None => break,
         }
+    }
+    report.left = left.lines();
+}
+
+/// What looks like Transom's and stays, with the nodes.
+#[derive(Default)]
+struct Left {
+    mirrors: Vec<String>,
+    taints: BTreeMap<String, Vec<String>>,
+}
+
+impl Left {
+    /// Looks at a node from which everything that is ours was taken. `is_disputed`: its annotation had been spoiled.
+    fn note(&mut self, node: &NodeView, is_disputed: bool, keep: Keep) {
+        if !keep.labels && node.labels.contains_key(TRUSTED_BUILD_LABEL) {
+            self.mirrors.push(node.name.clone());
+        }
+        if is_disputed && !keep.taints {
+            let marks = node.taints().into_iter().filter(Taint::marks_windows);
+            for taint in marks {
+                let nodes = self.taints.entry(taint.to_string()).or_default();
+                nodes.push(node.name.clone());
+            }
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let of = |nodes: &[String]| format!("{} ({})", nodes.len(), list(nodes, NAMED));
+        let mirrors = (!self.mirrors.is_empty()).then(|| {
+            format!(
+                "label {TRUSTED_BUILD_LABEL} on nodes: {}, where nothing proves that Transom wrote it; kubectl label node NAME \
+                 {TRUSTED_BUILD_LABEL}-",
+                of(&self.mirrors)
+            )
+        });
+        let taints = self.taints.iter().map(|(taint, nodes)| {
+            format!(
+                "taint {taint} on nodes: {}, whose annotation {OWNED_ANNOTATION} was spoiled, so that nothing proves that \
+                 Transom set it; kubectl taint node NAME {taint}-",
+                of(nodes)
+            )
+        });
+        mirrors.into_iter().chain(taints).collect()
     }
 }
 

@@ -8,10 +8,12 @@ use crate::controller::conditions::{Statement, Told};
 use crate::engine::effective::PolicySet;
 use crate::registration::configurations::{Configurations, Gap};
 
-/// The condition. `decoded` is what of the policy counts, if anything.
+/// The condition. `decoded` is what of the policy counts, if anything; `unreached` what is to be said where calls of the API
+/// server do not arrive.
 pub(super) fn registered(
     decoded: Option<&DecodedPolicy>,
     registered: &Configurations,
+    unreached: Option<&str>,
     set: &PolicySet,
     view: &ClusterView,
 ) -> Statement {
@@ -27,7 +29,12 @@ pub(super) fn registered(
             .filter(|(_, labels)| counts(labels));
         registered.gaps(stored, &namespaces)
     });
-    let gaps: Vec<Gap> = registered.amiss().into_iter().chain(gaps).collect();
+    let unreached = unreached.map(|said| Gap {
+        reason: "CallsDoNotArrive",
+        message: said.to_owned(),
+    });
+    let amiss = unreached.into_iter().chain(registered.amiss());
+    let gaps: Vec<Gap> = amiss.chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())

@@ -86,7 +86,9 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
             statements.push(build_labels(outcome.in_force(), &snapshot.facts));
             // After Ready. While it is not known what is registered, what was said of it stays.
             if let Some(known) = &snapshot.registered {
-                let registered = registered::registered(outcome.in_force(), known, &snapshot.policies, view);
+                let unreached = snapshot.unreached.as_deref();
+                let registered =
+                    registered::registered(outcome.in_force(), known, unreached, &snapshot.policies, view);
                 statements.insert(1, registered);
             }
             report(name, object, last_good(outcome, object), statements, reach, now)

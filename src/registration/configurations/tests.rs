@@ -301,6 +301,9 @@ fn what_transom_registers_is_as_transom_registers_it() {
     }
 }
 
+/// A phase, what is changed in its entry, and what is said of that.
+type Case<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
+
 #[test]
 fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let change = |phase: &str, entry: &str, change: &dyn Fn(&mut Value)| {
@@ -326,7 +329,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let all = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
     let more = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods", "secrets"]}]);
     let always = json!([{"name": "has-a-sign-of-windows", "expression": "true"}]);
-    let cases: [(&str, &dyn Fn(&mut Value), &[&str]); 13] = [
+    let cases: [Case<'_>; 13] = [
         (
             "mutate",
             &set("/rules", all),
@@ -361,7 +364,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
                 entry["matchConditions"]
                     .as_array_mut()
                     .unwrap()
-                    .push(json!({"name": "not-mine", "expression": "false"}))
+                    .push(json!({"name": "not-mine", "expression": "false"}));
             },
             &["Transom has no condition not-mine"],
         ),

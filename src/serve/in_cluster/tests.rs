@@ -48,6 +48,7 @@ async fn refusal(flags: &[&str]) -> String {
         flags.in_cluster,
         Facts::new(Facts::KUBERNETES, today()),
         config,
+        Handle::current(),
         pending(),
     );
     format!("{:#}", run.await.unwrap_err())
@@ -143,15 +144,15 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
 }
 
 /// A view with a policy that cannot be used, whose status says this.
-fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Option<Arc<ClusterView>> {
+fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterView> {
     let policy = json!({
         "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
     });
-    Some(Arc::new(ClusterView {
+    Arc::new(ClusterView {
         kubernetes: 36,
         pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
         ..ClusterView::default()
-    }))
+    })
 }
 
 #[tokio::test]
@@ -163,6 +164,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let following = Following {
         snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, today()), []),
         registered,
+        arrival: watch::channel(None).1,
         gauges: Gauges::new(&metrics),
         readiness: readiness.clone(),
         freshness: Freshness::default(),
@@ -171,7 +173,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let (show, mut latest) = watch::channel(Arc::new(following.snapshots.unknown()));
     let running = tokio::spawn(following.run(views, show));
     let mut shown = async |generation: i64, status: serde_json::Value| {
-        publish.send_replace(with_a_broken_policy(generation, &status));
+        publish.send_replace(Some(with_a_broken_policy(generation, &status)));
         let is_it = |snapshot: &Arc<Snapshot>| {
             let policy = snapshot.view.pod_policies.get("p");
             policy.is_some_and(|policy| policy["metadata"]["generation"] == generation)
@@ -193,6 +195,16 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     // What serves goes on serving.
     assert!(shown(4, ready("True", "InForce")).await.is_empty());
     running.abort();
+}
+
+#[test]
+fn snapshots_take_a_fifth_of_a_core_at_most_and_are_never_late_for_long() {
+    for (took, rest) in [(0, 0), (1, 4), (70, 280), (400, 1_600), (5_000, 2_000)] {
+        assert_eq!(
+            rest_after(Duration::from_millis(took)),
+            Duration::from_millis(rest)
+        );
+    }
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ impl NodePlan {
             return None;
         }
         let mut metadata = Map::new();
-        metadata.insert("resourceVersion".into(), json!(node.resource_version));
+        metadata.insert("resourceVersion".into(), json!(node.resource_version.text()));
         if !self.labels.is_empty() {
             metadata.insert("labels".into(), json!(self.labels));
         }

@@ -32,7 +32,8 @@ impl Fresh {
     pub fn nodes(&mut self, view: &ClusterView, now: Instant) -> Vec<Arc<NodeView>> {
         self.0.retain(|name, (at, ours)| {
             let seen = view.nodes.get(name).filter(|seen| seen.uid == ours.uid);
-            let lags = seen.is_some_and(|seen| is_older(&seen.resource_version, &ours.resource_version));
+            let lags = seen
+                .is_some_and(|seen| is_older(&seen.resource_version.text(), &ours.resource_version.text()));
             lags && now < *at + BELIEVED
         });
         let ours = |name: &str| self.0.get(name).map(|(_, node)| node);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::labels::KeptLabel;
+use super::labels::{KeptLabel, LABELS};
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::model::node::Taint;
 
@@ -72,6 +72,20 @@ impl Owned {
             ));
         }
         Ok(owned)
+    }
+
+    /// What of a node can only be Transom's, whatever its annotation says: a label that no kubelet can write, with the value
+    /// that Transom writes there. It stays Transom's when a kubelet has spoiled the annotation.
+    pub fn unmistakable(node: &NodeView) -> Self {
+        let labels = LABELS.iter().filter(|row| row.is_taken_back).filter_map(|row| {
+            let value = node.labels.get(row.key)?;
+            let is_ours = (row.value)(node).is_ok_and(|ours| ours == *value);
+            is_ours.then(|| (row.key.to_owned(), value.clone()))
+        });
+        Owned {
+            labels: labels.collect(),
+            ..Owned::default()
+        }
     }
 
     /// The value of [`PROOF_LABEL`] that belongs to these taints; `None` where there are none.

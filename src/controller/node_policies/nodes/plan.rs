@@ -42,7 +42,7 @@ pub fn plan(node: &NodeView, want: Option<&Want>) -> NodePlan {
         return NodePlan::default();
     }
     let read = Owned::of(node);
-    let before = read.clone().unwrap_or_default();
+    let before = read.clone().unwrap_or_else(|_| Owned::unmistakable(node));
     match (want, node.reported_os()) {
         (None, _) => take_back(node, &before, read.as_ref(), Keep::default()),
         (Some(want), ReportedOs::Other) => {
@@ -78,7 +78,7 @@ pub struct Keep {
 /// Plans to take back everything that is ours on a node, but what is to be kept; that is Transom's no longer.
 pub fn plan_to_take_back(node: &NodeView, keep: Keep) -> NodePlan {
     let read = Owned::of(node);
-    let before = read.clone().unwrap_or_default();
+    let before = read.clone().unwrap_or_else(|_| Owned::unmistakable(node));
     take_back(node, &before, read.as_ref(), keep)
 }
 

@@ -301,7 +301,7 @@ fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
 }
 
 #[test]
-fn an_annotation_of_garbage_owns_nothing_is_reported_and_mended() {
+fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     let mut node = node("10.0.20348.1");
     node.labels
         .insert(TRUSTED_BUILD_LABEL.into(), "10.0.20348".into());
@@ -311,18 +311,33 @@ fn an_annotation_of_garbage_owns_nothing_is_reported_and_mended() {
         ..other_taint("os")
     }];
     node.owned = Some("{{{".into());
-    for want in [Some(want()), None] {
-        let plan = plan(&node, want.as_ref());
-        assert!(
-            matches!(plan.changes.as_slice(), [Change::AnnotationLost(_)]),
-            "{plan:?}"
-        );
-        let mended = after(&node, &plan);
-        assert_eq!(
-            (mended.owned, &mended.taints, &mended.labels),
-            (None, &node.taints, &node.labels)
-        );
+    let plan_of_want = plan(&node, Some(&want()));
+    let lost = |plan: &NodePlan| matches!(plan.changes.last(), Some(Change::AnnotationLost(_)));
+    assert!(
+        lost(&plan_of_want) && plan_of_want.changes.len() == 1,
+        "{plan_of_want:?}"
+    );
+    let mended = after(&node, &plan_of_want);
+    assert_eq!((&mended.taints, &mended.labels), (&node.taints, &node.labels));
+    // No kubelet can write the mirror, and it says what Transom writes there: it is still Transom's.
+    let owned = Owned::of(&mended).unwrap();
+    assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
+    assert!(owned.labels.contains_key(TRUSTED_BUILD_LABEL));
+    for plan in [
+        plan(&node, None),
+        plan(&mended, None),
+        plan_to_take_back(&node, Keep::default()),
+    ] {
+        let left = after(&node, &plan);
+        assert!(!left.labels.contains_key(TRUSTED_BUILD_LABEL), "{plan:?}");
+        assert_eq!((left.owned, &left.taints), (None, &node.taints));
+        assert_eq!(left.labels[BUILD_LABEL], "10.0.20348");
     }
+    // What another writer has put there instead is not.
+    node.labels
+        .insert(TRUSTED_BUILD_LABEL.into(), "10.0.17763".into());
+    let left = after(&node, &plan(&node, None));
+    assert_eq!((left.owned, left.labels), (None, node.labels));
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! The answer to a probe of the leader: `/mutate` marks it, `/validate` refuses it, so that none is ever stored.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Phase, Request};
+use crate::model::field::Str;
+use crate::model::probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, refusal};
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    annotations: HashMap<Str<'a>, Str<'a>>,
+}
+
+/// The answer, where a request is a probe: a pod that is created as a dry run, with the annotation of one.
+pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
+    if !request.dry_run.0 || &*request.operation != "CREATE" {
+        return None;
+    }
+    let object = request.object_text();
+    // Almost no dry run is one.
+    if !object.contains(PROBE_ANNOTATION) {
+        return None;
+    }
+    let annotations = serde_json::from_str::<Object<'_>>(object)
+        .ok()?
+        .metadata
+        .annotations;
+    let annotation = |key: &str| {
+        annotations
+            .iter()
+            .find_map(|(known, value)| (&**known == key).then_some(&**value))
+    };
+    let word = annotation(PROBE_ANNOTATION)?;
+    let mut response = json!({"uid": &*request.uid, "allowed": phase == Phase::Mutate});
+    match phase {
+        Phase::Mutate => {
+            let path = format!("/metadata/annotations/{}", PROBED_ANNOTATION.replace('/', "~1"));
+            let patch = json!([{"op": "add", "path": path, "value": word}]);
+            response["patchType"] = "JSONPatch".into();
+            response["patch"] = Value::String(STANDARD.encode(patch.to_string()));
+        }
+        Phase::Validate => {
+            let mutated = annotation(PROBED_ANNOTATION) == Some(word);
+            response["status"] =
+                json!({"code": 403, "reason": "Forbidden", "message": refusal(word, mutated)});
+        }
+    }
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    Some(review.to_string().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode;
+    use super::*;
+    use crate::model::probe::read_refusal;
+
+    #[test]
+    fn a_probe_is_marked_then_refused_and_nothing_else_is_one() {
+        let review = |dry_run: bool, annotations: &Value| {
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE", "dryRun": dry_run,
+                "object": {"metadata": {"annotations": annotations}},
+            }})
+            .to_string()
+        };
+        let answered = |phase: Phase, review: &str| -> Option<Value> {
+            let answer = answer(phase, &decode(review.as_bytes()).unwrap())?;
+            Some(serde_json::from_slice::<Value>(&answer).unwrap()["response"].clone())
+        };
+        let probe = json!({PROBE_ANNOTATION: "w"});
+        let marked = answered(Phase::Mutate, &review(true, &probe)).unwrap();
+        assert_eq!((&marked["uid"], &marked["allowed"]), (&json!("u"), &json!(true)));
+        let patch = STANDARD.decode(marked["patch"].as_str().unwrap()).unwrap();
+        let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+        let mut object = json!({"metadata": {"annotations": probe}});
+        json_patch::patch(&mut object, &patch).unwrap();
+        for (annotations, mutated) in [(&object["metadata"]["annotations"], true), (&probe, false)] {
+            let refused = answered(Phase::Validate, &review(true, annotations)).unwrap();
+            assert_eq!(refused["allowed"], false);
+            let message = refused["status"]["message"].as_str().unwrap();
+            assert_eq!(read_refusal(message, "w"), Some(mutated));
+        }
+        for (dry_run, annotations) in [
+            (false, &probe),
+            (true, &json!({"other": "transom.dev/probe"})),
+            (true, &json!({})),
+        ] {
+            for phase in [Phase::Mutate, Phase::Validate] {
+                assert_eq!(
+                    answered(phase, &review(dry_run, annotations)),
+                    None,
+                    "{annotations}"
+                );
+            }
+        }
+    }
+}

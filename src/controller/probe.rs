@@ -1,0 +1,275 @@
+//! Whether the API server's calls arrive: the leader creates a pod as a dry run that its own webhooks answer. A firewall
+//! between the API server and the nodes, a certificate that is not trusted, a Service without endpoints: replicas that are
+//! not reached know nothing of it otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::cluster::errors::words;
+use crate::cluster::lease::Leadership;
+use crate::cluster::snapshot::{Latest, Snapshot};
+use crate::model::probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, read_refusal};
+
+/// How often it is tried.
+const EVERY: Duration = Duration::from_secs(60);
+/// How soon after the registration has changed: API servers follow it within a second or so.
+const SETTLE: Duration = Duration::from_secs(3);
+/// So many probes in a row are not answered before that is told: an endpoint may just be going.
+const TIMES: usize = 3;
+/// Between two of them.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long one may take: both webhooks may use up their timeouts.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is known of the calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// Those of both webhooks arrive.
+    Arrives,
+    /// Some do not.
+    Lost {
+        /// Whether those of `/mutate` arrive.
+        mutating: bool,
+        /// Whether those of `/validate` arrive.
+        validating: bool,
+        /// What the API server said.
+        why: String,
+    },
+    /// That cannot be told, and why.
+    Unknown(String),
+}
+
+impl Arrival {
+    /// What is to be done where calls do not arrive.
+    pub fn trouble(&self) -> Option<String> {
+        let Arrival::Lost {
+            mutating,
+            validating,
+            why,
+        } = self
+        else {
+            return None;
+        };
+        let which = match (mutating, validating) {
+            (false, false) => "/mutate and /validate",
+            (false, true) => "/mutate",
+            _ => "/validate",
+        };
+        Some(format!(
+            "calls of the API server to {which} do not arrive, so that failurePolicy decides for Windows pods ({why}); look at \
+             the firewall between the API server and the nodes, at the endpoints of the Service, and for \"failed calling \
+             webhook\" in the API server's log"
+        ))
+    }
+}
+
+/// What the answer to a probe with this word tells.
+fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
+    let error = match answer {
+        Ok(pod) => {
+            let annotations = pod.metadata.annotations.as_ref();
+            let marked = annotations.and_then(|all| all.get(PROBED_ANNOTATION));
+            return Arrival::Lost {
+                mutating: marked.is_some_and(|marked| marked == word),
+                validating: false,
+                why: "a probe passed unanswered".to_owned(),
+            };
+        }
+        Err(error) => error,
+    };
+    let said = words(error);
+    match read_refusal(&said, word) {
+        Some(true) => Arrival::Arrives,
+        Some(false) => Arrival::Lost {
+            mutating: false,
+            validating: true,
+            why: "/validate has seen a probe that /mutate has not".to_owned(),
+        },
+        None if said.contains("failed calling webhook") => {
+            // It is called first, and fails open.
+            let of_mutate = said.contains(".mutate.transom.dev");
+            Arrival::Lost {
+                mutating: !of_mutate,
+                validating: of_mutate,
+                why: said,
+            }
+        }
+        None => Arrival::Unknown(said),
+    }
+}
+
+/// Probes while this replica leads, and tells what is known; nothing while another one does. Ends with the snapshots.
+pub async fn run(
+    client: Client,
+    namespace: String,
+    mut latest: Latest,
+    leadership: Leadership,
+    tell: watch::Sender<Option<Arc<Arrival>>>,
+) {
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let mut registered = None;
+    loop {
+        let snapshot = Arc::clone(&latest.borrow_and_update());
+        registered.clone_from(&snapshot.registered);
+        let known = if leadership.holds() {
+            let known = match unprovable(&namespace, &snapshot) {
+                Some(why) => Arrival::Unknown(why),
+                None => probe_again(&pods).await,
+            };
+            Some(Arc::new(known))
+        } else {
+            None
+        };
+        drop(snapshot);
+        let before = tell.send_replace(known.clone());
+        say(&namespace, before.as_deref(), known.as_deref());
+        let wait = if known.is_some() { EVERY } else { SETTLE };
+        let changed = async { latest.wait_for(|now| now.registered != registered).await.is_ok() };
+        match timeout(wait, changed).await {
+            Ok(false) => return,
+            // Every API server of a cluster is to go by it.
+            Ok(true) => sleep(SETTLE).await,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Why a probe would prove nothing.
+fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
+    let Some(registered) = &snapshot.registered else {
+        return Some("the webhook configurations are not known yet".to_owned());
+    };
+    let Some(known) = snapshot.facts.namespaces.get(namespace) else {
+        return Some(format!(
+            "there is no namespace {namespace}; create it, or name another one"
+        ));
+    };
+    (!registered.mutates_in(&known.labels)).then(|| {
+        format!("the webhooks leave the namespace {namespace} out, or are not registered; name one that they select")
+    })
+}
+
+async fn probe_again(pods: &Api<Pod>) -> Arrival {
+    let mut known = probe(pods).await;
+    for _ in 1..TIMES {
+        if !matches!(known, Arrival::Lost { .. }) {
+            break;
+        }
+        sleep(AGAIN).await;
+        known = probe(pods).await;
+    }
+    known
+}
+
+async fn probe(pods: &Api<Pod>) -> Arrival {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let word = format!("{:x}", since.as_nanos());
+    let pod = serde_json::from_value(json!({
+        "metadata": {"generateName": "transom-probe-", "annotations": {PROBE_ANNOTATION: word}},
+        "spec": {
+            "automountServiceAccountToken": false, "restartPolicy": "Never",
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "containers": [{"name": "probe", "image": "transom.dev/probe"}],
+        },
+    }));
+    let Ok(pod) = pod else {
+        return Arrival::Unknown("the probe is no pod".to_owned());
+    };
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match timeout(PATIENCE, pods.create(&params, &pod)).await {
+        Ok(answer) => read(&word, &answer),
+        Err(_) => Arrival::Unknown(format!("no answer from the API server within {PATIENCE:?}")),
+    }
+}
+
+/// Tells the log what has changed.
+fn say(namespace: &str, before: Option<&Arrival>, now: Option<&Arrival>) {
+    if before == now {
+        return;
+    }
+    match now {
+        Some(Arrival::Lost { .. }) => {
+            let trouble = now.and_then(Arrival::trouble).unwrap_or_default();
+            // In other words it is the same trouble.
+            if !matches!(before, Some(Arrival::Lost { .. })) {
+                tracing::error!(namespace, "{trouble}");
+            }
+        }
+        Some(Arrival::Arrives) if matches!(before, Some(Arrival::Lost { .. })) => {
+            tracing::info!(namespace, "calls of the API server arrive again");
+        }
+        Some(Arrival::Unknown(why)) => {
+            tracing::warn!(
+                namespace,
+                "cannot tell whether calls of the API server arrive: {why}"
+            );
+        }
+        Some(Arrival::Arrives) | None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::model::probe::refusal;
+
+    #[test]
+    fn what_the_api_server_answers_tells_which_calls_arrive() {
+        let refused = |text: &str| {
+            let status = Status::failure(text, "Forbidden");
+            Box::new(Err(kube::Error::Api(Box::new(status))))
+        };
+        let passed = |annotations: serde_json::Value| {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            Box::new(Ok(serde_json::from_value(pod).unwrap()))
+        };
+        let denied = |mutated| {
+            refused(&format!(
+                "admission webhook denied the request: {}",
+                refusal("w", mutated)
+            ))
+        };
+        let failing = |entry: &str| {
+            refused(&format!(
+                "Internal error occurred: failed calling webhook \"{entry}\": timeout"
+            ))
+        };
+        // Whether calls arrive, of /mutate and of /validate; nothing where that is not known.
+        for (answer, expected) in [
+            (denied(true), Some((true, true))),
+            (denied(false), Some((false, true))),
+            (passed(json!({})), Some((false, false))),
+            (passed(json!({PROBED_ANNOTATION: "w"})), Some((true, false))),
+            (
+                passed(json!({PROBED_ANNOTATION: "another"})),
+                Some((false, false)),
+            ),
+            (failing("strong.validate.transom.dev"), Some((true, false))),
+            (refused("pods is forbidden: User cannot create resource"), None),
+            (refused(&refusal("another", true)), None),
+        ] {
+            let known = read("w", &answer);
+            let found = match &known {
+                Arrival::Arrives => Some((true, true)),
+                Arrival::Lost {
+                    mutating, validating, ..
+                } => Some((*mutating, *validating)),
+                Arrival::Unknown(_) => None,
+            };
+            assert_eq!(found, expected, "{answer:?}");
+            assert_eq!(known.trouble().is_some(), matches!(known, Arrival::Lost { .. }));
+        }
+    }
+}
