@@ -120,6 +120,7 @@ kind: WindowsNodePolicy
 metadata: {name: default}
 spec: {}
 ";
+    platforms::define_constraints(&cluster);
     install::prepare(&cluster, policies);
     let replica = Replica::start(&cluster, "transom", &[]);
     let guard = ["--reverse-guard-selector", "guard=on"];

@@ -92,7 +92,7 @@ static OS_NAME_MISSING: Rule = Rule {
            cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
            the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused. On OpenShift this \
            is a warning: its SecurityContextConstraints leave out only pods that say it, and they are asked before any \
-           webhook can.",
+           webhook, so that a template has to say it itself.",
     remedy: "add spec.os.name: windows",
     see: &[
         GUIDE,
@@ -104,14 +104,21 @@ static OS_NAME_MISSING: Rule = Rule {
     ],
     good: &["os: {name: windows}"],
     check: Check::Pod(|cx, out| {
-        if cx.spec.os.is_some() {
+        let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
+        // Placement comes after the constraints of OpenShift, which may refuse the pods before it: what a template says
+        // itself counts there.
+        let as_written = cx
+            .subject
+            .pod()
+            .filter(|_| has_scc && cx.subject.kind != Kind::Pod);
+        if as_written.unwrap_or(cx.spec).os.is_some() {
             return;
         }
         let finding = out.report(cx.at(&["os", "name"]));
-        if cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some() {
+        if has_scc {
             finding.severity(Severity::Warning).says(
-                "OpenShift writes what only Linux knows (SELinux, user and group ids) into the pods that do not say that they \
-                 are for Windows",
+                "OpenShift writes what only Linux knows (SELinux, user and group ids) into pods that do not say that they are \
+                 for Windows, or refuses them",
             );
         }
     }),

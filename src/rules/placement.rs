@@ -127,7 +127,10 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     }
     let keeps_off =
         |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && taint.lasts();
-    cx.hosts().find(|host| {
+    // Of pools that have no name each look is remembered that their nodes ever had, also that before their taint.
+    let is_there = |host: &&Host| !host.may_be_at_zero || !host.template.is_empty();
+    let known = cx.facts.hosts().iter().filter(is_there);
+    known.chain(&cx.policy.pools).find(|host| {
         (host.taints.iter().filter(keeps_off))
             .all(|taint| cx.spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
     })

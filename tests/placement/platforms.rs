@@ -49,6 +49,32 @@ metadata: {name: restricted-v2}
 spec: {policyName: restricted-v2}
 ";
 
+/// By the API group Transom knows that it is on OpenShift, when it starts.
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: securitycontextconstraints.security.openshift.io}
+spec:
+  group: security.openshift.io
+  scope: Cluster
+  names: {kind: SecurityContextConstraints, plural: securitycontextconstraints}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+";
+
+/// Makes the cluster one of OpenShift, as far as its API groups tell.
+pub fn define_constraints(cluster: &ControlPlane) {
+    cluster
+        .kubectl_with(&["apply", "-f", "-"], DEFINITION)
+        .succeeded();
+    let served = || {
+        cluster
+            .kubectl(&["get", "--raw", "/apis/security.openshift.io"])
+            .ok
+    };
+    assert!(wait(PATIENCE, served), "the definition is not served");
+}
+
 fn namespace(cluster: &ControlPlane, name: &str, labels: &Value) {
     let object =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
@@ -142,7 +168,8 @@ pub fn openshift(cluster: &ControlPlane) {
                 .contains("took out of this Windows pod what Windows ignores"),
             "{warned:?}"
         );
-        create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
+        let told = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
+        assert!(told.err.contains("[TSM101 os-name-missing]"), "{told:?}");
         for pod in bound(cluster, name, 2) {
             assert_eq!(pod["spec"]["os"]["name"], "windows", "{name}: {pod}");
             assert_eq!(pod["spec"]["securityContext"], json!({}), "{name}: {pod}");
