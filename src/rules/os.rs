@@ -84,7 +84,7 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
 static OS_NAME_MISSING: Rule = Rule {
     id: "TSM101",
     name: "os-name-missing",
-    severity: Severity::Advice,
+    severity: Severity::Warning,
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
     summary: "the pod does not say that it is for Windows",
@@ -116,10 +116,12 @@ static OS_NAME_MISSING: Rule = Rule {
         }
         let finding = out.report(cx.at(&["os", "name"]));
         if has_scc {
-            finding.severity(Severity::Warning).says(
+            finding.says(
                 "OpenShift writes what only Linux knows (SELinux, user and group ids) into pods that do not say that they are \
                  for Windows, or refuses them",
             );
+        } else {
+            finding.severity(Severity::Advice);
         }
     }),
     ..Rule::BASE
