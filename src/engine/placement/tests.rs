@@ -150,6 +150,11 @@ fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
         json!({"metadata": {"name": "n", "labels": labels},
             "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": format!("{build}.1")}}})
     };
+    let in_short = || {
+        let mut node = node(17763, true);
+        node["metadata"] = json!({"name": "n"});
+        node
+    };
     let pool = Host {
         build: Some(Build::new(17763)),
         may_be_at_zero: true,
@@ -169,6 +174,8 @@ fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
         // Of a pool at zero the kubelets will write it; of the nodes that are there, none did.
         (vec![node(20348, true)], true, true),
         (vec![node(20348, true), node(17763, false)], true, false),
+        // Written down in short, without any label.
+        (vec![node(20348, true), in_short()], false, true),
         // No node runs the image: the pod waits for one, whatever the others carry.
         (vec![node(20348, false)], false, true),
     ] {
