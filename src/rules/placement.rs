@@ -573,12 +573,10 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
         if let Some(host) = stray_target(cx) {
             let finding = out.report(cx.at(&["nodeSelector"]));
             if cx.subject.kind == Kind::DaemonSet {
-                finding
-                    .says(format!(
-                        "the DaemonSet makes a pod for Windows nodes too, such as {}, and nothing in its template keeps them off",
-                        host.name
-                    ))
-                    .remedy("add nodeSelector kubernetes.io/os: linux to the template");
+                finding.says(format!(
+                    "nothing keeps the DaemonSet's pods off Windows nodes such as {}",
+                    host.name
+                ));
             } else {
                 finding.says(format!(
                     "nothing keeps this pod off Windows nodes such as {}",

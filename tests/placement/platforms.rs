@@ -359,7 +359,6 @@ spec: {reverseGuard: Apply, priority: 5, namespaceSelector: {matchLabels: {guard
     let agent = json!({"tolerations": [{"operator": "Exists"}]});
     let agent = workload("DaemonSet", "agent", &agent);
     let warned = create(cluster, "guarded", &agent, &["--dry-run=server"]).succeeded();
-    let words =
-        "add nodeSelector kubernetes.io/os: linux to the template [TSM709 linux-pod-tolerates-windows]";
+    let words = "add nodeSelector kubernetes.io/os: linux [TSM709 linux-pod-tolerates-windows]";
     assert!(warned.err.contains(words), "{warned:?}");
 }
