@@ -11,6 +11,11 @@ mod install;
 #[path = "support/kubelet.rs"]
 #[allow(dead_code)]
 mod kubelet;
+#[path = "placement/platforms.rs"]
+mod platforms;
+#[path = "support/recorder.rs"]
+#[allow(dead_code)]
+mod recorder;
 #[path = "placement/workloads.rs"]
 mod workloads;
 
@@ -89,6 +94,8 @@ spec: {taints: {mode: Apply}}
     assert_eq!(right, all.len(), "{}", cluster.end_of_log("transom"));
 }
 
+/// What else is in the way of Windows pods on a platform stands in `platforms`, in the same cluster.
+///
 /// What the Cluster Autoscaler and Karpenter do with a pool at zero: they ask the scheduler whether the pod would fit a
 /// node as the pool's template describes it. So a node like the template must be one that the scheduler takes.
 #[test]
@@ -103,6 +110,7 @@ metadata: {name: default}
 spec:
   validation: Deny
   placement: Apply
+  evidence: {poolLabels: [{key: agentpool, value: win*}]}
   pools:
   - {name: bare, build: 10.0.20348, labels: {agentpool: win22}}
   - {name: labelled, build: 10.0.26100, labels: {karpenter.sh/nodepool: win25, node.kubernetes.io/windows-build: 10.0.26100}}
@@ -112,9 +120,12 @@ kind: WindowsNodePolicy
 metadata: {name: default}
 spec: {}
 ";
+    platforms::define_constraints(&cluster);
     install::prepare(&cluster, policies);
     let replica = Replica::start(&cluster, "transom", &[]);
-    install::register(&cluster, replica.port, &[]);
+    let guard = ["--reverse-guard-selector", "guard=on"];
+    let pool = ["--pool-label", "agentpool=win*"];
+    install::register(&cluster, replica.port, &[guard, pool].concat());
     replica.is_ready(&cluster);
     let pod = |name: &str, image: &str| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": {
@@ -186,18 +197,10 @@ spec: {}
     );
     assert_eq!(node_of("for-2025").as_deref(), Some("of-labelled-template"));
 
-    // Without a WindowsNodePolicy nothing brings the label back that a node of the only fitting build has lost.
-    cluster.kubectl(&["delete", "wnp", "default"]).succeeded();
-    let label = "node.kubernetes.io/windows-build-";
-    cluster.kubectl(&["label", "node", "win-2019", label]).succeeded();
-    let problem = "-o=jsonpath={.status.conditions[?(@.type=='BuildLabelsPresent')].message}";
-    let problem = || cluster.kubectl(&["get", "wpp", "default", problem]).out;
-    let told = wait(Duration::from_secs(90), || problem().contains("win-2019"));
-    assert!(told, "{}\n{}", problem(), cluster.end_of_log("transom"));
-    create(pod("for-2019", "mcr.microsoft.com/windows/servercore:ltsc2019"));
-    let lands = wait(Duration::from_secs(60), || node_of("for-2019").is_some());
-    let events = || cluster.kubectl(&["get", "events", "-n", "default"]).out;
-    assert!(lands, "it requires a label that no node carries: {}", events());
+    platforms::a_node_without_the_label_of_its_build(&cluster);
+    platforms::openshift(&cluster);
+    platforms::eks(&cluster);
+    platforms::taints_that_come_and_go(&cluster);
 }
 
 fn cluster() -> Option<ControlPlane> {

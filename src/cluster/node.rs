@@ -37,6 +37,7 @@ struct NodeSpec {
 
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(clippy::zero_sized_map_values)] // a set would be read from a list
 struct NodeStatus {
     node_info: NodeInfo,
     runtime_handlers: Option<Vec<RuntimeHandler>>,

@@ -236,9 +236,8 @@ impl Shared {
         /// After a failure: soon, because nothing is served before the first answer.
         const RETRY: Duration = Duration::from_secs(2);
         loop {
-            let asked = async { Ok((client.apiserver_version().await?, client.list_api_groups().await?)) };
-            let wait = match asked.await {
-                Ok((version, groups)) => {
+            let wait = match client.apiserver_version().await {
+                Ok(version) => {
                     let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
                     if minor.is_none() {
                         tracing::warn!(
@@ -248,7 +247,7 @@ impl Shared {
                         );
                     }
                     let minor = minor.unwrap_or(Facts::KUBERNETES);
-                    let has_scc = groups.groups.iter().any(|group| group.name == SCC_GROUP);
+                    let has_scc = has_scc(&client).await;
                     self.change(|building| {
                         let view = &mut building.view;
                         let before = (view.kubernetes, view.has_scc);
@@ -259,8 +258,7 @@ impl Shared {
                     ASK_VERSION
                 }
                 Err(error) => {
-                    let error: kube::Error = error;
-                    tracing::warn!("cannot ask the API server for its version and API groups: {error}");
+                    tracing::warn!("cannot ask the API server for its version: {error}");
                     RETRY
                 }
             };
@@ -284,6 +282,18 @@ impl Shared {
                 }
                 differs
             });
+        }
+    }
+}
+
+/// Whether the API server has OpenShift's SecurityContextConstraints. Where it does not tell its groups, it is taken for one
+/// without: much else goes on without that.
+async fn has_scc(client: &Client) -> bool {
+    match client.list_api_groups().await {
+        Ok(list) => list.groups.iter().any(|group| group.name == SCC_GROUP),
+        Err(error) => {
+            tracing::warn!("cannot ask the API server for its API groups: {error}");
+            false
         }
     }
 }

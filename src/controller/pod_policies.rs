@@ -30,6 +30,8 @@ use crate::cluster::snapshot::Latest;
 const LOOK: Duration = Duration::from_secs(60);
 /// The pause after each look, so that a busy cluster, or one that refuses our writes, is not kept busier.
 const PAUSE: Duration = Duration::from_secs(1);
+/// So many names are listed in one message of a status.
+const MOST_NAMES: usize = 10;
 /// The name that our writes carry in managedFields.
 const FIELD_MANAGER: &str = "transom-policies";
 

@@ -6,6 +6,7 @@ use super::draft::Draft;
 use super::placement::{Forbidden, Placement};
 use super::repair;
 use crate::model::edit::Edit;
+use crate::model::facts::SCC_ANNOTATION;
 use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
 use crate::model::policy::{Inert, ReverseGuard, Switch};
@@ -140,11 +141,12 @@ impl<'p> Drafting<'p, '_> {
         let mut withheld = Vec::new();
         match inference.verdict {
             Verdict::Windows if self.is_drafted_whole() => {
-                if repair && self.is_repaired() {
-                    repair::plan(&mut draft, self.findings, &spec);
-                }
-                if placement {
-                    withheld = self.placement.windows(&mut draft);
+                let repair = repair && self.is_repaired();
+                let added: &[Path] = if placement { &subject.added_fields } else { &[] };
+                (draft, withheld) = self.whole(placement, repair, added);
+                let says_windows = draft.pod().os_name() == Some(Os::Windows.label());
+                if self.is_constrained() && !says_windows {
+                    (draft, withheld) = self.whole(placement, false, &[]);
                 }
             }
             // Its controller reads placement in the template itself, and nothing else of it: its pods are repaired.
@@ -163,6 +165,31 @@ impl<'p> Drafting<'p, '_> {
             _ => {}
         }
         (draft, withheld)
+    }
+
+    /// The whole pod with placement and repair, and without these fields.
+    fn whole(&self, placement: bool, repair: bool, added: &[Path]) -> (Draft<'p, 'p>, Vec<Path>) {
+        let spec = self.placement.as_written.subject.spec_path();
+        let mut draft = Draft::new(self.template, spec.clone());
+        if repair {
+            repair::plan(&mut draft, self.findings, &spec);
+        }
+        for field in added {
+            draft.remove(field);
+        }
+        let withheld = if placement {
+            self.placement.windows(&mut draft)
+        } else {
+            Vec::new()
+        };
+        (draft, withheld)
+    }
+
+    /// Whether OpenShift has written its defaults into the pod. It asks for them again when all webhooks are done, of a pod
+    /// that does not say Windows: what is taken out of such a pod would be a refusal.
+    fn is_constrained(&self) -> bool {
+        let is_pod = self.placement.as_written.subject.kind == Kind::Pod;
+        is_pod && self.template.meta.annotations.get(SCC_ANNOTATION).is_some()
     }
 
     /// Whether repair of the pod, or of the pods of a template, mends what is found: not where the API server refuses the

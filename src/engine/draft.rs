@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
-use crate::model::field::{Flag, List, Present, Quantity, Str};
+use crate::model::field::{Flag, List, Map, Present, Quantity, Str};
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
@@ -139,12 +139,16 @@ impl<'t, 'a> Draft<'t, 'a> {
             .named_item(0, &first.name)
             .field("resources");
         let edits = if let Some(resources) = &first.resources {
-            [("limits", &resources.limits), ("requests", &resources.requests)]
-                .map(|(name, list)| match list.is_empty() {
-                    true => Edit::Set(own.clone().field(name), string_map(resource, "1")),
-                    false => Edit::Set(own.clone().field(name).key(resource), Value::from("1")),
-                })
-                .into()
+            let ask = |(name, list): (&'static str, &Map<'a, Quantity<'a>>)| {
+                let list_at = own.clone().field(name);
+                if list.is_empty() {
+                    Edit::Set(list_at, string_map(resource, "1"))
+                } else {
+                    Edit::Set(list_at.key(resource), Value::from("1"))
+                }
+            };
+            let lists = [("limits", &resources.limits), ("requests", &resources.requests)];
+            lists.map(ask).into()
         } else {
             let both = json!({"limits": {resource: "1"}, "requests": {resource: "1"}});
             vec![Edit::Set(own, both)]
@@ -242,6 +246,10 @@ impl<'t, 'a> Draft<'t, 'a> {
 
     /// Takes an inert field out, as repair does. Says whether the draft knows the field; if not, nothing changes.
     pub fn remove(&mut self, path: &Path) -> bool {
+        let is_gone = |(edit, _): &(Edit, Resolver)| matches!(edit, Edit::Remove(gone) if gone == path);
+        if self.edits.iter().any(is_gone) {
+            return true;
+        }
         let Some(rest) = path.segments().strip_prefix(self.spec.segments()) else {
             return false;
         };

@@ -63,9 +63,6 @@ impl<'p> Placement<'p, '_> {
         }
         self.private_ipv4(draft);
         if parts.os_field {
-            for field in &self.as_written.subject.added_fields {
-                draft.remove(field);
-            }
             self.os_name(draft)
         } else {
             Vec::new()

@@ -276,6 +276,11 @@ impl Host {
         let build = node.build();
         let says_build =
             |label: &&str| build.is_some() && node.label(label).and_then(Build::parse_label) == build;
+        // A node without any label of its kubelet's was written down by a person, in short.
+        let is_labelled = [OS_LABEL, BETA_OS_LABEL, ARCH_LABEL, HOSTNAME_LABEL]
+            .iter()
+            .chain(&BUILD_LABELS)
+            .any(|label| node.label(label).is_some());
         node.is_windows().then(|| Host {
             name: node.name().to_owned(),
             build,
@@ -284,7 +289,7 @@ impl Host {
             template: BTreeMap::new(),
             hostname: node.label(HOSTNAME_LABEL).unwrap_or_default().to_owned(),
             unlabelled: (BUILD_LABELS.into_iter())
-                .filter(|label| !says_build(label))
+                .filter(|label| is_labelled && !says_build(label))
                 .collect(),
             offers_private_ipv4: node.offers_private_ipv4(),
             may_be_at_zero: false,

@@ -187,7 +187,7 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
     if rule.inert {
         list.push((
             "repair",
-            "takes the field out, where the policy has repair on".to_owned(),
+            "takes the field out, where the policy says inert: Repair".to_owned(),
         ));
     }
     list

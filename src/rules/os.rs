@@ -85,7 +85,7 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
 static OS_NAME_MISSING: Rule = Rule {
     id: "TSM101",
     name: "os-name-missing",
-    severity: Severity::Advice,
+    severity: Severity::Warning,
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
     summary: "the pod does not say that it is for Windows",
@@ -93,7 +93,7 @@ static OS_NAME_MISSING: Rule = Rule {
            cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
            the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused. On OpenShift this \
            is a warning: its SecurityContextConstraints leave out only pods that say it, and they are asked before any \
-           webhook can.",
+           webhook, so that a template has to say it itself.",
     remedy: "add spec.os.name: windows",
     see: &[
         GUIDE,
@@ -106,15 +106,24 @@ static OS_NAME_MISSING: Rule = Rule {
     good: &["os: {name: windows}"],
     needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.spec.os.is_some() {
+        let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
+        // Placement comes after the constraints of OpenShift, which may refuse the pods before it: what a template says
+        // itself counts there.
+        let as_written = cx
+            .subject
+            .pod()
+            .filter(|_| has_scc && cx.subject.kind != Kind::Pod);
+        if as_written.unwrap_or(cx.spec).os.is_some() {
             return;
         }
         let finding = out.report(cx.at(&["os", "name"]));
-        if cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some() {
-            finding.severity(Severity::Warning).says(
-                "OpenShift writes what only Linux knows (SELinux, user and group ids) into the pods that do not say that they \
-                 are for Windows",
+        if has_scc {
+            finding.says(
+                "OpenShift writes what only Linux knows (SELinux, user and group ids) into pods that do not say that they are \
+                 for Windows, or refuses them",
             );
+        } else {
+            finding.severity(Severity::Advice);
         }
     }),
     ..Rule::BASE

@@ -128,7 +128,10 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     }
     let keeps_off =
         |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && taint.lasts();
-    cx.hosts().find(|host| {
+    // Of pools that have no name each look is remembered that their nodes ever had, also that before their taint.
+    let is_there = |host: &&Host| !host.may_be_at_zero || !host.template.is_empty();
+    let known = cx.facts.hosts().iter().filter(is_there);
+    known.chain(&cx.policy.pools).find(|host| {
         (host.taints.iter().filter(keeps_off))
             .all(|taint| cx.spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
     })
@@ -583,12 +586,10 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
         if let Some(host) = stray_target(cx) {
             let finding = out.report(cx.at(&["nodeSelector"]));
             if cx.subject.kind == Kind::DaemonSet {
-                finding
-                    .says(format!(
-                        "the DaemonSet makes a pod for Windows nodes too, such as {}, and nothing in its template keeps them off",
-                        host.name
-                    ))
-                    .remedy("add nodeSelector kubernetes.io/os: linux to the template");
+                finding.says(format!(
+                    "nothing keeps the DaemonSet's pods off Windows nodes such as {}",
+                    host.name
+                ));
             } else {
                 finding.says(format!(
                     "nothing keeps this pod off Windows nodes such as {}",

@@ -328,8 +328,8 @@ fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
 }
 
 /// A Windows pod after SecurityContextConstraints, in a namespace with these labels; what its author wrote below `spec`.
-fn after_scc(written: &Value, labels: &[(&str, &str)]) -> Said {
-    let metadata = json!({"name": "web", "annotations": {"openshift.io/scc": "restricted-v2"},
+fn after_scc(written: &Value, labels: &[(&str, &str)], owner: &Value, policy: Policy) -> Vec<String> {
+    let metadata = json!({"name": "web", "annotations": {"openshift.io/scc": "restricted-v2"}, "ownerReferences": owner,
         "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": written}}]});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {
         "nodeSelector": {"kubernetes.io/os": "windows"},
@@ -345,57 +345,63 @@ fn after_scc(written: &Value, labels: &[(&str, &str)]) -> Said {
         ..NamespaceFacts::default()
     };
     std::sync::Arc::make_mut(&mut facts.namespaces).insert("default".to_owned(), namespace);
-    ruling_in(&facts, Phase::Mutate, "alice", &pod, Policy::standalone())
+    let ruling = ruling_in(&facts, Phase::Mutate, "alice", &pod, policy);
+    let patch: json_patch::Patch = serde_json::from_value(json!(ruling.patch)).unwrap();
+    json_patch::patch(&mut pod.clone(), &patch).unwrap();
+    let operations = ruling.patch.iter().map(|operation| json!(operation));
+    let text = |operation: &Value, field: &str| operation[field].as_str().unwrap().to_owned();
+    let mut operations: Vec<String> = operations
+        .map(|operation| format!("{} {}", text(&operation, "op"), text(&operation, "path")))
+        .collect();
+    operations.sort();
+    operations
 }
 
 #[test]
 fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windows() {
     let by_author =
         json!({"f:securityContext": {}, "f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}});
-    let operations = |ruling: &Said| -> Vec<String> {
-        let operations = ruling.patch.iter().map(|operation| json!(operation));
-        operations
-            .map(|operation| {
-                format!(
-                    "{} {}",
-                    operation["op"].as_str().unwrap(),
-                    operation["path"].as_str().unwrap()
-                )
-            })
-            .collect()
+    let by_author_too = json!({"f:securityContext": {"f:fsGroup": {}}, "f:containers": {}});
+    let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
+    let agent = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
+    let repairs = || Policy {
+        inert: Inert::Repair,
+        ..Policy::standalone()
     };
-    let taken = [
-        "remove /spec/securityContext/seLinuxOptions",
+    let all = [
+        "add /spec/os",
+        "remove /spec/containers/0/securityContext/runAsNonRoot",
         "remove /spec/containers/0/securityContext/runAsUser",
         "remove /spec/securityContext/fsGroup",
-        "remove /spec/containers/0/securityContext/runAsNonRoot",
-        "add /spec/os",
+        "remove /spec/securityContext/seLinuxOptions",
     ];
-    let mut taken: Vec<String> = taken.map(str::to_owned).into();
-    taken.sort();
-    let mut found = operations(&after_scc(&by_author, &[]));
-    found.sort();
-    assert_eq!(found, taken);
-    // Pod Security asks for it, of a Windows pod too.
-    let restricted = after_scc(
-        &by_author,
-        &[("pod-security.kubernetes.io/enforce", "restricted")],
+    let without_non_root: Vec<&str> = all
+        .into_iter()
+        .filter(|edit| !edit.ends_with("NonRoot"))
+        .collect();
+    for policy in [Policy::standalone(), repairs()] {
+        let after = |written, labels, owner| after_scc(written, labels, owner, policy.clone());
+        assert_eq!(after(&by_author, &[], &Value::Null), all);
+        // Pod Security asks for it, of a Windows pod too.
+        assert_eq!(after(&by_author, &restricted, &Value::Null), without_non_root);
+        // Its pods do not say Windows, and the constraints will ask for what they wrote.
+        assert_eq!(after(&by_author, &[], &agent), [""; 0], "{policy:?}");
+    }
+    // What the author wrote stays, and so does the rest: the pod cannot say Windows, and the constraints will ask.
+    assert_eq!(
+        after_scc(&by_author_too, &[], &Value::Null, Policy::standalone()),
+        [""; 0]
     );
-    let found = operations(&restricted);
-    assert!(
-        !found.iter().any(|edit| edit.ends_with("runAsNonRoot")),
-        "{found:?}"
+    // Repair takes out what the author wrote as well, so that it can.
+    assert_eq!(
+        after_scc(&by_author_too, &[], &Value::Null, repairs()),
+        without_non_root
     );
-    assert_eq!(found.len(), taken.len() - 1);
-    // What the author wrote stays, and keeps the pod from saying it.
-    let own = json!({"f:securityContext": {"f:fsGroup": {}}, "f:containers": {}});
-    let found = operations(&after_scc(&own, &[]));
-    assert!(
-        !found
-            .iter()
-            .any(|edit| edit.ends_with("fsGroup") || edit == "add /spec/os"),
-        "{found:?}"
-    );
+    let off = Policy {
+        placement: Switch::Off,
+        ..repairs()
+    };
+    assert_eq!(after_scc(&by_author, &[], &Value::Null, off), [""; 0]);
 }
 
 /// What would begin a line, give an order to a CI system, move a cursor or turn the direction of writing.

@@ -7,7 +7,7 @@ use crate::model::node::Host;
 use crate::model::policy::{Policy, Switch};
 use crate::model::text::list;
 
-use super::report::MOST_NAMES;
+use super::MOST_NAMES;
 
 /// The condition. `decoded` is what of the policy counts, if anything.
 pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Statement {

@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::build_labels::build_labels;
-use super::registered;
+use super::{MOST_NAMES, registered};
 use crate::api::{
     API_VERSION, DecodedPolicy, LastGood, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
 };
@@ -24,8 +24,6 @@ use crate::rules;
 
 /// What this program says of itself.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// So many names are listed in one message.
-pub(super) const MOST_NAMES: usize = 10;
 /// So much is told of what is wrong with a policy, in its status.
 const LONGEST_PROBLEMS: usize = 3500;
 

@@ -16,7 +16,7 @@ use crate::cluster::snapshot::{Snapshot, Snapshots};
 use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
-use crate::model::node::BUILD_LABEL;
+use crate::model::node::{BUILD_LABEL, OS_LABEL};
 use crate::model::policy::{Action, Policy, Switch};
 
 /// Snapshots of views that follow one another.
@@ -835,9 +835,11 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             name: name.to_owned(),
             operating_system: "windows".to_owned(),
             kernel_version: format!("{build}.1"),
-            labels: (labelled.then(|| (BUILD_LABEL.to_owned(), build.to_owned())))
-                .into_iter()
-                .collect(),
+            labels: (labelled
+                .then(|| (BUILD_LABEL.to_owned(), build.to_owned()))
+                .into_iter())
+            .chain([(OS_LABEL.to_owned(), "windows".to_owned())])
+            .collect(),
             ..NodeView::default()
         };
         (name.to_owned(), Arc::new(node))

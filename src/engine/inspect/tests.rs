@@ -214,3 +214,31 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
         );
     }
 }
+
+/// The constraints of OpenShift are asked before placement, and may refuse the pods of a template that says nothing.
+#[test]
+fn on_openshift_a_template_has_to_say_windows_itself() {
+    for (kind, has_scc, says, expected) in [
+        (Kind::Deployment, true, false, true),
+        (Kind::DaemonSet, true, false, true),
+        (Kind::Deployment, true, true, false),
+        (Kind::Deployment, false, false, false),
+        (Kind::DaemonSet, false, false, false),
+        // Placement says it.
+        (Kind::Pod, true, false, false),
+    ] {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        facts.has_scc = has_scc;
+        let over = if says {
+            json!({"os": {"name": "windows"}})
+        } else {
+            json!({})
+        };
+        let json = object(kind, &spec(&over));
+        let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+        let inspection = inspect(&subject, &facts, &Policy::standalone());
+        let mut warned = inspection.open().filter(|finding| finding.action == Action::Warn);
+        let warned = warned.any(|finding| finding.rule.name == "os-name-missing");
+        assert_eq!(warned, expected, "{kind} {has_scc} {says}");
+    }
+}

@@ -8,6 +8,7 @@ use crate::engine::inspect;
 use crate::model::edit::to_json_patch;
 use crate::model::facts::{NamespaceFacts, RuntimeClassFacts};
 use crate::model::node::Host;
+use crate::model::policy::ReverseGuard;
 use crate::model::subject::{Editable, Stage};
 use crate::model::workload::Kind;
 
@@ -149,6 +150,11 @@ fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
         json!({"metadata": {"name": "n", "labels": labels},
             "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": format!("{build}.1")}}})
     };
+    let in_short = || {
+        let mut node = node(17763, true);
+        node["metadata"] = json!({"name": "n"});
+        node
+    };
     let pool = Host {
         build: Some(Build::new(17763)),
         may_be_at_zero: true,
@@ -168,6 +174,8 @@ fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
         // Of a pool at zero the kubelets will write it; of the nodes that are there, none did.
         (vec![node(20348, true)], true, true),
         (vec![node(20348, true), node(17763, false)], true, false),
+        // Written down in short, without any label.
+        (vec![node(20348, true), in_short()], false, true),
         // No node runs the image: the pod waits for one, whatever the others carry.
         (vec![node(20348, false)], false, true),
     ] {
@@ -309,4 +317,37 @@ fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
             .any(|finding| finding.rule.name == "image-build-mismatch");
         assert_eq!(refused, unfit, "{over}: {:?}", inspection.findings);
     }
+}
+
+#[test]
+fn the_reverse_guard_goes_by_nodes_and_pools_that_may_be_there() {
+    let untainted = Host::default();
+    let at_zero = Host {
+        may_be_at_zero: true,
+        ..Host::default()
+    };
+    let named = Host {
+        template: [("agentpool".to_owned(), "win".to_owned())].into(),
+        ..at_zero.clone()
+    };
+    let guards = |host: Option<&Host>, declared: Option<&Host>| {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        host.into_iter().cloned().for_each(|host| facts.add_host(host));
+        let policy = Policy {
+            reverse_guard: ReverseGuard::Apply,
+            pools: declared.into_iter().cloned().collect(),
+            ..Policy::standalone()
+        };
+        let pod = r#"{"spec": {"containers": [{"name": "c", "image": "c"}]}}"#;
+        let subject = Subject::parse(Kind::Pod, pod, Stage::Written).unwrap();
+        !inspect(&subject, &facts, &policy).edits.is_empty()
+    };
+    assert!(guards(Some(&untainted), None));
+    assert!(guards(Some(&named), None));
+    assert!(guards(None, Some(&at_zero)), "the policy says that there is one");
+    assert!(
+        !guards(Some(&at_zero), None),
+        "it may be the look of a pool before its taint"
+    );
+    assert!(!guards(None, None));
 }
