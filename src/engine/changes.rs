@@ -70,6 +70,8 @@ impl<'p> Changes<'p> {
 
     /// Runs the rules on the pod as it will be stored, and marks the findings that are gone there.
     pub fn resolve(&self, as_written: &Cx<'_>, findings: &mut [Finding]) {
+        /// Few are compared one by one; of many, comparing each with each would take long.
+        const FEW: usize = 16;
         let Some(changed) = &self.changed else { return };
         let as_stored = as_written.with_template(changed);
         // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
@@ -80,8 +82,6 @@ impl<'p> Changes<'p> {
                 rule.run(&as_stored, &mut after);
             }
         }
-        // Few are compared one by one; of many, comparing each with each would take long.
-        const FEW: usize = 16;
         let hashed: HashSet<_> = if after.len() > FEW {
             after.iter().map(|f| (f.rule.id, &f.path)).collect()
         } else {
