@@ -86,11 +86,17 @@ mod tests {
         let injections = [("linkerd.io/inject".to_owned(), "enabled".to_owned())].into();
         assert_eq!((kept.injections, kept.tolerations_whitelist), (injections, None));
         for (drivers, expected) in [
-            (json!([{"name": "b", "nodeID": "n"}, {"name": "a", "nodeID": "n"}]), &["a", "b"][..]),
+            (
+                json!([{"name": "b", "nodeID": "n"}, {"name": "a", "nodeID": "n"}]),
+                &["a", "b"][..],
+            ),
             (json!(null), &[]),
         ] {
             let stored = json!({"metadata": {"name": "win-1"}, "spec": {"drivers": drivers}});
-            assert_eq!(csi_node(serde_json::from_value(stored).unwrap()).unwrap(), expected);
+            assert_eq!(
+                csi_node(serde_json::from_value(stored).unwrap()).unwrap(),
+                expected
+            );
         }
     }
 
