@@ -27,7 +27,7 @@ use crate::render::{Json, Summary, TextReport, Unjudged};
 /// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
 /// RuntimeClasses, Namespaces and PersistentVolumeClaims among the inputs are what is known of the cluster, and
 /// WindowsPodPolicies are its policies, unless --policy says which count. Without a policy, the built-in one counts: errors
-/// deny, placement is applied, repair is off. No requester is known: an object that names a Deployment, ReplicaSet,
+/// deny, placement is applied, inert fields deny. No requester is known: an object that names a Deployment, ReplicaSet,
 /// StatefulSet, DaemonSet, Job, CronJob or ReplicationController as its owner is taken for made by that kind's controller.
 ///
 /// Exit status: 0 nothing would be denied; 1 something would, or there is what --fail-on names; 2 bad usage, or input

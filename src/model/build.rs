@@ -383,7 +383,7 @@ impl Support {
     /// table too may well be supported.
     pub fn lacks(&self, build: Build) -> bool {
         let newer = self.builds.last().is_some_and(|last| build > *last);
-        !self.builds.contains(&build) && !(self.is_guessed && newer)
+        !(self.builds.contains(&build) || self.is_guessed && newer)
     }
 }
 

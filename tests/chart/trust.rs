@@ -106,6 +106,7 @@ fn refused(world: &World, arguments: &[&str]) -> Option<String> {
 
 /// Of each object that it may write, the account may write what is Transom's and nothing else. The release has a node policy
 /// that keeps RuntimeClasses, and the class is one of its own.
+#[allow(clippy::too_many_lines, reason = "one table")]
 pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
     for object in [
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "lin-1", "labels": {"kubernetes.io/os": "linux"}}}),

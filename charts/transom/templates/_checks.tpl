@@ -56,10 +56,10 @@
 say then that no policy was made. */}}
 {{- define "transom.checkDropped" -}}
 {{- if not .Values.policy.create -}}
-{{- $defaults := dict "validation" "Deny" "placement" "Apply" "repair" "Off" -}}
-{{- range $name := list "validation" "placement" "repair" -}}
+{{- $defaults := dict "validation" "Deny" "placement" "Apply" "inert" "Deny" "repair" "Off" -}}
+{{- range $name := keys $defaults | sortAlpha -}}
 {{- $value := include "transom.orOff" (get $.Values $name) -}}
-{{- if ne $value (get $defaults $name) -}}
+{{- if and (hasKey $.Values $name) (ne $value (get $defaults $name)) -}}
 {{- fail (printf "%s: %s would stand in no policy, because policy.create is false. Leave policy.create alone (charts/transom/platforms has values for each platform), or write `%s: %s` into the policy that you apply yourself" $name $value $name $value) -}}
 {{- end -}}
 {{- end -}}

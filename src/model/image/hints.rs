@@ -227,6 +227,7 @@ mod tests {
     use crate::model::image::tests::{on, rows};
 
     #[test]
+    #[allow(clippy::too_many_lines)] // one table
     fn a_build_is_read_from_tags_that_can_only_mean_one() {
         // Text: build, token, and `!` where it is certain; `-` where nothing is told.
         let table = "\
@@ -361,6 +362,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines)] // one table
     fn the_operating_system_is_told_by_well_known_names_only() {
         let table = "\
             mcr.microsoft.com/windows => WindowsOnlyRepository

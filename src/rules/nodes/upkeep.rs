@@ -1,6 +1,7 @@
 //! Rules on the upkeep of Windows nodes: releases of Windows, kubelet and containerd that are too old, CPU that is not kept back.
 
 use super::{OF_NODES, RESOURCES, VERSIONS, kernel_build, windows_node};
+use crate::model::build::Build;
 use crate::model::field::{Map, Quantity};
 use crate::model::node::major_minor;
 use crate::model::path::Path;
@@ -32,7 +33,7 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((node, _)) = windows_node(cx) else { return };
-        let Some(release) = kernel_build(node).and_then(|build| build.release()) else {
+        let Some(release) = kernel_build(node).and_then(Build::release) else {
             return;
         };
         if let Some(end) = release.end_of_support().filter(|end| *end < cx.facts.today) {

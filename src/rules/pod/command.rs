@@ -315,8 +315,9 @@ impl Problem {
         } else if is_in(CMDLETS) {
             Some(Problem::Cmdlet)
         } else {
-            let script = program.len() > 3 && program.ends_with(".sh");
-            script.then_some(Problem::Script)
+            // Unix has no other spelling of it.
+            let name = program.strip_suffix(".sh");
+            name.filter(|name| !name.is_empty()).map(|_| Problem::Script)
         }
     }
 }

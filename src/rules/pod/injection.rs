@@ -66,12 +66,12 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     ],
     needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
+        const VAULT: &str = "vault.hashicorp.com/agent-inject";
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
         if !cx.spec.host_network.0 {
             istio(cx, namespace, out);
             linkerd(cx, namespace, out);
         }
-        const VAULT: &str = "vault.hashicorp.com/agent-inject";
         if cx.meta.annotations.get(VAULT).is_some_and(|value| is_true(value)) {
             report(out, cx.meta_at("annotations").key(VAULT), "the injector of Vault", None);
         }

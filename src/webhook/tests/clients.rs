@@ -81,11 +81,11 @@ async fn serve(ca: &std::path::Path, names: &[&str], are_required: bool) -> Runn
 
 #[tokio::test]
 async fn a_certificate_that_is_shown_must_be_one_of_the_ca_with_the_name() {
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     let (ours, theirs) = (Issuer::new(), Issuer::new());
     std::fs::write(&ca, ours.0.pem()).unwrap();
-    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     let named = ours.issue("kube-apiserver", &[], ClientAuth);
     let by_dns = ours.issue("other", &["kube-apiserver"], ClientAuth);
     let kubelet = ours.issue("system:node:a", &["a"], ClientAuth);
