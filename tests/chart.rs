@@ -290,6 +290,10 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "serviceAccount.name: with",
         ),
         (
+            json!({"probe": {"namespace": "calico-system"}}),
+            "probe.namespace: the webhooks never ask about calico-system",
+        ),
+        (
             json!({"clientCertificates": {"required": true}}),
             "clientCertificates.caConfigMap.name: clientCertificates.required",
         ),

@@ -138,6 +138,15 @@ impl Kubelet {
         text
     }
 
+    /// What the replicas count.
+    pub fn metrics(&self) -> String {
+        let state = self.state.lock().unwrap();
+        let of_all = state.replicas.iter();
+        of_all
+            .map(|replica| answer(replica.health.port, "/metrics"))
+            .collect()
+    }
+
     /// What the Jobs said.
     pub fn jobs(&self) -> String {
         let state = self.state.lock().unwrap();

@@ -8,7 +8,7 @@ use super::control_plane::wait;
 use super::engine::{Engine, engine};
 use super::leaving::{self, CLASS, untainted};
 use super::refusal;
-use super::release::World;
+use super::release::{World, windows_pod};
 
 const ACCOUNT: &str = "system:serviceaccount:transom-system:transom";
 
@@ -241,7 +241,8 @@ fn the_right_to_write_goes_after_what_was_written() {
     };
     assert!(may("patch", "nodes") && may("delete", "runtimeclasses"));
     // With the policy goes what it wrote, by the rights that it needed.
-    let values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false}});
+    let values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false},
+                        "probe": {"namespace": "second"}});
     world.deploy(engine, "upgrade", &values);
     let taken_back = || {
         let node = world.get("node", "win-1");
@@ -253,6 +254,35 @@ fn the_right_to_write_goes_after_what_was_written() {
         "{}",
         world.kubelet.logs()
     );
+    probes_are_dry_runs(&world);
     world.deploy(engine, "upgrade", &values);
     assert!(!may("patch", "nodes") && !may("delete", "runtimeclasses") && may("watch", "nodes"));
+}
+
+/// Calls are seen to arrive, by the rights of the account, which stores no pod.
+fn probes_are_dry_runs(world: &World) {
+    let arrives = || {
+        let metrics = world.kubelet.metrics();
+        metrics.contains("transom_calls_arrive{phase=\"mutating\"} 1")
+            && metrics.contains("transom_calls_arrive{phase=\"validating\"} 1")
+    };
+    assert!(
+        wait(Duration::from_secs(90), arrives),
+        "{}\n{}",
+        world.kubelet.metrics(),
+        world.kubelet.logs()
+    );
+    let mut pod = windows_pod("stored");
+    pod["metadata"]["namespace"] = json!("second");
+    let create = |more: &[&str]| {
+        let arguments = [&["create", "-f", "-", "--as", ACCOUNT], more].concat();
+        world.cluster.kubectl_with(&arguments, &pod.to_string())
+    };
+    let stored = create(&[]);
+    assert!(
+        stored.err.contains("Transom creates pods as a dry run only"),
+        "{}",
+        stored.err
+    );
+    create(&["--dry-run=server"]).succeeded();
 }

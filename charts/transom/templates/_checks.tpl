@@ -27,6 +27,11 @@
 {{- if and (hasPrefix "https://" .Values.tracing.endpoint) (not .Values.tracing.caConfigMap.name) (not .Values.extraVolumes) -}}
 {{- fail "tracing.caConfigMap.name: the image has no CA certificates, so name a ConfigMap with those of the receiver (or mount a file by extraVolumes and name it in OTEL_EXPORTER_OTLP_CERTIFICATE by extraEnv)" -}}
 {{- end -}}
+{{- with .Values.probe.namespace -}}
+{{- if has . (concat (list "kube-system" "kube-node-lease" "kube-public" $.Release.Namespace) $.Values.exclusions.namespaces) -}}
+{{- fail (printf "probe.namespace: the webhooks never ask about %s, so a probe there would tell nothing; name another namespace" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not .Values.clientCertificates.caConfigMap.name) (or .Values.clientCertificates.required .Values.clientCertificates.names) -}}
 {{- fail "clientCertificates.caConfigMap.name: clientCertificates.required and names need the ConfigMap with the CA that the certificates come from" -}}
 {{- end -}}
