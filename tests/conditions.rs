@@ -153,7 +153,7 @@ fn a_runtime_class_is_asked_about_unless_its_name_says_linux() {
 }
 
 #[test]
-fn namespaces_and_objects_that_are_left_out_cause_no_call() {
+fn namespaces_that_are_left_out_cause_no_call_and_no_label_of_an_object_leaves_it_out() {
     let Some(world) = world() else { return };
     let windows = spec(&json!({"os": {"name": "windows"}}));
     let mut sent = Vec::new();
@@ -168,13 +168,18 @@ fn namespaces_and_objects_that_are_left_out_cause_no_call() {
     ] {
         sent.extend(KINDS.map(|kind| wrap(kind, namespace, "left-out", &windows)));
     }
-    let mut ours = wrap(Kind::Deployment, PLAIN, "ours", &windows);
-    ours.object["metadata"]["labels"] = json!({"app.kubernetes.io/name": "transom"});
-    sent.push(ours);
     for (sent, (answer, calls)) in sent.iter().zip(RUNTIME.block_on(world.create_all(&sent))) {
         assert_eq!(answer, Ok(()), "{}", sent.object);
         assert_eq!(entries(&calls), [""; 0], "{} in {}", sent.object, sent.namespace);
     }
+    let mut ours = wrap(Kind::Deployment, PLAIN, "ours", &windows);
+    ours.object["metadata"]["labels"] = json!({"app.kubernetes.io/name": "transom"});
+    let (answer, calls) = RUNTIME.block_on(world.create_all(&[ours])).remove(0);
+    assert_eq!(answer, Ok(()));
+    assert_eq!(
+        entries(&calls),
+        ["strong.mutate.transom.dev", "strong.validate.transom.dev"]
+    );
 }
 
 #[test]

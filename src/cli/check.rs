@@ -25,8 +25,8 @@ use crate::render::{Json, Summary, TextReport, Unjudged};
 /// Check manifests as admission would: files, folders, standard input
 ///
 /// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
-/// RuntimeClasses, Namespaces and PersistentVolumeClaims among the inputs are what is known of the cluster, and
-/// WindowsPodPolicies are its policies, unless --policy says which count. Without a policy, the built-in one counts: errors
+/// CSINodes, RuntimeClasses, Namespaces, StorageClasses, PersistentVolumeClaims and EndpointSlices among the inputs are what
+/// is known of the cluster, and WindowsPodPolicies are its policies, unless --policy says which count. Without a policy, the built-in one counts: errors
 /// deny, placement is applied, inert fields deny. No requester is known: an object that names a Deployment, ReplicaSet,
 /// StatefulSet, DaemonSet, Job, CronJob or ReplicationController as its owner is taken for made by that kind's controller.
 ///

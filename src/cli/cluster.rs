@@ -49,7 +49,7 @@ impl ClusterArgs {
 fn release(text: &str) -> Result<u32, String> {
     match major_minor(text) {
         Some((1, minor)) => Ok(minor),
-        _ => Err("write the release as in 1.36".to_owned()),
+        _ => Err("write the release as in 1.37".to_owned()),
     }
 }
 

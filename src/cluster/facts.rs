@@ -43,6 +43,10 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
         facts.add_host(host);
     }
     for drivers in windows().filter_map(|node| view.csi_nodes.get(&node.name)) {
+        // A kubelet makes its CSINode before any driver registers: a node that boots says nothing yet.
+        if drivers.is_empty() {
+            continue;
+        }
         facts.add_windows_csi_drivers(drivers);
     }
     facts.runtime_classes = (view.runtime_classes.iter())

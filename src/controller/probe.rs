@@ -47,6 +47,29 @@ pub enum Arrival {
 }
 
 impl Arrival {
+    /// The same trouble in the words in which it was told first: a port or a name in them differs each time, and no status is to be
+    /// written for that.
+    fn after(self, before: Option<&Arrival>) -> Arrival {
+        let is_same = match (&self, before) {
+            (
+                Arrival::Lost {
+                    mutating, validating, ..
+                },
+                Some(Arrival::Lost {
+                    mutating: m,
+                    validating: v,
+                    ..
+                }),
+            ) => (mutating, validating) == (m, v),
+            (Arrival::Unknown(_), Some(Arrival::Unknown(_))) => true,
+            _ => false,
+        };
+        match before {
+            Some(before) if is_same => before.clone(),
+            _ => self,
+        }
+    }
+
     /// What is to be done where calls do not arrive.
     pub fn trouble(&self) -> Option<String> {
         let Arrival::Lost {
@@ -92,7 +115,12 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
             validating: true,
             why: "/validate has seen a probe that /mutate has not".to_owned(),
         },
-        None if said.contains("failed calling webhook") => {
+        // Another vendor's webhook may fail as well, and that tells nothing of these.
+        None if said.contains("failed calling webhook")
+            && [".mutate.transom.dev", ".validate.transom.dev"]
+                .iter()
+                .any(|name| said.contains(name)) =>
+        {
             // It is called first, and fails open.
             let of_mutate = said.contains(".mutate.transom.dev");
             Arrival::Lost {
@@ -123,7 +151,8 @@ pub async fn run(
                 Some(why) => Arrival::Unknown(why),
                 None => probe_again(&pods).await,
             };
-            Some(Arc::new(known))
+            let before = tell.borrow().clone();
+            Some(Arc::new(known.after(before.as_deref())))
         } else {
             None
         };
@@ -175,6 +204,8 @@ async fn probe(pods: &Api<Pod>) -> Arrival {
         "metadata": {"generateName": "transom-probe-", "annotations": {PROBE_ANNOTATION: word}},
         "spec": {
             "automountServiceAccountToken": false, "restartPolicy": "Never",
+            // What Pod Security asks of a Windows pod in a restricted namespace: it is asked before `/validate`.
+            "os": {"name": "windows"}, "securityContext": {"runAsNonRoot": true},
             "nodeSelector": {"kubernetes.io/os": "windows"},
             "containers": [{"name": "probe", "image": "transom.dev/probe"}],
         },
@@ -226,6 +257,22 @@ mod tests {
     use crate::model::probe::refusal;
 
     #[test]
+    fn the_same_trouble_keeps_its_first_words() {
+        let lost = |mutating, why: &str| Arrival::Lost {
+            mutating,
+            validating: false,
+            why: why.to_owned(),
+        };
+        let first = lost(false, "read tcp a:1");
+        assert_eq!(lost(false, "read tcp a:2").after(Some(&first)), first);
+        assert_eq!(lost(true, "b").after(Some(&first)), lost(true, "b"));
+        let unknown = Arrival::Unknown("transom-probe-a is forbidden".to_owned());
+        assert_eq!(Arrival::Unknown("b".to_owned()).after(Some(&unknown)), unknown);
+        assert_eq!(Arrival::Arrives.after(Some(&first)), Arrival::Arrives);
+        assert_eq!(lost(true, "b").after(None), lost(true, "b"));
+    }
+
+    #[test]
     fn what_the_api_server_answers_tells_which_calls_arrive() {
         let refused = |text: &str| {
             let status = Status::failure(text, "Forbidden");
@@ -257,6 +304,7 @@ mod tests {
                 Some((false, false)),
             ),
             (failing("strong.validate.transom.dev"), Some((true, false))),
+            (failing("validate.kyverno.svc-fail"), None),
             (refused("pods is forbidden: User cannot create resource"), None),
             (refused(&refusal("another", true)), None),
         ] {

@@ -203,6 +203,7 @@ fn says_windows_in_a_container() -> String {
         "mcr.microsoft.com:443/windows",
         "/businesscentral",
         "/dynamicsnav",
+        "ltsc-",
         ":win",
         "-win",
         "microsoft/iis",

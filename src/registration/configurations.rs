@@ -12,7 +12,7 @@ use self::deviations::Call;
 use super::conditions::{LEAVES_SOME, hears};
 use super::names;
 use crate::engine::effective::StoredPolicy;
-use crate::model::policy::{Action, Policy, PoolLabel, ReverseGuard, Switch};
+use crate::model::policy::{Action, Inert, Policy, PoolLabel, ReverseGuard, Switch};
 use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::text::list;
 
@@ -143,7 +143,8 @@ impl Configurations {
         counts_in: &(impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)> + Clone),
     ) -> Vec<Gap> {
         let policy = &stored.policy;
-        if policy.validation == Action::Off && policy.placement == Switch::Off {
+        let edits_inert = matches!(policy.inert, Inert::Repair | Inert::DryRun);
+        if policy.validation == Action::Off && policy.placement == Switch::Off && !edits_inert {
             return Vec::new();
         }
         let without = self.phases().into_iter();

@@ -91,8 +91,8 @@ static OS_NAME_MISSING: Rule = Rule {
     summary: "the pod does not say that it is for Windows",
     docs: "With `spec.os.name: windows` the API server checks the pod's fields, Pod Security leaves out what Windows \
            cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
-           the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused. On OpenShift this \
-           is a warning: its SecurityContextConstraints leave out only pods that say it, and they are asked before any \
+           the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused. It is advice, and on OpenShift \
+           a warning: its SecurityContextConstraints leave out only pods that say it, and they are asked before any \
            webhook, so that a template has to say it itself.",
     remedy: "add spec.os.name: windows",
     see: &[

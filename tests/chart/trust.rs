@@ -141,6 +141,16 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
         ),
         (vec!["annotate", "node", "win-1", "transom.dev/owned-"], None),
         (vec!["taint", "node", "win-1", "more=windows:NoSchedule"], None),
+        // That of GKE says what the node is, and not how.
+        (
+            vec![
+                "taint",
+                "node",
+                "win-1",
+                "node.kubernetes.io/os=windows:NoSchedule",
+            ],
+            None,
+        ),
         (label.to_vec(), Some("a label of the node")),
         (
             vec!["label", "node", "win-1", "kubernetes.io/os-"],

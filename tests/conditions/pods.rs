@@ -235,7 +235,7 @@ pub fn thrown_image(dice: &mut Dice) -> String {
          library/golang",
     );
     let tag = dice.word(
-        "_ _ :latest :1.27-alpine :1809 :20H2 :ltsc2022 :1.0-LTSC2019 :1-ltsc2022-amd64 :nanoserver \
+        "_ _ :latest :1.27-alpine :ltsc-2022 :1-ltsc-2019 :1809 :20H2 :ltsc2022 :1.0-LTSC2019 :1-ltsc2022-amd64 :nanoserver \
          :1-NanoServer-1809 :windowsservercore :1-windowsservercore-20H2 :servercore-1809 \
          :1-ServerCore-10.0.17763.1 :servercore :windows :1-windows-1809 :win-1809 :3.6-WIN-20h2-amd64 \
          :windows-10.0.20348.2700 :v1.0-linux-windows :10.0.17763.2366-amd64",

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject;
@@ -19,13 +20,19 @@ pub struct Server {
     ca: PathBuf,
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago: below those that the kernel gives to outgoing connections, of which other tests make many, and
+/// no other one of this process.
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    const FIRST: u16 = 20_000;
+    const PORTS: u16 = 10_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = u16::try_from(std::process::id() * 97 % u32::from(PORTS)).unwrap();
+    loop {
+        let port = FIRST + (begin + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS) % PORTS;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl Server {

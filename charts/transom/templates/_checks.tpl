@@ -62,7 +62,7 @@ say then that no policy was made. */}}
 {{- define "transom.checkDropped" -}}
 {{- if not .Values.policy.create -}}
 {{- $defaults := dict "validation" "Deny" "placement" "Apply" "inert" "Deny" "repair" "Off" -}}
-{{- range $name := keys $defaults | sortAlpha -}}
+{{- range $name := list "validation" "placement" "inert" "repair" -}}
 {{- $value := include "transom.orOff" (get $.Values $name) -}}
 {{- if and (hasKey $.Values $name) (ne $value (get $defaults $name)) -}}
 {{- fail (printf "%s: %s would stand in no policy, because policy.create is false. Leave policy.create alone (charts/transom/platforms has values for each platform), or write `%s: %s` into the policy that you apply yourself" $name $value $name $value) -}}
