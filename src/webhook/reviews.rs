@@ -71,7 +71,7 @@ impl Reviews {
     /// Throws away what is left of the body of a refused request, as a request that is open still; where there is no room
     /// for one, the body is dropped.
     pub(super) fn discard(&self, client: Option<&Client>, body: Body, deadline: Instant) {
-        if let Ok(share) = self.open(client) {
+        if let Some(share) = self.shares.open_if_free(client.unwrap_or(&self.unknown)) {
             discard(body, share, deadline);
         }
     }

@@ -60,6 +60,17 @@ impl Shares {
                 _ => return Err(Shed::Open),
             }
         }
+        Ok(self.take(&mut table, client, now))
+    }
+
+    /// The same, where there is room without refusing another: what is thrown away displaces no review.
+    pub(super) fn open_if_free(&self, client: &Client) -> Option<Share> {
+        let mut table = self.lock();
+        let is_free = table.open.len() < table.max_open;
+        is_free.then(|| self.take(&mut table, client, Instant::now()))
+    }
+
+    fn take(&self, table: &mut Table, client: &Client, now: Instant) -> Share {
         table.next += 1;
         let number = table.next;
         let refused = CancellationToken::new();
@@ -73,11 +84,11 @@ impl Shares {
         };
         table.open.insert(number, request);
         table.tell();
-        Ok(Share {
+        Share {
             shares: self.clone(),
             number,
             refused,
-        })
+        }
     }
 
     /// Whether half of the reviews that may be in flight are.
@@ -414,5 +425,13 @@ mod tests {
             1
         );
         newcomer.complete().unwrap();
+        // The rest of the body that was refused is read only where there is room for that.
+        assert!(shares.open_if_free(&client(1, 1)).is_none());
+        assert_eq!(
+            hoard.iter().filter(|share| share.refused.is_cancelled()).count(),
+            1
+        );
+        drop(newcomer);
+        assert!(shares.open_if_free(&client(1, 1)).is_some());
     }
 }
