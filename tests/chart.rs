@@ -197,6 +197,7 @@ pub fn refusal(engine: &engine::Engine, values: &Value) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn nonsense_is_refused_and_the_refusal_names_the_value() {
     let Some(engine) = engine() else { return };
     let policy = |spec: Value| json!({"policy": {"spec": spec}});
