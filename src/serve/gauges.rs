@@ -1,6 +1,7 @@
 //! What the metrics say of the cluster: who leads, which Windows nodes there are, how the policies stand.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -101,40 +102,44 @@ impl Gauges {
                 .and_then(Build::release)
                 .map_or("other", |release| release.name)
         };
-        let nodes = (snapshot.view.nodes.values()).filter(|node| node.is_windows());
-        let nodes = counts(nodes.map(|node| release(node)));
-        for release in RELEASES.iter().map(|release| release.name).chain(["other"]) {
-            let count = nodes.get(release).copied().unwrap_or_default();
-            self.nodes.get_or_create(&Release { release }).set(count);
-        }
+        let nodes = snapshot.view.nodes.values().filter(|node| node.is_windows());
+        let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
+        set(
+            &self.nodes,
+            |release| Release { release },
+            releases,
+            nodes.map(|node| release(node)),
+        );
         let state = |outcome: &Outcome| match outcome {
             Outcome::InForce(_) => "in_force",
             Outcome::LastGood { .. } => "last_good",
             Outcome::Skipped { .. } => "skipped",
         };
-        let outcomes = counts(snapshot.outcomes.values().map(state));
-        for state in ["in_force", "last_good", "skipped"] {
-            let count = outcomes.get(state).copied().unwrap_or_default();
-            self.policies.get_or_create(&State { state }).set(count);
-        }
-        let by_label = snapshot.view.namespaces.iter();
-        let by_label =
-            by_label.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
-        let left_out = counts(by_label.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label)));
-        for label in registration::leaving_out() {
-            let count = left_out.get(label).copied().unwrap_or_default();
-            self.left_out.get_or_create(&ByLabel { label }).set(count);
-        }
-        let stored = snapshot.policies.stored().iter();
-        let exemptions = counts(
-            stored
-                .flat_map(|stored| &stored.exemptions)
-                .map(|dated| dated.state(snapshot.facts.today).as_str()),
+        let outcomes = snapshot.outcomes.values().map(state);
+        set(
+            &self.policies,
+            |state| State { state },
+            ["in_force", "last_good", "skipped"],
+            outcomes,
         );
-        for state in ExemptionState::ALL.map(ExemptionState::as_str) {
-            let count = exemptions.get(state).copied().unwrap_or_default();
-            self.exemptions.get_or_create(&State { state }).set(count);
-        }
+        let namespaces = snapshot.view.namespaces.iter();
+        let asked_by_name =
+            namespaces.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
+        let labels = asked_by_name.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
+        set(
+            &self.left_out,
+            |label| ByLabel { label },
+            registration::leaving_out(),
+            labels,
+        );
+        let stored = snapshot.policies.stored().iter();
+        let exemptions = stored.flat_map(|stored| &stored.exemptions);
+        set(
+            &self.exemptions,
+            |state| State { state },
+            ExemptionState::ALL.map(ExemptionState::as_str),
+            exemptions.map(|dated| dated.state(snapshot.facts.today).as_str()),
+        );
     }
 
     /// Shows whether calls of the API server arrive; nothing where that is not known.
@@ -166,10 +171,18 @@ impl Gauges {
     }
 }
 
-/// How often each word comes.
-fn counts(words: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, i64> {
-    words.fold(BTreeMap::new(), |mut counts, word| {
+/// Sets each gauge of a family to how often its word comes, those of words that do not come to zero.
+fn set<L: Clone + Eq + Hash>(
+    family: &Family<L, Gauge>,
+    labels: impl Fn(&'static str) -> L,
+    all: impl IntoIterator<Item = &'static str>,
+    words: impl Iterator<Item = &'static str>,
+) {
+    let mut counts: BTreeMap<&'static str, i64> = all.into_iter().map(|word| (word, 0)).collect();
+    for word in words {
         *counts.entry(word).or_default() += 1;
-        counts
-    })
+    }
+    for (word, count) in counts {
+        family.get_or_create(&labels(word)).set(count);
+    }
 }
