@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
+use super::response::{Denial, Ruling, encode};
 use super::{Phase, Request};
+use crate::model::edit::Edit;
 use crate::model::field::Str;
+use crate::model::path::Path;
 use crate::model::probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, refusal};
 
 #[derive(Deserialize)]
@@ -43,27 +43,32 @@ pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
             .find_map(|(known, value)| (&**known == key).then_some(&**value))
     };
     let word = annotation(PROBE_ANNOTATION)?;
-    let mut response = json!({"uid": &*request.uid, "allowed": phase == Phase::Mutate});
-    match phase {
-        Phase::Mutate => {
-            let path = format!("/metadata/annotations/{}", PROBED_ANNOTATION.replace('/', "~1"));
-            let patch = json!([{"op": "add", "path": path, "value": word}]);
-            response["patchType"] = "JSONPatch".into();
-            response["patch"] = Value::String(STANDARD.encode(patch.to_string()));
-        }
+    let mark = [Edit::Set(
+        Path::of(&["metadata", "annotations"]).key(PROBED_ANNOTATION),
+        word.into(),
+    )];
+    let ruling = match phase {
+        Phase::Mutate => Ruling {
+            patch: &mark,
+            ..Ruling::default()
+        },
         Phase::Validate => {
             let mutated = annotation(PROBED_ANNOTATION) == Some(word);
-            response["status"] =
-                json!({"code": 403, "reason": "Forbidden", "message": refusal(word, mutated)});
+            Ruling {
+                denial: Some(Denial::Probe(refusal(word, mutated))),
+                ..Ruling::default()
+            }
         }
-    }
-    let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    Some(review.to_string().into_bytes())
+    };
+    Some(encode(&request.uid, &ruling))
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::{Value, json};
+
     use super::super::decode;
     use super::*;
     use crate::model::probe::read_refusal;

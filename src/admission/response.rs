@@ -41,6 +41,8 @@ impl Ruling<'_> {
 pub enum Denial<'j> {
     /// It cannot be read: 400, in these words.
     Unreadable(String),
+    /// It is a probe, which is never stored: 403, in these words.
+    Probe(String),
     /// For what was found in it: 403.
     Found(Refusal<'j>),
 }
@@ -101,6 +103,10 @@ fn write_status(out: &mut String, denial: &Denial<'_>) -> fmt::Result {
     match denial {
         Denial::Unreadable(message) => {
             out.push_str(r#""code":400,"reason":"BadRequest","message":"#);
+            write_string(out, message);
+        }
+        Denial::Probe(message) => {
+            out.push_str(r#""code":403,"reason":"Forbidden","message":"#);
             write_string(out, message);
         }
         Denial::Found(refusal) => {
