@@ -61,8 +61,8 @@ rules:
   verbs: [create, update, patch, delete]
   resources:
   - {group: "", resources: [pods, pods/ephemeralcontainers]}
-  - {group: apps, resources: [deployments, daemonsets, replicasets]}
-  - {group: batch, resources: [jobs]}
+  - {group: apps, resources: [deployments, daemonsets, statefulsets, replicasets]}
+  - {group: batch, resources: [jobs, cronjobs]}
 - level: None
 "#;
 
