@@ -12,9 +12,9 @@ mod control_plane;
 #[path = "support/install.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod install;
-#[path = "faults/netns.rs"]
+#[path = "support/netns.rs"]
 mod netns;
-#[path = "faults/service.rs"]
+#[path = "support/service.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod service;
 
