@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::control_plane::{ControlPlane, programs, wait};
 use super::load::{Count, Kind, LEFT_OUT, Load, SEEN, count, linux, windows};
 use super::service::{Endpoints, asked, leader, name};
+use super::{install, load, netns, service};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
@@ -27,7 +28,7 @@ const SLOW: Duration = Duration::from_secs(1);
 #[test]
 fn creates_fail_no_more_than_without_transom_whatever_fails() {
     let Some(programs) = found() else { return };
-    if !super::netns::is_inside(TEST) {
+    if !netns::is_inside(TEST) {
         return;
     }
     let cluster = ControlPlane::start(programs).unwrap();

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use super::control_plane::{ControlPlane, wait};
-use super::install::Replica;
+use super::install::{self, Replica};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Patch, PatchParams, PostParams};
