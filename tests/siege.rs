@@ -12,9 +12,9 @@ mod control_plane;
 #[path = "support/install.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod install;
-#[path = "support/netns.rs"]
+#[path = "faults/netns.rs"]
 mod netns;
-#[path = "support/service.rs"]
+#[path = "faults/service.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod service;
 

@@ -1,23 +1,36 @@
 //! What happens to creates while replicas, the API server, etcd and certificates fail: three replicas behind a Service,
-//! a steady stream of pods, and an account of every one that failed, beside the same without Transom. Without a network of
-//! its own, this says so and proves nothing.
+//! a steady stream of pods, and an account of every one that failed, beside the same without Transom. Without the
+//! programs, or without a network of its own, this says so and proves nothing.
+#![cfg(unix)]
+
+#[path = "support/control_plane.rs"]
+#[allow(dead_code)] // other tests need more of it
+mod control_plane;
+#[path = "support/install.rs"]
+#[allow(dead_code)]
+mod install;
+#[path = "faults/load.rs"]
+mod load;
+#[path = "faults/netns.rs"]
+mod netns;
+#[path = "faults/service.rs"]
+mod service;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use super::control_plane::{ControlPlane, programs, wait};
-use super::load::{Count, Kind, LEFT_OUT, Load, SEEN, count, linux, windows};
-use super::service::{Endpoints, asked, leader, name};
-use super::{install, load, netns, service};
+use control_plane::{ControlPlane, programs, wait};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
+use load::{Count, Kind, LEFT_OUT, Load, SEEN, count, linux, windows};
 use serde_json::{Value, json};
+use service::{Endpoints, asked, leader, name};
 use tokio::runtime::Runtime;
 
-const TEST: &str = "faults::creates_fail_no_more_than_without_transom_whatever_fails";
+const TEST: &str = "creates_fail_no_more_than_without_transom_whatever_fails";
 
 /// After an endpoint was withdrawn: the API server reads it from a watch, and what was under way ends.
 const FOLLOWS: Duration = Duration::from_secs(1);
@@ -101,7 +114,7 @@ fn found() -> Option<std::path::PathBuf> {
         .inspect_err(|missing| {
             let _ = writeln!(
                 std::io::stderr(),
-                "SKIPPED: tests/endurance.rs: {missing}. Put kube-controller-manager of the same release beside the \
+                "SKIPPED: tests/faults.rs: {missing}. Put kube-controller-manager of the same release beside the \
                  programs of setup-envtest, in $KUBEBUILDER_ASSETS"
             );
         })
