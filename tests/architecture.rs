@@ -19,7 +19,7 @@ const ROOMS: [(&str, &str); 19] = [
     ("manifest",     "model"),
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
-    ("check",        "model rules engine manifest registration api"),
+    ("check",        "model engine manifest registration api"),
     ("process",      ""),
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
