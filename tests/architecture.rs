@@ -24,7 +24,7 @@ const ROOMS: [(&str, &str); 19] = [
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine manifest check"),
+    ("render",       "model rules engine manifest check scan"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api cluster"),
     ("webhook",      "model admission process tls"),
