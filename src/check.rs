@@ -3,6 +3,7 @@
 mod because;
 mod choice;
 pub mod files;
+mod objects;
 mod parallel;
 mod policies;
 mod scope;

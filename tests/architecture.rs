@@ -11,16 +11,17 @@ use self::source::{House, Import, Module, files, root, shown};
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 18] = [
+const ROOMS: [(&str, &str); 19] = [
     ("model",        ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
+    ("plan",         "model rules engine"),
     ("admission",    "model rules engine"),
     ("manifest",     "model"),
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
     ("check",        "model rules engine manifest registration api"),
-    ("render",       "model rules engine manifest check"),
+    ("render",       "model rules engine plan manifest check"),
     ("process",      ""),
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
@@ -29,7 +30,7 @@ const ROOMS: [(&str, &str); 18] = [
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),
-    ("cli",          "model rules engine registration api check render process tls cluster \
+    ("cli",          "model rules engine plan registration api check render process tls cluster \
                       controller webhook serve"),
     ("main",         "process cli"),
 ];
