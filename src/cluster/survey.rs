@@ -23,6 +23,12 @@ const LISTS: [(Kind, &str); 9] = [
     (Kind::Pod, "/api/v1/pods"),
 ];
 
+/// Where pods run: nodes, and what RuntimeClasses add to pods.
+const AROUND: [(Kind, &str); 2] = [
+    (Kind::Node, "/api/v1/nodes"),
+    (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
+];
+
 /// How many objects are asked for at once. An object may have more than a megabyte, and a page is held in one piece.
 pub const PAGE: u32 = 100;
 
@@ -81,9 +87,28 @@ struct PageMeta {
 /// When one of the lists cannot be read to its end.
 pub async fn visit_pod_carriers(
     client: &Client,
+    visit: impl FnMut(Kind, &str) + Send,
+) -> Result<(), SurveyError> {
+    visit_lists(client, &LISTS, visit).await
+}
+
+/// Hands every node and every RuntimeClass to `visit`, as JSON.
+///
+/// # Errors
+/// When one of the lists cannot be read to its end.
+pub async fn visit_nodes(
+    client: &Client,
+    visit: impl FnMut(Kind, &str) + Send,
+) -> Result<(), SurveyError> {
+    visit_lists(client, &AROUND, visit).await
+}
+
+async fn visit_lists(
+    client: &Client,
+    lists: &[(Kind, &'static str)],
     mut visit: impl FnMut(Kind, &str) + Send,
 ) -> Result<(), SurveyError> {
-    for (kind, path) in LISTS {
+    for (kind, path) in lists.iter().copied() {
         let mut params = ListParams::default().limit(PAGE);
         if kind == Kind::Pod {
             params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
