@@ -1,5 +1,6 @@
 //! The command line: arguments in, exit status out. Each subcommand has its file.
 
+mod audit_log;
 mod check;
 mod cleanup;
 mod cluster;
@@ -25,6 +26,7 @@ pub struct Cli {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
+    AuditLog(audit_log::AuditLogArgs),
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
@@ -40,6 +42,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
+        Command::AuditLog(args) => audit_log::run(args),
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),

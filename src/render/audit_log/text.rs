@@ -1,0 +1,265 @@
+//! The report of audit logs for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+
+use super::table::Table;
+use crate::audit_log::{Counts, Input, Outcome, Report, Row, Rule, Span};
+use crate::model::text::{cut_middle, list};
+
+/// What a line of the table is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// A namespace.
+    Namespace,
+    /// A workload.
+    Workload,
+    /// A user.
+    User,
+    /// A rule.
+    Rule,
+}
+
+/// How much is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// What a line is for.
+    pub by: By,
+    /// The most lines of a table.
+    pub most: usize,
+}
+
+/// The heading of each outcome, and what it is called in a sentence.
+const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
+    (Outcome::Denied, "DENIED", "denied"),
+    (Outcome::WouldDeny, "WOULD-DENY", "would be denied"),
+    (Outcome::Patched, "PATCHED", "patched"),
+    (Outcome::WouldPatch, "WOULD-PATCH", "would be patched"),
+    (Outcome::Repaired, "REPAIRED", "repaired"),
+    (Outcome::Withheld, "WITHHELD", "without spec.os.name"),
+    (Outcome::Exempted, "EXEMPTED", "exempted"),
+    (Outcome::OwnerNotTrusted, "OWNER?", "of an owner that is not believed"),
+    (Outcome::Unreadable, "UNREADABLE", "unreadable"),
+    (Outcome::FailedOpen, "FAILED-OPEN", "not answered and let pass"),
+    (Outcome::FailedClosed, "FAILED-CLOSED", "not answered and refused"),
+    (Outcome::RefusedOtherwise, "REFUSED-OTHERWISE", "refused by the API server or another webhook"),
+];
+
+/// What a line of the table adds up to.
+#[derive(Default)]
+struct Sum<'r> {
+    counts: Counts,
+    rule: Rule,
+    span: Span,
+    workloads: BTreeSet<(&'r str, &'r str)>,
+    users: BTreeSet<&'r str>,
+    rules: BTreeMap<&'r str, u64>,
+}
+
+/// Writes the report.
+///
+/// # Errors
+/// What `out` says.
+pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+    for input in &report.inputs {
+        write_troubles(input, out)?;
+    }
+    let lines: u64 = report.inputs.iter().map(|input| input.lines).sum();
+    writeln!(out, "read: {}, {}, {}", some(report.inputs.len() as u64, "file"), some(lines, "line"), over(&report.span()))?;
+    if report.forgets {
+        writeln!(out, "note: more events than are remembered; one that stands in two files may be counted twice")?;
+    }
+    if report.clusters.is_empty() {
+        writeln!(
+            out,
+            "no event tells of transom. Does the API server's audit policy have pods and workloads at the level Metadata \
+             or above, and are the webhooks registered?"
+        )?;
+        return Ok(());
+    }
+    for cluster in &report.clusters {
+        if report.clusters.len() > 1 || !cluster.name.is_empty() {
+            writeln!(out, "\ncluster {}", unnamed(&cluster.name))?;
+        }
+        writeln!(out, "requests with a word of transom's: {}{}", cluster.counts.requests, sentence(&cluster.counts))?;
+        if cluster.dry_runs.requests > 0 {
+            let dry = &cluster.dry_runs;
+            writeln!(out, "dry runs, not among these: {}{}", dry.requests, sentence(dry))?;
+        }
+        let rows = report.rows.iter().filter(|row| row.cluster == cluster.name);
+        write_table(rows, shown, out)?;
+        if cluster.beyond.requests > 0 {
+            writeln!(
+                out,
+                "note: {} of more workloads and users than are told apart are in the sums only; ask for less with \
+                 --namespace or --since",
+                some(cluster.beyond.requests, "request")
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
+    let name = &input.name;
+    if let Some(error) = &input.error {
+        writeln!(out, "error: {name}: {error}")?;
+    }
+    if input.broken > 0 {
+        let (broken, first) = (some(input.broken, "line"), input.first_broken);
+        writeln!(out, "note: {name}: {broken} cannot be read as audit events, the first is line {first}")?;
+    }
+    if input.too_long > 0 {
+        writeln!(out, "note: {name}: {} too long to be read", some(input.too_long, "line"))?;
+    }
+    if input.unfinished {
+        writeln!(out, "note: {name}: its end is not whole")?;
+    }
+    Ok(())
+}
+
+fn write_table<'r>(rows: impl Iterator<Item = &'r Row>, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+    let sums = sums(rows, shown.by);
+    let mut sums: Vec<(&Vec<&str>, &Sum<'_>)> = sums.iter().collect();
+    if sums.is_empty() {
+        return Ok(());
+    }
+    sums.sort_by_key(|(_, sum)| {
+        let weight = [sum.counts.denials() + sum.rule.denied + sum.rule.would_deny, sum.counts.changes()];
+        weight.map(std::cmp::Reverse)
+    });
+    let columns: Vec<_> = (OUTCOMES.iter())
+        .filter(|(outcome, _, _)| sums.iter().any(|(_, sum)| sum.counts.of(*outcome) > 0))
+        .collect();
+    let headings: &[&str] = match shown.by {
+        By::Namespace => &["NAMESPACE", "WORKLOADS"],
+        By::Workload => &["NAMESPACE", "WORKLOAD"],
+        By::User => &["USER", "WORKLOADS"],
+        By::Rule => &["RULE", "WORKLOADS", "DENIED", "WOULD-DENY"],
+    };
+    let is_by_rule = shown.by == By::Rule;
+    let mut all: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
+    if !is_by_rule {
+        all.extend(columns.iter().map(|(_, heading, _)| (*heading).to_owned()));
+    }
+    all.extend(["FIRST SEEN", "LAST SEEN"].map(str::to_owned));
+    if matches!(shown.by, By::Namespace | By::Workload) {
+        all.push("BY".to_owned());
+    }
+    if !is_by_rule {
+        all.push("RULES".to_owned());
+    }
+    let mut table = Table::new(all);
+    for (key, sum) in sums.iter().take(shown.most) {
+        let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
+        match shown.by {
+            By::Workload => {}
+            By::Namespace | By::User => cells.push(sum.workloads.len().to_string()),
+            By::Rule => {
+                let Rule { denied, would_deny, .. } = sum.rule;
+                cells.extend([sum.workloads.len() as u64, denied, would_deny].map(|count| count.to_string()));
+            }
+        }
+        if !is_by_rule {
+            cells.extend(columns.iter().map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()));
+        }
+        let (first, last) = sum.span.ends.unwrap_or_default();
+        cells.extend([moment(first), moment(last)]);
+        if matches!(shown.by, By::Namespace | By::Workload) {
+            cells.push(list(sum.users.iter().map(|user| name(user)), 2));
+        }
+        if !is_by_rule {
+            cells.push(rules(&sum.rules));
+        }
+        table.row(cells);
+    }
+    table.write(out)?;
+    if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more; --most shows more of them, --format json all")?;
+    }
+    Ok(())
+}
+
+/// The lines of a table by what they are for. What was plainly allowed is in the sums only.
+fn sums<'r>(rows: impl Iterator<Item = &'r Row>, by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
+    let mut sums: BTreeMap<Vec<&str>, Sum<'_>> = BTreeMap::new();
+    for row in rows.filter(|row| row.counts.tells()) {
+        let (namespace, workload) = (row.namespace.as_str(), row.workload.as_str());
+        if by == By::Rule {
+            for (name, rule) in &row.rules {
+                let sum = sums.entry(vec![name]).or_default();
+                sum.rule.add(rule);
+                sum.span.join(&rule.span);
+                sum.workloads.insert((namespace, workload));
+            }
+            continue;
+        }
+        let key = match by {
+            By::Namespace => vec![namespace],
+            By::User => vec![row.user.as_str()],
+            By::Workload | By::Rule => vec![namespace, workload],
+        };
+        let sum = sums.entry(key).or_default();
+        sum.counts.add(&row.counts);
+        sum.span.join(&row.span);
+        sum.workloads.insert((namespace, workload));
+        sum.users.insert(&row.user);
+        for (name, rule) in &row.rules {
+            *sum.rules.entry(name).or_default() += rule.denied + rule.would_deny;
+        }
+    }
+    sums
+}
+
+/// The rules, most frequent first.
+fn rules(rules: &BTreeMap<&str, u64>) -> String {
+    const MOST: usize = 6;
+    let mut rules: Vec<_> = rules.iter().collect();
+    rules.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    list(rules.iter().map(|(name, count)| format!("{name} {count}")), MOST)
+}
+
+/// What came of requests, as the rest of a sentence.
+fn sentence(counts: &Counts) -> String {
+    let told: Vec<String> = (OUTCOMES.iter())
+        .filter(|(outcome, _, _)| counts.of(*outcome) > 0)
+        .map(|(outcome, _, words)| format!("{} {words}", counts.of(*outcome)))
+        .collect();
+    if told.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", told.join(", "))
+    }
+}
+
+fn name(text: &str) -> String {
+    /// So that the columns stay on a screen.
+    const LONGEST: usize = 60;
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    cut_middle(text, LONGEST, 30).into_owned()
+}
+
+fn unnamed(name: &str) -> &str {
+    if name.is_empty() { "without a name" } else { name }
+}
+
+fn some(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn over(span: &Span) -> String {
+    match span.ends {
+        Some((first, last)) => format!("{} to {}", moment(first), moment(last)),
+        None => "no audit event".to_owned(),
+    }
+}
+
+/// To the second: `2026-11-21T10:00:00Z`.
+fn moment(time: Timestamp) -> String {
+    let seconds = Timestamp::from_second(time.as_second()).unwrap_or(time);
+    seconds.to_string()
+}
