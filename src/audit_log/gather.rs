@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::Input;
 use super::counts::{Counts, Outcome};
 use super::event::{Event, ObjectRef};
+use super::live::Now;
 use super::told::Told;
 use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
@@ -101,6 +102,8 @@ pub struct Row {
     pub span: Span,
     /// The rules, by name.
     pub rules: BTreeMap<String, Rule>,
+    /// How the workload is now, where that was asked.
+    pub now: Option<Now>,
 }
 
 /// All that a cluster's logs tell.
@@ -210,6 +213,7 @@ impl Gathered {
             counts: value.counts,
             span: value.span,
             rules: value.rules,
+            now: None,
         };
         let mut rows: Vec<Row> = self.rows.into_iter().map(named).collect();
         rows.sort_by(|a, b| {

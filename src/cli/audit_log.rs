@@ -1,6 +1,9 @@
 //! `transom audit-log`: reads the API server's audit logs, and says who was denied or changed, or would be.
 
+mod live;
+
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -8,8 +11,9 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
+use super::block_on;
 use crate::audit_log::inputs::{self, File};
-use crate::audit_log::{Filter, Input, Names, Reader, Report};
+use crate::audit_log::{Filter, Input, Names, Now, Reader, Report, Row};
 use crate::render::audit_log as render;
 
 /// Read audit logs of API servers: who was denied or changed, or would be
@@ -50,6 +54,14 @@ pub struct AuditLogArgs {
     /// A webhook of Transom's that was registered by another name, whole or the end of it; may be repeated
     #[arg(long, value_name = "NAME")]
     webhook: Vec<String>,
+    /// Also look in the cluster of this kubeconfig for what is still unmended of what was denied or would be; nothing else
+    /// makes the exit status 1 by deny then. Needs get on pods and workloads, and list and watch on nodes,
+    /// runtimeclasses, csinodes, namespaces and the policies
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; without it, its current one
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -88,7 +100,14 @@ enum FailOn {
 impl FailOn {
     fn is_in(self, report: &Report) -> bool {
         let counts = report.counts();
-        (self >= FailOn::Deny && counts.denials() > 0)
+        let was_looked_at = report.rows.iter().any(|row| row.now.is_some());
+        let is_open = |row: &Row| row.now.as_ref().is_some_and(Now::is_open);
+        let denies = if was_looked_at {
+            report.rows.iter().any(is_open)
+        } else {
+            counts.denials() > 0
+        };
+        (self >= FailOn::Deny && denies)
             || (self >= FailOn::Change && counts.changes() > 0)
             || (self >= FailOn::Unanswered && counts.unanswered() > 0)
     }
@@ -105,6 +124,8 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         namespace,
         fail_on,
         webhook,
+        kubeconfig,
+        context,
     } = args;
     if since.is_some() && until.is_some() && since >= until {
         anyhow::bail!("--since is not before --until");
@@ -114,7 +135,10 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         until,
         namespaces: namespace,
     };
-    let report = read(&files, Reader::new(Names::new(&webhook), filter));
+    let mut report = read(&files, Reader::new(Names::new(&webhook), filter));
+    if let Some(kubeconfig) = kubeconfig {
+        block_on(live::look(kubeconfig, context, &mut report))?;
+    }
     let mut out = BufWriter::new(anstream::stdout().lock());
     let shown = render::Shown {
         by: by.into(),

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::audit_log::{Cluster, Counts, Input, Outcome, Report, Row, Rule, Span};
+use crate::audit_log::{Cluster, Counts, Input, Now, Outcome, Report, Row, Rule, Span};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/audit-log/v1";
@@ -54,6 +54,17 @@ struct Workload<'r> {
     first_seen: Option<Timestamp>,
     last_seen: Option<Timestamp>,
     rules: Vec<OneRule<'r>>,
+    now: Option<OneNow<'r>>,
+}
+
+/// How a workload is now.
+#[derive(Serialize)]
+struct OneNow<'r> {
+    state: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    rules: &'r [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'r str>,
 }
 
 #[derive(Serialize)]
@@ -140,6 +151,20 @@ fn workload(row: &Row) -> Workload<'_> {
         first_seen,
         last_seen,
         rules: row.rules.iter().map(|(name, found)| rule(name, found)).collect(),
+        now: row.now.as_ref().map(now),
+    }
+}
+
+fn now(now: &Now) -> OneNow<'_> {
+    let (rules, why) = match now {
+        Now::Unmended(rules) => (rules.as_slice(), None),
+        Now::Unknown(why) => (&[][..], Some(why.as_str())),
+        Now::Mended | Now::Gone => (&[][..], None),
+    };
+    OneNow {
+        state: now.as_str(),
+        rules,
+        why,
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use super::table::Table;
-use crate::audit_log::{Counts, Input, Outcome, Report, Row, Rule, Span};
+use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
 use crate::model::text::{cut_middle, list};
 
 /// What a line of the table is for.
@@ -56,6 +56,7 @@ struct Sum<'r> {
     workloads: BTreeSet<(&'r str, &'r str)>,
     users: BTreeSet<&'r str>,
     rules: BTreeMap<&'r str, u64>,
+    now: Option<&'r Now>,
 }
 
 /// Writes the report.
@@ -88,8 +89,12 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
             let dry = &cluster.dry_runs;
             writeln!(out, "dry runs, not among these: {}{}", dry.requests, sentence(dry))?;
         }
-        let rows = report.rows.iter().filter(|row| row.cluster == cluster.name);
-        write_table(rows, shown, out)?;
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.cluster == cluster.name).collect();
+        let now = now(&rows);
+        if !now.is_empty() {
+            writeln!(out, "workloads that were denied or would be, now: {now}")?;
+        }
+        write_table(rows.into_iter(), shown, out)?;
         if cluster.beyond.requests > 0 {
             writeln!(
                 out,
@@ -151,6 +156,10 @@ fn write_table<'r>(rows: impl Iterator<Item = &'r Row>, shown: Shown, out: &mut 
     if !is_by_rule {
         all.push("RULES".to_owned());
     }
+    let has_now = shown.by == By::Workload && sums.iter().any(|(_, sum)| sum.now.is_some());
+    if has_now {
+        all.push("NOW".to_owned());
+    }
     let mut table = Table::new(all);
     for (key, sum) in sums.iter().take(shown.most) {
         let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
@@ -172,6 +181,9 @@ fn write_table<'r>(rows: impl Iterator<Item = &'r Row>, shown: Shown, out: &mut 
         }
         if !is_by_rule {
             cells.push(rules(&sum.rules));
+        }
+        if has_now {
+            cells.push(sum.now.map_or_else(String::new, in_words));
         }
         table.row(cells);
     }
@@ -206,11 +218,36 @@ fn sums<'r>(rows: impl Iterator<Item = &'r Row>, by: By) -> BTreeMap<Vec<&'r str
         sum.span.join(&row.span);
         sum.workloads.insert((namespace, workload));
         sum.users.insert(&row.user);
+        sum.now = sum.now.or(row.now.as_ref());
         for (name, rule) in &row.rules {
             *sum.rules.entry(name).or_default() += rule.denied + rule.would_deny;
         }
     }
     sums
+}
+
+fn in_words(now: &Now) -> String {
+    match now {
+        Now::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
+        Now::Unknown(why) => format!("unknown: {why}"),
+        Now::Mended | Now::Gone => now.as_str().to_owned(),
+    }
+}
+
+/// How many workloads are how now, as a sentence; nothing where it was not asked.
+fn now(rows: &[&Row]) -> String {
+    let mut workloads: BTreeMap<(&str, &str), &Now> = BTreeMap::new();
+    for row in rows {
+        if let Some(now) = &row.now {
+            workloads.insert((&row.namespace, &row.workload), now);
+        }
+    }
+    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    for now in workloads.values() {
+        *states.entry(now.as_str()).or_default() += 1;
+    }
+    let told = states.iter().map(|(state, count)| format!("{count} {state}"));
+    told.collect::<Vec<_>>().join(", ")
 }
 
 /// The rules, most frequent first.
