@@ -2,29 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::bail;
 use futures::{StreamExt as _, stream};
 use kube::Client;
-use tokio::sync::watch;
-use tokio::time::timeout;
 
 use crate::audit_log::{Now, Report, Row};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::errors::{Failure, answered};
-use crate::cluster::freshness::Freshness;
+use crate::cluster::once;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
-use crate::cluster::watches;
 use crate::model::facts::Facts;
 use crate::model::workload::Kind;
-use crate::process::readiness::Readiness;
 use crate::process::today;
 use crate::registration::BY_DEFAULT;
 use crate::scan::{Looked, Passed, World, look as look_at};
 
-/// How long the cluster may take to show its nodes, namespaces and policies.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The name of the installation whose webhook configurations are read.
+const INSTALLATION: &str = "transom";
 /// The most workloads that are asked for.
 const MOST: usize = 2000;
 /// How many are asked for at once.
@@ -73,24 +69,16 @@ pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Rep
     Ok(())
 }
 
-/// What objects are judged by in this cluster, at this moment.
+/// What objects are judged by in this cluster, at this moment. What this user may not read is told, and taken for empty.
 async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
-    let (publish, mut views) = watch::channel(None);
-    let freshness = Freshness::default();
-    let watching = watches::run(client.clone(), namespace, Readiness::default(), &freshness, publish);
-    let first = async { views.wait_for(Option::is_some).await.map(|view| view.clone()) };
-    let view = tokio::select! {
-        _ = watching => None,
-        view = timeout(PATIENCE, first) => view.ok().and_then(Result::ok).flatten(),
-    };
-    let Some(view) = view else {
-        bail!(
-            "the cluster did not show its nodes, runtimeclasses, csinodes, namespaces and the policies of Transom within \
-             {PATIENCE:?}: are their definitions there, and may this user list and watch them?"
-        );
-    };
+    let read = once::read(client, namespace, INSTALLATION).await.map_err(anyhow::Error::msg)?;
+    for part in read.unread.iter().filter(|part| !part.is_unknown) {
+        anstream::eprintln!("note: cannot read {}: {}; judged without", part.resource, part.why);
+    }
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
-    Ok(Snapshots::new(Facts::new(Facts::KUBERNETES, today()), excluded).take(&view, None, today()))
+    let view = Arc::new(read.view);
+    let registered = read.registered.map(Arc::new);
+    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, registered, today()))
 }
 
 /// How one workload is now.
