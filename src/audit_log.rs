@@ -142,7 +142,7 @@ impl Reader {
             input.span.add(time);
         }
         if !self.names.may_be_in(text) {
-            input.has_events |= event::looks_like_one(text);
+            input.has_events = input.has_events || event::looks_like_one(text);
             return true;
         }
         let Ok(text) = str::from_utf8(text) else {

@@ -119,6 +119,44 @@ fn a_real_log_tells_who_was_denied_and_who_would_be_by_workload_user_and_rule() 
 }
 
 #[test]
+fn each_outcome_is_counted_for_what_it_is() {
+    let stored = events().into_iter().find(|event| event["objectRef"]["name"] == "good" && event["stage"] == "ResponseComplete");
+    let mut event = stored.unwrap();
+    let words = |about: &str| json!({"code": 403, "message": format!("{about} \"strong.validate.transom.dev\" denied the request: x")});
+    for (annotations, status, uri, expected) in [
+        (json!({"decision": "deny", "denied-by": "host-pid,fs-group"}), words("admission webhook"), "", json!({"denied": 1})),
+        (json!({"decision": "unreadable"}), words("admission webhook"), "", json!({"denied": 1, "unreadable": 1})),
+        (json!({"decision": "unreadable"}), json!({"code": 201}), "", json!({"unreadable": 1})),
+        (json!({}), words("admission webhook"), "", json!({"denied": 1})),
+        (json!({"decision": "patch", "repaired": "spec.x", "withheld": "spec.y"}), json!({"code": 201}), "",
+            json!({"patched": 1, "repaired": 1, "withheld": 1})),
+        (json!({"decision": "patch", "repaired": "spec.x"}), json!({"code": 403, "message": "quota"}), "",
+            json!({"refusedOtherwise": 1})),
+        (json!({"decision": "allow", "would-deny": "host-pid"}), json!({"code": 422, "message": "invalid"}), "",
+            json!({"wouldDeny": 1, "refusedOtherwise": 1})),
+        (json!({"decision": "allow", "exempted": "a until 2027-01-01: b", "owner-trust": "not-trusted"}), json!({"code": 201}), "",
+            json!({"exempted": 1, "ownerNotTrusted": 1})),
+        (json!({"decision": "allow", "verdict": "Windows"}), json!({"code": 201}), "", json!({})),
+        (json!({}), json!({"code": 500, "message": "failed calling webhook \"strong.validate.transom.dev\": refused"}), "",
+            json!({"failedClosed": 1})),
+        (json!({"decision": "deny"}), words("admission webhook"), "?dryRun=All&x=1", json!(null)),
+    ] {
+        let keys = annotations.as_object().unwrap().iter();
+        event["annotations"] = keys.map(|(key, value)| (format!("strong.validate.transom.dev/{key}"), value.clone())).collect();
+        event["responseStatus"] = status;
+        event["requestURI"] = format!("/api/v1/namespaces/bank/pods{uri}").into();
+        let mut found = summary(&report(event.to_string().as_bytes()));
+        found.as_object_mut().unwrap().remove("requests");
+        let expected = if expected.is_null() { json!({}) } else { expected };
+        assert_eq!(found, expected, "{annotations} {}", event["responseStatus"]);
+    }
+    let probe = json!({"code": 403, "message": "admission webhook \"strong.validate.transom.dev\" denied the request: transom-probe a1 seen by both"});
+    event["responseStatus"] = probe;
+    event["annotations"] = json!({});
+    assert_eq!(report(event.to_string().as_bytes())["clusters"], json!([]), "the leader's own probe");
+}
+
+#[test]
 fn the_text_has_a_line_for_what_was_asked() {
     let folder = tempfile::tempdir().unwrap();
     for (by, expected) in [

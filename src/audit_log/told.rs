@@ -4,6 +4,7 @@ use memchr::memmem::Finder;
 
 use super::counts::Outcome;
 use super::event::Event;
+use crate::model::probe::is_refusal;
 
 /// What the names of Transom's webhooks end with.
 const OURS: &str = "transom.dev";
@@ -98,7 +99,7 @@ impl<'e> Told<'e> {
         if is_denied && told.denied_by.is_empty() {
             add(&mut told.denied_by, rules);
         }
-        let ours = is_denied || told.had(Outcome::FailedClosed) || told.had(Outcome::Unreadable);
+        let ours = is_denied || told.had(Outcome::FailedClosed);
         told.note(Outcome::RefusedOtherwise, told.was_asked && event.has_failed() && !ours);
         told.note(Outcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
@@ -111,6 +112,9 @@ impl<'e> Told<'e> {
     /// What the client was told, where the webhook's own words did not come through.
     fn read_failure(&mut self, event: &Event<'_>, names: &Names) {
         let failure = event.failure();
+        if event.is_dry_run() && is_refusal(failure) {
+            return;
+        }
         for (before, outcome) in [
             ("admission webhook \"", Outcome::Denied),
             ("failed calling webhook \"", Outcome::FailedClosed),
@@ -118,7 +122,6 @@ impl<'e> Told<'e> {
             let webhook = (failure.split_once(before)).and_then(|(_, after)| after.split_once('"'));
             if let Some((webhook, _)) = webhook
                 && names.is_ours(webhook)
-                && !self.had(Outcome::Unreadable)
             {
                 self.note(outcome, true);
             }

@@ -94,7 +94,7 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
         if !now.is_empty() {
             writeln!(out, "workloads that were denied or would be, now: {now}")?;
         }
-        write_table(rows.into_iter(), shown, out)?;
+        write_table(&rows, shown, out)?;
         if cluster.beyond.requests > 0 {
             writeln!(
                 out,
@@ -125,67 +125,25 @@ fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_table<'r>(rows: impl Iterator<Item = &'r Row>, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<()> {
     let sums = sums(rows, shown.by);
     let mut sums: Vec<(&Vec<&str>, &Sum<'_>)> = sums.iter().collect();
     if sums.is_empty() {
         return Ok(());
     }
     sums.sort_by_key(|(_, sum)| {
-        let weight = [sum.counts.denials() + sum.rule.denied + sum.rule.would_deny, sum.counts.changes()];
-        weight.map(std::cmp::Reverse)
+        let denials = sum.counts.denials() + sum.rule.denied + sum.rule.would_deny;
+        [denials, sum.counts.changes()].map(std::cmp::Reverse)
     });
-    let columns: Vec<_> = (OUTCOMES.iter())
-        .filter(|(outcome, _, _)| sums.iter().any(|(_, sum)| sum.counts.of(*outcome) > 0))
-        .collect();
-    let headings: &[&str] = match shown.by {
-        By::Namespace => &["NAMESPACE", "WORKLOADS"],
-        By::Workload => &["NAMESPACE", "WORKLOAD"],
-        By::User => &["USER", "WORKLOADS"],
-        By::Rule => &["RULE", "WORKLOADS", "DENIED", "WOULD-DENY"],
+    let is_had = |outcome| sums.iter().any(|(_, sum)| sum.counts.of(outcome) > 0);
+    let columns = Columns {
+        by: shown.by,
+        outcomes: OUTCOMES.into_iter().filter(|(outcome, _, _)| is_had(*outcome)).collect(),
+        has_now: shown.by == By::Workload && sums.iter().any(|(_, sum)| sum.now.is_some()),
     };
-    let is_by_rule = shown.by == By::Rule;
-    let mut all: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
-    if !is_by_rule {
-        all.extend(columns.iter().map(|(_, heading, _)| (*heading).to_owned()));
-    }
-    all.extend(["FIRST SEEN", "LAST SEEN"].map(str::to_owned));
-    if matches!(shown.by, By::Namespace | By::Workload) {
-        all.push("BY".to_owned());
-    }
-    if !is_by_rule {
-        all.push("RULES".to_owned());
-    }
-    let has_now = shown.by == By::Workload && sums.iter().any(|(_, sum)| sum.now.is_some());
-    if has_now {
-        all.push("NOW".to_owned());
-    }
-    let mut table = Table::new(all);
+    let mut table = Table::new(columns.headings());
     for (key, sum) in sums.iter().take(shown.most) {
-        let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
-        match shown.by {
-            By::Workload => {}
-            By::Namespace | By::User => cells.push(sum.workloads.len().to_string()),
-            By::Rule => {
-                let Rule { denied, would_deny, .. } = sum.rule;
-                cells.extend([sum.workloads.len() as u64, denied, would_deny].map(|count| count.to_string()));
-            }
-        }
-        if !is_by_rule {
-            cells.extend(columns.iter().map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()));
-        }
-        let (first, last) = sum.span.ends.unwrap_or_default();
-        cells.extend([moment(first), moment(last)]);
-        if matches!(shown.by, By::Namespace | By::Workload) {
-            cells.push(list(sum.users.iter().map(|user| name(user)), 2));
-        }
-        if !is_by_rule {
-            cells.push(rules(&sum.rules));
-        }
-        if has_now {
-            cells.push(sum.now.map_or_else(String::new, in_words));
-        }
-        table.row(cells);
+        table.row(columns.cells(key, sum));
     }
     table.write(out)?;
     if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
@@ -194,10 +152,67 @@ fn write_table<'r>(rows: impl Iterator<Item = &'r Row>, shown: Shown, out: &mut 
     Ok(())
 }
 
+/// What the columns of a table are.
+struct Columns {
+    by: By,
+    /// Those that came at all.
+    outcomes: Vec<(Outcome, &'static str, &'static str)>,
+    has_now: bool,
+}
+
+impl Columns {
+    fn headings(&self) -> Vec<String> {
+        let mut headings = match self.by {
+            By::Namespace => vec!["NAMESPACE", "WORKLOADS"],
+            By::Workload => vec!["NAMESPACE", "WORKLOAD"],
+            By::User => vec!["USER", "WORKLOADS"],
+            By::Rule => vec!["RULE", "WORKLOADS", "DENIED", "WOULD-DENY"],
+        };
+        if self.by != By::Rule {
+            headings.extend(self.outcomes.iter().map(|(_, heading, _)| heading));
+        }
+        headings.extend(["FIRST SEEN", "LAST SEEN"]);
+        if matches!(self.by, By::Namespace | By::Workload) {
+            headings.push("BY");
+        }
+        if self.by != By::Rule {
+            headings.push("RULES");
+        }
+        if self.has_now {
+            headings.push("NOW");
+        }
+        headings.into_iter().map(str::to_owned).collect()
+    }
+
+    fn cells(&self, key: &[&str], sum: &Sum<'_>) -> Vec<String> {
+        let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
+        if self.by != By::Workload {
+            cells.push(sum.workloads.len().to_string());
+        }
+        if self.by == By::Rule {
+            cells.extend([sum.rule.denied, sum.rule.would_deny].map(|count| count.to_string()));
+        } else {
+            cells.extend(self.outcomes.iter().map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()));
+        }
+        let (first, last) = sum.span.ends.unwrap_or_default();
+        cells.extend([moment(first), moment(last)]);
+        if matches!(self.by, By::Namespace | By::Workload) {
+            cells.push(list(sum.users.iter().map(|user| name(user)), 2));
+        }
+        if self.by != By::Rule {
+            cells.push(rules(&sum.rules));
+        }
+        if self.has_now {
+            cells.push(sum.now.map_or_else(String::new, in_words));
+        }
+        cells
+    }
+}
+
 /// The lines of a table by what they are for. What was plainly allowed is in the sums only.
-fn sums<'r>(rows: impl Iterator<Item = &'r Row>, by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
+fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
     let mut sums: BTreeMap<Vec<&str>, Sum<'_>> = BTreeMap::new();
-    for row in rows.filter(|row| row.counts.tells()) {
+    for row in rows.iter().filter(|row| row.counts.tells()) {
         let (namespace, workload) = (row.namespace.as_str(), row.workload.as_str());
         if by == By::Rule {
             for (name, rule) in &row.rules {
