@@ -1,5 +1,6 @@
 //! The command line: arguments in, exit status out. Each subcommand has its file.
 
+mod audit_log;
 mod check;
 mod cleanup;
 mod cluster;
@@ -27,6 +28,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
     Plan(plan::PlanArgs),
+    AuditLog(audit_log::AuditLogArgs),
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
@@ -43,6 +45,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::AuditLog(args) => audit_log::run(args),
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),

@@ -40,6 +40,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod audit_log;
 pub mod certs;
 pub mod check;
 pub mod cli;

@@ -1,5 +1,6 @@
-//! Rendering: what `check` and a scan found, for people and for machines. Writes; judges nothing.
+//! Rendering: what was found, for people and for machines. Writes; judges nothing.
 
+pub mod audit_log;
 mod html;
 mod json;
 mod plan;

@@ -35,6 +35,15 @@ pub struct ConnectArgs {
 }
 
 impl ConnectArgs {
+    /// The cluster of a kubeconfig, and nothing of Transom's own.
+    pub fn of(kubeconfig: PathBuf, context: Option<String>) -> Self {
+        ConnectArgs {
+            kubeconfig: Some(kubeconfig),
+            context,
+            namespace: None,
+        }
+    }
+
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors
