@@ -1,5 +1,5 @@
 //! How much memory the real program takes beside a large cluster: 5,000 nodes, 2,000 namespaces, real sizes. Without the
-//! programs of envtest this says so and proves nothing.
+//! programs of envtest this says so and proves nothing. `TRANSOM_BIN` names a release build, which `.ci/run` measures.
 #![cfg(target_os = "linux")]
 
 #[path = "support/control_plane.rs"]
@@ -52,6 +52,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     ));
 
     install::prepare(&cluster, install::POLICIES);
+    say(&format!("the program is {}", install::program().display()));
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);
