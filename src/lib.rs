@@ -46,6 +46,7 @@ pub mod controller;
 pub mod engine;
 pub mod manifest;
 pub mod model;
+pub mod preflight;
 pub mod process;
 pub mod registration;
 pub mod render;

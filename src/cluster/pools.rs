@@ -24,7 +24,7 @@ pub const KEPT_DAYS: i64 = 90;
 const MOST: usize = 200;
 
 /// Labels that say to which pool a node belongs, on the platforms that have such; the first that a node has counts.
-pub(super) const POOL_LABELS: [&str; 6] = [
+pub const POOL_LABELS: [&str; 6] = [
     "kubernetes.azure.com/agentpool",
     "eks.amazonaws.com/nodegroup",
     "alpha.eksctl.io/nodegroup-name",
