@@ -6,6 +6,7 @@ mod cleanup;
 mod cluster;
 mod generate;
 mod plan;
+mod preflight;
 mod rules;
 mod serve;
 mod upgrade_crds;
@@ -32,6 +33,7 @@ enum Command {
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
+    Preflight(preflight::PreflightArgs),
     Cleanup(cleanup::CleanupArgs),
     UpgradeCrds(upgrade_crds::UpgradeCrdsArgs),
 }
@@ -49,6 +51,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Preflight(args) => preflight::run(&args),
         Command::Cleanup(args) => cleanup::run(args),
         Command::UpgradeCrds(args) => upgrade_crds::run(&args),
     }

@@ -1,5 +1,6 @@
 //! The cluster as Transom knows it: the client, the lease, the watches, and the view that they keep.
 
+pub mod around;
 pub mod client;
 pub mod errors;
 pub mod facts;

@@ -50,6 +50,7 @@ pub mod engine;
 pub mod manifest;
 pub mod model;
 pub mod plan;
+pub mod preflight;
 pub mod process;
 pub mod registration;
 pub mod render;

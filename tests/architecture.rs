@@ -11,7 +11,7 @@ use self::source::{House, Import, Module, files, root, shown};
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 20] = [
+const ROOMS: [(&str, &str); 22] = [
     ("model",        ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
@@ -27,13 +27,14 @@ const ROOMS: [(&str, &str); 20] = [
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine plan manifest check audit_log scan"),
+    ("preflight",    "model engine manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api cluster"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),
     ("cli",          "model rules engine plan registration api check audit_log render process tls cluster \
-                      scan controller webhook serve"),
+                      scan preflight controller webhook serve"),
     ("main",         "process cli"),
 ];
 

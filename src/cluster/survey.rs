@@ -109,24 +109,45 @@ async fn visit_lists(
     mut visit: impl FnMut(Kind, &str) + Send,
 ) -> Result<(), SurveyError> {
     for (kind, path) in lists.iter().copied() {
-        let mut params = ListParams::default().limit(PAGE);
-        if kind == Kind::Pod {
-            params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
-        }
-        loop {
-            let body = page(client, path, &params).await?;
-            let page: Page<'_> =
-                serde_json::from_str(&body).map_err(|source| SurveyError::Read { path, source })?;
-            for item in page.items.iter().flatten() {
-                visit(kind, item.get());
-            }
-            match page.metadata.more.filter(|more| !more.is_empty()) {
-                Some(more) => params.continue_token = Some(more),
-                None => break,
-            }
-        }
+        visit_list(client, kind, path, &mut visit).await?;
     }
     Ok(())
+}
+
+/// The same, past the lists that cannot be read: it returns why, for each of them.
+pub async fn visit_readable_pod_carriers(
+    client: &Client,
+    mut visit: impl FnMut(Kind, &str) + Send,
+) -> Vec<SurveyError> {
+    let mut unread = Vec::new();
+    for (kind, path) in LISTS {
+        unread.extend(visit_list(client, kind, path, &mut visit).await.err());
+    }
+    unread
+}
+
+async fn visit_list(
+    client: &Client,
+    kind: Kind,
+    path: &'static str,
+    visit: &mut (impl FnMut(Kind, &str) + Send),
+) -> Result<(), SurveyError> {
+    let mut params = ListParams::default().limit(PAGE);
+    if kind == Kind::Pod {
+        params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
+    }
+    loop {
+        let body = page(client, path, &params).await?;
+        let page: Page<'_> =
+            serde_json::from_str(&body).map_err(|source| SurveyError::Read { path, source })?;
+        for item in page.items.iter().flatten() {
+            visit(kind, item.get());
+        }
+        match page.metadata.more.filter(|more| !more.is_empty()) {
+            Some(more) => params.continue_token = Some(more),
+            None => return Ok(()),
+        }
+    }
 }
 
 async fn page(client: &Client, path: &'static str, params: &ListParams) -> Result<String, SurveyError> {
