@@ -236,7 +236,9 @@ impl Table {
     }
 
     fn refuse(&mut self, number: u64) {
-        let Some(request) = self.remove(number) else { return };
+        let Some(request) = self.remove(number) else {
+            return;
+        };
         match request.end {
             End::Unheard => {}
             End::Heard(token) => token.cancel(),
@@ -458,17 +460,11 @@ mod tests {
         let hoard: Vec<_> = (0..4).map(|_| shares.open(&client(1, 1)).unwrap()).collect();
         assert_eq!(shares.open(&client(1, 1)).unwrap_err(), Shed::Open);
         let newcomer = shares.open(&client(2, 1)).unwrap();
-        assert_eq!(
-            hoard.iter().filter(|share| is_refused(share)).count(),
-            1
-        );
+        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
         newcomer.complete().unwrap();
         // The rest of the body that was refused is read only where there is room for that.
         assert!(shares.open_if_free(&client(1, 1)).is_none());
-        assert_eq!(
-            hoard.iter().filter(|share| is_refused(share)).count(),
-            1
-        );
+        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
         drop(newcomer);
         assert!(shares.open_if_free(&client(1, 1)).is_some());
     }
