@@ -140,10 +140,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         block_on(live::look(kubeconfig, context, &mut report))?;
     }
     let mut out = BufWriter::new(anstream::stdout().lock());
-    let shown = render::Shown {
-        by: by.into(),
-        most,
-    };
+    let shown = render::Shown { by: by.into(), most };
     let written = match format {
         Format::Text => render::text(&report, shown, &mut out),
         Format::Json => render::json(&report, &mut out),
@@ -204,7 +201,9 @@ fn blame_those_without_events(report: &mut Report, files: &[File]) {
         let why = match (input.lines, named, has_any) {
             (0, _, false) => "there is nothing in it; did the command before it fail?",
             (0, _, true) => continue,
-            (_, true, _) | (_, false, false) => "there is no audit event in it; is it an audit log of an API server?",
+            (_, true, _) | (_, false, false) => {
+                "there is no audit event in it; is it an audit log of an API server?"
+            }
             (_, false, true) => continue,
         };
         input.error = Some(why.to_owned());
@@ -220,7 +219,10 @@ fn progress(files: &[File]) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let (bar, style) = if is_stdin {
-        (ProgressBar::new_spinner(), "reading {bytes}, {bytes_per_sec}, {elapsed}")
+        (
+            ProgressBar::new_spinner(),
+            "reading {bytes}, {bytes_per_sec}, {elapsed}",
+        )
     } else {
         (
             ProgressBar::new(size),
@@ -243,7 +245,10 @@ fn moment(text: &str) -> Result<Timestamp, String> {
         _ => 0,
     });
     let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
-    let ago = number.parse::<u32>().ok().filter(|_| unit > 0 && number.bytes().all(|byte| byte.is_ascii_digit()));
+    let ago = number
+        .parse::<u32>()
+        .ok()
+        .filter(|_| unit > 0 && number.bytes().all(|byte| byte.is_ascii_digit()));
     let time = match ago {
         Some(number) => Timestamp::now()
             .checked_sub(std::time::Duration::from_secs(u64::from(number) * unit))

@@ -116,12 +116,15 @@ fn sums(counts: &Counts) -> Sums {
     let outcomes = Outcome::ALL.into_iter();
     Sums {
         requests: counts.requests,
-        outcomes: outcomes.map(|outcome| (outcome.as_str(), counts.of(outcome))).collect(),
+        outcomes: outcomes
+            .map(|outcome| (outcome.as_str(), counts.of(outcome)))
+            .collect(),
     }
 }
 
 fn ends(span: &Span) -> (Option<Timestamp>, Option<Timestamp>) {
-    span.ends.map_or((None, None), |(first, last)| (Some(first), Some(last)))
+    span.ends
+        .map_or((None, None), |(first, last)| (Some(first), Some(last)))
 }
 
 fn named(name: &str) -> Option<&str> {
