@@ -1,5 +1,10 @@
 //! `transom audit-log` on a real log of kube-apiserver, and on what becomes of logs: rotated, compressed, broken, wrapped.
 
+#[cfg(unix)]
+#[allow(dead_code)] // other tests use more of it
+#[path = "support/control_plane.rs"]
+mod control_plane;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
@@ -381,7 +386,7 @@ fn what_is_no_audit_log_is_an_error_that_says_so() {
         (review.as_bytes(), "there is no audit event in it"),
         (b"", "there is nothing in it; did the command before it fail?"),
         (&utf16, "it is UTF-16"),
-        (b"\x28\xb5\x2f\xfd1234", "zstd -dc"),
+        (b"\x28\xb5\x2f\xfd1234", "it is compressed with zstd: zstd -dc"),
     ] {
         let run = audit_log(folder.path(), &["-"], input);
         assert_eq!(run.status, 2, "{expected}: {}", run.out);
@@ -642,4 +647,75 @@ fn nothing_in_a_log_moves_a_terminals_cursor_or_begins_a_line() {
         "{text}"
     );
     assert!(text.contains("shop [2J error: x"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_still_unmended_is_looked_up_in_its_cluster() {
+    let what = "what audit-log says of a cluster";
+    let Some(programs) = control_plane::programs_or_skip(what) else {
+        return;
+    };
+    let cluster = control_plane::ControlPlane::start(programs).unwrap();
+    cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
+    let deployment = |name: &str, shares_pids: bool| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": {
+                "nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": shares_pids,
+                "containers": [{"name": "a", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}}}})
+        .to_string()
+    };
+    for (name, shares_pids) in [("web", true), ("web2", false)] {
+        let input = deployment(name, shares_pids);
+        cluster.kubectl_with(&["create", "-f", "-"], &input).succeeded();
+    }
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let arguments = [&["--kubeconfig", &kubeconfig], arguments, &["-"]].concat();
+        audit_log(folder.path(), &arguments, REAL.as_bytes())
+    };
+    let report = run(&["--format", "json"]).json();
+    let now = |workload: &str, user: &str| {
+        let mut rows = report["workloads"].as_array().unwrap().iter();
+        let row = rows
+            .find(|row| row["workload"] == workload && row["user"] == user)
+            .unwrap();
+        row["now"].clone()
+    };
+    assert_eq!(
+        now("Deployment web", "jane"),
+        json!({"state": "unmended", "rules": ["host-pid"]})
+    );
+    assert_eq!(now("Deployment web2", "jane"), json!({"state": "mended"}));
+    assert_eq!(now("CronJob nightly", "jane"), json!({"state": "gone"}));
+    assert_eq!(now("Pod task-*", "ci@example.com")["state"], "unknown");
+    assert_eq!(
+        now("Pod good", "ci@example.com"),
+        json!(null),
+        "it was never denied"
+    );
+    let text = run(&["--namespace", "shop"]);
+    assert!(
+        text.out.contains("now: 1 mended, 1 unknown, 1 unmended"),
+        "{}",
+        text.out
+    );
+    assert!(text.out.contains("unmended: host-pid"), "{}", text.out);
+    assert_eq!(text.status, 1);
+    cluster
+        .kubectl(&["delete", "-n", "shop", "deployment", "web"])
+        .succeeded();
+    let since = ["--since", "2026-11-22T01:04:50Z", "--namespace", "shop"];
+    assert_eq!(run(&since).status, 0, "what was denied is mended");
+    for name in ["a.log", "b.log"] {
+        fs::write(folder.path().join(name), REAL).unwrap();
+    }
+    let two = audit_log(
+        folder.path(),
+        &["--kubeconfig", &kubeconfig, "a=a.log", "b=b.log"],
+        b"",
+    );
+    assert_eq!(two.status, 2, "a kubeconfig is of one cluster");
+    assert!(two.out.contains("the logs are of a, b"), "{}", two.out);
 }

@@ -17,7 +17,7 @@ use crate::model::facts::Facts;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registration::BY_DEFAULT;
-use crate::scan::{Looked, Passed, World, look as look_at};
+use crate::scan::{Judged, Looked, Passed, World, look as look_at};
 
 /// The name of the installation whose webhook configurations are read.
 const INSTALLATION: &str = "transom";
@@ -87,8 +87,8 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> 
     }
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
-    let registered = read.registered.map(Arc::new);
-    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, registered, today()))
+    // The log shows that the webhooks were called; whether they are now is not the question.
+    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, today()))
 }
 
 /// How one workload is now.
@@ -115,14 +115,7 @@ async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str
             Err(why) => return Now::Unknown(why.to_string()),
         };
         match look_at(world, kind, &text) {
-            Ok(Looked::Judged(judged)) => {
-                let rules: Vec<String> = judged.denied_by().iter().map(ToString::to_string).collect();
-                return if rules.is_empty() {
-                    Now::Mended
-                } else {
-                    Now::Unmended(rules)
-                };
-            }
+            Ok(Looked::Judged(judged)) => return of_judged(&judged),
             Ok(Looked::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Looked::Passed(Passed::Deleted | Passed::Finished)) => return Now::Gone,
             Ok(Looked::Passed(Passed::Mirror | Passed::NoPod)) => {
@@ -132,6 +125,17 @@ async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str
         }
     }
     Now::Unknown("its owners have no end".to_owned())
+}
+
+fn of_judged(judged: &Judged) -> Now {
+    if let Some(why) = &judged.not_asked {
+        return Now::Unknown(format!("admission is not asked: {why}"));
+    }
+    let rules = judged.denied_by();
+    if rules.is_empty() {
+        return Now::Mended;
+    }
+    Now::Unmended(rules.into_iter().map(str::to_owned).collect())
 }
 
 async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, Failure> {

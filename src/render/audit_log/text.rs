@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::table::Table;
 use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
-use crate::model::text::{cut_middle, list};
+use crate::model::text::{cut_middle, list, one_line};
 
 /// What a line of the table is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,8 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
             "note: more events than are remembered; one that stands in two files may be counted twice"
         )?;
     }
-    if report.clusters.is_empty() {
+    let has_events = report.inputs.iter().any(|input| input.has_events);
+    if report.clusters.is_empty() && has_events {
         writeln!(
             out,
             "no event tells of transom. Does the API server's audit policy have pods and workloads at the level Metadata \
@@ -292,7 +293,7 @@ fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
 fn in_words(now: &Now) -> String {
     match now {
         Now::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
-        Now::Unknown(why) => format!("unknown: {why}"),
+        Now::Unknown(why) => format!("unknown: {}", one_line(why)),
         Now::Mended | Now::Gone => now.as_str().to_owned(),
     }
 }
