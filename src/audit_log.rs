@@ -17,10 +17,10 @@ use memchr::memmem::Finder;
 
 pub use self::counts::{Counts, Outcome};
 use self::event::Event;
-pub use self::gather::{Cluster, Filter, Report, Row, Rule, Span};
 use self::gather::Gathered;
-pub use self::live::Now;
+pub use self::gather::{Cluster, Filter, Report, Row, Rule, Span};
 use self::lines::{Line, each_line};
+pub use self::live::Now;
 use self::pieces::{Piece, Pieces};
 use self::seen::Seen;
 pub use self::told::Names;
@@ -148,8 +148,7 @@ impl Reader {
         let Ok(text) = str::from_utf8(text) else {
             return false;
         };
-        let (names, filter, gathered, seen) =
-            (&self.names, &self.filter, &mut self.gathered, &mut self.seen);
+        let (names, filter, gathered, seen) = (&self.names, &self.filter, &mut self.gathered, &mut self.seen);
         let mut found = 0;
         let read = event::each(text, &mut |event: &Event<'_>| {
             found += 1;
@@ -192,6 +191,3 @@ fn time_in(finder: &Finder<'_>, text: &[u8]) -> Option<Timestamp> {
     let end = time.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
     str::from_utf8(time.get(..end)?).ok()?.parse().ok()
 }
-
-#[cfg(test)]
-mod tests;

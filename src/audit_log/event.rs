@@ -236,8 +236,20 @@ impl<'a> Event<'a> {
         give: &mut dyn FnMut(&Event<'_>),
     ) -> Result<(), NoEvent> {
         let wrapped = [
-            self.items, self.events, self.log_events, self.records, self.value, self.properties, self.log,
-            self.log_text, self.at_message, self.message, self.line, self.source, self.raw, self.result,
+            self.items,
+            self.events,
+            self.log_events,
+            self.records,
+            self.value,
+            self.properties,
+            self.log,
+            self.log_text,
+            self.at_message,
+            self.message,
+            self.line,
+            self.source,
+            self.raw,
+            self.result,
         ];
         let mut found = Err(NoEvent);
         for member in wrapped.into_iter().flatten() {
@@ -277,7 +289,9 @@ impl<'a> Event<'a> {
     /// The cluster's name, where a log store says it.
     fn cluster_of_wrapper(&self) -> String {
         let azure = text(self.resource_id);
-        let mut parts = azure.split('/').skip_while(|part| !part.eq_ignore_ascii_case("managedClusters"));
+        let mut parts = azure
+            .split('/')
+            .skip_while(|part| !part.eq_ignore_ascii_case("managedClusters"));
         if let Some(name) = parts.nth(1) {
             return name.to_lowercase();
         }
@@ -359,7 +373,10 @@ impl<'a> Event<'a> {
 
     /// The annotations: of every webhook, and the API server's own.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.parts.annotations.iter().map(|(key, value)| (&**key, &**value))
+        self.parts
+            .annotations
+            .iter()
+            .map(|(key, value)| (&**key, &**value))
     }
 }
 

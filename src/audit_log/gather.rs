@@ -206,7 +206,9 @@ impl Gathered {
     pub fn finish(self, inputs: Vec<Input>, forgets: bool) -> Report {
         let clusters = self.clusters;
         let named = |(key, value): (Key, Value)| Row {
-            cluster: clusters.get(key.cluster).map_or(String::new(), |known| known.name.clone()),
+            cluster: clusters
+                .get(key.cluster)
+                .map_or(String::new(), |known| known.name.clone()),
             namespace: key.namespace,
             workload: key.workload,
             user: key.user,
@@ -295,7 +297,12 @@ fn bounded(text: &str) -> String {
 
 /// The workload of an object: its owner's name, else its own.
 fn workload(object: &ObjectRef<'_>, owner: Option<&str>) -> String {
-    let ObjectRef { resource, name, api_group, .. } = object;
+    let ObjectRef {
+        resource,
+        name,
+        api_group,
+        ..
+    } = object;
     if let Some(owner) = owner {
         return bounded(owner);
     }
@@ -303,7 +310,9 @@ fn workload(object: &ObjectRef<'_>, owner: Option<&str>) -> String {
         let word = kind.as_str();
         resource.len() == word.len() + 1
             && resource.ends_with('s')
-            && resource.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+            && resource
+                .get(..word.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(word))
     };
     let kind = Kind::ALL.iter().find(plural).map(|kind| kind.as_str());
     let kind = match kind {

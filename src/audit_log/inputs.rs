@@ -108,9 +108,13 @@ pub fn plain<'r>(bytes: impl Read + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
     let mut bytes = BufReader::with_capacity(BUFFER, bytes);
     let start = bytes.fill_buf()?;
     let unknown = match start {
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("it is compressed with zstd: zstd -dc FILE | transom audit-log -"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            Some("it is compressed with zstd: zstd -dc FILE | transom audit-log -")
+        }
         [b'B', b'Z', b'h', ..] => Some("it is compressed with bzip2: bzip2 -dc FILE | transom audit-log -"),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("it is compressed with xz: xz -dc FILE | transom audit-log -"),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => {
+            Some("it is compressed with xz: xz -dc FILE | transom audit-log -")
+        }
         [b'P', b'K', 3, 4, ..] => Some("it is a zip archive: unzip -p FILE | transom audit-log -"),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
             Some("it is UTF-16, as PowerShell writes it: write it as UTF-8")
@@ -125,7 +129,10 @@ pub fn plain<'r>(bytes: impl Read + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
         bytes.consume(3);
     }
     if is_gzip {
-        return Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(bytes))));
+        return Ok(Box::new(BufReader::with_capacity(
+            BUFFER,
+            MultiGzDecoder::new(bytes),
+        )));
     }
     Ok(Box::new(bytes))
 }

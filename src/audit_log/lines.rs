@@ -19,11 +19,7 @@ pub enum Line<'l> {
 ///
 /// # Errors
 /// What the stream says, after the lines before it.
-pub fn each_line(
-    input: &mut impl BufRead,
-    longest: usize,
-    mut take: impl FnMut(Line<'_>),
-) -> io::Result<()> {
+pub fn each_line(input: &mut impl BufRead, longest: usize, mut take: impl FnMut(Line<'_>)) -> io::Result<()> {
     let mut held: Vec<u8> = Vec::new();
     let mut is_too_long = false;
     loop {

@@ -149,9 +149,9 @@ mod tests {
         for line in text.lines() {
             pieces.take(line.as_bytes(), 1000, |piece| {
                 given.push(match piece {
-                    Piece::Whole(text) => {
-                        String::from_utf8_lossy(text).split_whitespace().collect::<String>()
-                    }
+                    Piece::Whole(text) => String::from_utf8_lossy(text)
+                        .split_whitespace()
+                        .collect::<String>(),
                     Piece::Broken => "broken".to_owned(),
                     Piece::TooLong => "too long".to_owned(),
                 });
@@ -166,14 +166,28 @@ mod tests {
         for (text, expected) in [
             ("{\"a\":1}\n{\"a\":2}", &["{\"a\":1}", "{\"a\":2}"][..]),
             ("[\n{\"a\":1},\n{\"a\":2}\n]", &["{\"a\":1}", "{\"a\":2}"]),
-            ("{\n \"a\": {\n  \"b\": \"}\\\"{\"\n }\n}\n{\"a\":2}", &["{\"a\":{\"b\":\"}\\\"{\"}}", "{\"a\":2}"]),
-            ("[\n  {\n    \"a\": [\n      1\n    ]\n  },\n  {\n    \"a\": 2\n  }\n]", &["{\"a\":[1]}", "{\"a\":2}"]),
-            ("{\n \"kind\": \"EventList\",\n \"items\": [\n  {\n   \"a\": 1\n  },\n  {\"a\": 2}\n ],\n \"b\": []\n}\n{\"a\":3}",
-                &["{\"a\":1}", "{\"a\":2}", "{\"a\":3}"]),
+            (
+                "{\n \"a\": {\n  \"b\": \"}\\\"{\"\n }\n}\n{\"a\":2}",
+                &["{\"a\":{\"b\":\"}\\\"{\"}}", "{\"a\":2}"],
+            ),
+            (
+                "[\n  {\n    \"a\": [\n      1\n    ]\n  },\n  {\n    \"a\": 2\n  }\n]",
+                &["{\"a\":[1]}", "{\"a\":2}"],
+            ),
+            (
+                "{\n \"kind\": \"EventList\",\n \"items\": [\n  {\n   \"a\": 1\n  },\n  {\"a\": 2}\n ],\n \"b\": []\n}\n{\"a\":3}",
+                &["{\"a\":1}", "{\"a\":2}", "{\"a\":3}"],
+            ),
             ("2026-11-21T10:00:00.000Z {\"a\":1}", &["{\"a\":1}"]),
             ("not json\n{\"a\":1}\n{\"a\":", &["broken", "{\"a\":1}", "broken"]),
-            ("{\n \"a\": 1,\n{\"auditID\":\"x\"}", &["broken", "{\"auditID\":\"x\"}"]),
-            ("apiVersion: v1\nkind: Pod\n- a: b", &["broken", "broken", "broken"]),
+            (
+                "{\n \"a\": 1,\n{\"auditID\":\"x\"}",
+                &["broken", "{\"auditID\":\"x\"}"],
+            ),
+            (
+                "apiVersion: v1\nkind: Pod\n- a: b",
+                &["broken", "broken", "broken"],
+            ),
         ] {
             assert_eq!(pieces(text), expected, "{text}");
         }

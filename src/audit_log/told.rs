@@ -100,7 +100,10 @@ impl<'e> Told<'e> {
             add(&mut told.denied_by, rules);
         }
         let ours = is_denied || told.had(Outcome::FailedClosed);
-        told.note(Outcome::RefusedOtherwise, told.was_asked && event.has_failed() && !ours);
+        told.note(
+            Outcome::RefusedOtherwise,
+            told.was_asked && event.has_failed() && !ours,
+        );
         told.note(Outcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
             // What was not stored was not repaired either.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::block_on;
 use crate::audit_log::inputs::{self, File};
-use crate::audit_log::{Filter, Input, Names, Now, Reader, Report, Row};
+use crate::audit_log::{Filter, Names, Now, Reader, Report, Row};
 use crate::render::audit_log as render;
 
 /// Read audit logs of API servers: who was denied or changed, or would be
@@ -140,10 +140,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         block_on(live::look(kubeconfig, context, &mut report))?;
     }
     let mut out = BufWriter::new(anstream::stdout().lock());
-    let shown = render::Shown {
-        by: by.into(),
-        most,
-    };
+    let shown = render::Shown { by: by.into(), most };
     let written = match format {
         Format::Text => render::text(&report, shown, &mut out),
         Format::Json => render::json(&report, &mut out),
@@ -189,23 +186,18 @@ fn read(arguments: &[String], mut reader: Reader) -> Report {
 /// folder was not asked for.
 fn blame_those_without_events(report: &mut Report, files: &[File]) {
     let has_any = report.inputs.iter().any(|input| input.has_events);
-    let is_named = |input: &Input| {
-        let mut files = files.iter();
-        files.any(|file| file.is_named && file.path.display().to_string() == input.name)
-    };
-    for index in 0..report.inputs.len() {
-        let Some(input) = report.inputs.get_mut(index) else {
-            continue;
-        };
+    for input in &mut report.inputs {
         if input.has_events || input.error.is_some() {
             continue;
         }
-        let named = is_named(input);
-        let why = match (input.lines, named, has_any) {
-            (0, _, false) => "there is nothing in it; did the command before it fail?",
-            (0, _, true) => continue,
-            (_, true, _) | (_, false, false) => "there is no audit event in it; is it an audit log of an API server?",
-            (_, false, true) => continue,
+        let mut named = files.iter().filter(|file| file.is_named);
+        let is_named = named.any(|file| file.path.display().to_string() == input.name);
+        let why = if input.lines == 0 && !has_any {
+            "there is nothing in it; did the command before it fail?"
+        } else if input.lines > 0 && (is_named || !has_any) {
+            "there is no audit event in it; is it an audit log of an API server?"
+        } else {
+            continue;
         };
         input.error = Some(why.to_owned());
     }
@@ -220,7 +212,10 @@ fn progress(files: &[File]) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let (bar, style) = if is_stdin {
-        (ProgressBar::new_spinner(), "reading {bytes}, {bytes_per_sec}, {elapsed}")
+        (
+            ProgressBar::new_spinner(),
+            "reading {bytes}, {bytes_per_sec}, {elapsed}",
+        )
     } else {
         (
             ProgressBar::new(size),
@@ -243,7 +238,10 @@ fn moment(text: &str) -> Result<Timestamp, String> {
         _ => 0,
     });
     let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
-    let ago = number.parse::<u32>().ok().filter(|_| unit > 0 && number.bytes().all(|byte| byte.is_ascii_digit()));
+    let ago = number
+        .parse::<u32>()
+        .ok()
+        .filter(|_| unit > 0 && number.bytes().all(|byte| byte.is_ascii_digit()));
     let time = match ago {
         Some(number) => Timestamp::now()
             .checked_sub(std::time::Duration::from_secs(u64::from(number) * unit))

@@ -19,7 +19,9 @@ pub fn workload_of(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     };
     let known = Kind::of_api_version(&owner.api_version, &owner.kind);
     let above = match known {
-        Some(Kind::ReplicaSet) if kind == Kind::Pod => deployment_of(owner, meta).map(|name| ("Deployment", name)),
+        Some(Kind::ReplicaSet) if kind == Kind::Pod => {
+            deployment_of(owner, meta).map(|name| ("Deployment", name))
+        }
         Some(Kind::Job) if kind == Kind::Pod => cron_job_of(&owner.name, today).map(|name| ("CronJob", name)),
         _ => None,
     };
@@ -35,7 +37,10 @@ pub fn workload_of(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
 
 /// The Deployment of a ReplicaSet: the ReplicaSet's name is the Deployment's and the hash, which the pod has as a label.
 fn deployment_of<'m>(replica_set: &'m OwnerReference<'_>, pod: &Meta<'_>) -> Option<&'m str> {
-    let hash = pod.labels.get(POD_TEMPLATE_HASH).filter(|hash| !hash.is_empty())?;
+    let hash = pod
+        .labels
+        .get(POD_TEMPLATE_HASH)
+        .filter(|hash| !hash.is_empty())?;
     let name = replica_set.name.strip_suffix(hash.as_str())?.strip_suffix('-')?;
     (!name.is_empty()).then_some(name)
 }
@@ -80,29 +85,91 @@ mod tests {
         const HASH: &str = r#"{"pod-template-hash": "5d4f8c7b9"}"#;
         // 2026-11-21T10:00Z is the minute 29920920.
         for (kind, owner, labels, expected) in [
-            (Kind::Pod, "apps/v1/ReplicaSet web-5d4f8c7b9", HASH, "Deployment web"),
-            (Kind::Pod, "apps/v1/ReplicaSet web-5d4f8c7b9", "{}", "ReplicaSet web-5d4f8c7b9"),
-            (Kind::Pod, "apps/v1/ReplicaSet web-other", HASH, "ReplicaSet web-other"),
-            (Kind::Pod, "apps/v1/ReplicaSet web5d4f8c7b9", HASH, "ReplicaSet web5d4f8c7b9"),
-            (Kind::Pod, "apps/v1/ReplicaSet -5d4f8c7b9", HASH, "ReplicaSet -5d4f8c7b9"),
-            (Kind::Pod, "kruise.io/v1/ReplicaSet web-5d4f8c7b9", HASH, "ReplicaSet.kruise.io web-5d4f8c7b9"),
+            (
+                Kind::Pod,
+                "apps/v1/ReplicaSet web-5d4f8c7b9",
+                HASH,
+                "Deployment web",
+            ),
+            (
+                Kind::Pod,
+                "apps/v1/ReplicaSet web-5d4f8c7b9",
+                "{}",
+                "ReplicaSet web-5d4f8c7b9",
+            ),
+            (
+                Kind::Pod,
+                "apps/v1/ReplicaSet web-other",
+                HASH,
+                "ReplicaSet web-other",
+            ),
+            (
+                Kind::Pod,
+                "apps/v1/ReplicaSet web5d4f8c7b9",
+                HASH,
+                "ReplicaSet web5d4f8c7b9",
+            ),
+            (
+                Kind::Pod,
+                "apps/v1/ReplicaSet -5d4f8c7b9",
+                HASH,
+                "ReplicaSet -5d4f8c7b9",
+            ),
+            (
+                Kind::Pod,
+                "kruise.io/v1/ReplicaSet web-5d4f8c7b9",
+                HASH,
+                "ReplicaSet.kruise.io web-5d4f8c7b9",
+            ),
             (Kind::Pod, "apps/v1/StatefulSet db", "{}", "StatefulSet db"),
-            (Kind::Pod, "v1/ReplicationController rc", "{}", "ReplicationController rc"),
-            (Kind::Pod, "batch/v1/Job nightly-29920920", "{}", "CronJob nightly"),
-            (Kind::Pod, "batch/v1/Job nightly-20261121", "{}", "Job nightly-20261121"),
-            (Kind::Pod, "batch/v1/Job nightly-+29920920", "{}", "Job nightly-+29920920"),
+            (
+                Kind::Pod,
+                "v1/ReplicationController rc",
+                "{}",
+                "ReplicationController rc",
+            ),
+            (
+                Kind::Pod,
+                "batch/v1/Job nightly-29920920",
+                "{}",
+                "CronJob nightly",
+            ),
+            (
+                Kind::Pod,
+                "batch/v1/Job nightly-20261121",
+                "{}",
+                "Job nightly-20261121",
+            ),
+            (
+                Kind::Pod,
+                "batch/v1/Job nightly-+29920920",
+                "{}",
+                "Job nightly-+29920920",
+            ),
             (Kind::Pod, "batch/v1/Job migrate-2", "{}", "Job migrate-2"),
             (Kind::Job, "batch/v1/CronJob nightly", "{}", "CronJob nightly"),
             (Kind::ReplicaSet, "apps/v1/Deployment web", HASH, "Deployment web"),
-            (Kind::ReplicaSet, "argoproj.io/v1alpha1/Rollout web", "{}", "Rollout.argoproj.io web"),
+            (
+                Kind::ReplicaSet,
+                "argoproj.io/v1alpha1/Rollout web",
+                "{}",
+                "Rollout.argoproj.io web",
+            ),
         ] {
-            assert_eq!(of(kind, &owned(owner, labels)).as_deref(), Some(expected), "{owner}");
+            assert_eq!(
+                of(kind, &owned(owner, labels)).as_deref(),
+                Some(expected),
+                "{owner}"
+            );
         }
     }
 
     #[test]
     fn an_object_without_an_owner_is_named_by_what_its_name_is_made_of() {
-        assert_eq!(of(Kind::Pod, r#"{"generateName": "web-"}"#).as_deref(), Some("Pod web-*"));
+        assert_eq!(
+            of(Kind::Pod, r#"{"generateName": "web-"}"#).as_deref(),
+            Some("Pod web-*")
+        );
         let named = r#"{"generateName": "web-", "name": "web-x7k2p"}"#;
         assert_eq!(of(Kind::Job, named).as_deref(), Some("Job web-*"));
         assert_eq!(of(Kind::Pod, r#"{"name": "web"}"#), None);

@@ -201,7 +201,11 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 denial.contains("spec.controllers of the WindowsPodPolicy"),
                 "{denial}"
             );
-            assert_eq!(forged.owner_trust.as_deref(), Some("not-trusted"), "{kind} of {owner}");
+            assert_eq!(
+                forged.owner_trust.as_deref(),
+                Some("not-trusted"),
+                "{kind} of {owner}"
+            );
         }
         let made = ruling_of(
             Phase::Validate,
@@ -556,7 +560,10 @@ fn the_annotations_name_the_workload_and_the_rules_that_denied_and_a_linux_pod_h
     }
     let denied_by = ruling(Phase::Validate, &pod).denied_by.unwrap();
     assert!(denied_by.split(',').any(|rule| rule == "host-pid"), "{denied_by}");
-    assert!(!denied_by.contains("missing-"), "advice denies nothing: {denied_by}");
+    assert!(
+        !denied_by.contains("missing-"),
+        "advice denies nothing: {denied_by}"
+    );
     let linux = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"},
         "spec": {"containers": [{"name": "a", "image": "a"}]}});
     assert_eq!(ruling(Phase::Validate, &linux).annotations, Vec::<String>::new());

@@ -17,7 +17,7 @@ use crate::model::facts::Facts;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registration::BY_DEFAULT;
-use crate::scan::{Looked, Passed, World, look as look_at};
+use crate::scan::{Judged, Looked, Passed, World, look as look_at};
 
 /// The name of the installation whose webhook configurations are read.
 const INSTALLATION: &str = "transom";
@@ -35,7 +35,11 @@ type Named = (String, String);
 /// The logs are of several clusters, or the cluster cannot be asked at all.
 pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Report) -> anyhow::Result<()> {
     if report.clusters.len() > 1 {
-        let names: Vec<&str> = report.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+        let names: Vec<&str> = report
+            .clusters
+            .iter()
+            .map(|cluster| cluster.name.as_str())
+            .collect();
         bail!(
             "--kubeconfig is of one cluster, and the logs are of {}: read those of one at a time",
             names.join(", ")
@@ -71,20 +75,29 @@ pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Rep
 
 /// What objects are judged by in this cluster, at this moment. What this user may not read is told, and taken for empty.
 async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
-    let read = once::read(client, namespace, INSTALLATION).await.map_err(anyhow::Error::msg)?;
+    let read = once::read(client, namespace, INSTALLATION)
+        .await
+        .map_err(anyhow::Error::msg)?;
     for part in read.unread.iter().filter(|part| !part.is_unknown) {
-        anstream::eprintln!("note: cannot read {}: {}; judged without", part.resource, part.why);
+        anstream::eprintln!(
+            "note: cannot read {}: {}; judged without",
+            part.resource,
+            part.why
+        );
     }
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
-    let registered = read.registered.map(Arc::new);
-    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, registered, today()))
+    // The log shows that the webhooks were called; whether they are now is not the question.
+    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, today()))
 }
 
 /// How one workload is now.
 async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str) -> Now {
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
-    let Some(mut kind) = Kind::ALL.into_iter().find(|known| known.as_str() == kind && known.has_pod()) else {
+    let Some(mut kind) = Kind::ALL
+        .into_iter()
+        .find(|known| known.as_str() == kind && known.has_pod())
+    else {
         return Now::Unknown("its kind is not judged".to_owned());
     };
     if name.ends_with('*') {
@@ -102,10 +115,7 @@ async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str
             Err(why) => return Now::Unknown(why.to_string()),
         };
         match look_at(world, kind, &text) {
-            Ok(Looked::Judged(judged)) => {
-                let rules: Vec<String> = judged.denied_by().iter().map(ToString::to_string).collect();
-                return if rules.is_empty() { Now::Mended } else { Now::Unmended(rules) };
-            }
+            Ok(Looked::Judged(judged)) => return of_judged(&judged),
             Ok(Looked::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Looked::Passed(Passed::Deleted | Passed::Finished)) => return Now::Gone,
             Ok(Looked::Passed(Passed::Mirror | Passed::NoPod)) => {
@@ -117,6 +127,17 @@ async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str
     Now::Unknown("its owners have no end".to_owned())
 }
 
+fn of_judged(judged: &Judged) -> Now {
+    if let Some(why) = &judged.not_asked {
+        return Now::Unknown(format!("admission is not asked: {why}"));
+    }
+    let rules = judged.denied_by();
+    if rules.is_empty() {
+        return Now::Mended;
+    }
+    Now::Unmended(rules.into_iter().map(str::to_owned).collect())
+}
+
 async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, Failure> {
     let root = match kind.group() {
         "" => "/api/v1".to_owned(),
@@ -126,13 +147,16 @@ async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result
     let path = format!("{root}/namespaces/{namespace}/{plural}s");
     answered(async {
         let request = kube::core::Request::new(path).get(name, &kube::api::GetParams::default());
-        client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+        client
+            .request_text(request.map_err(kube::Error::BuildRequest)?)
+            .await
     })
     .await
 }
 
 /// Whether a text may be a name: it comes from a log, and goes into a path.
 fn is_name(text: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let is_part =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !text.is_empty() && text.bytes().all(is_part) && !text.starts_with('.')
 }

@@ -20,7 +20,7 @@ struct Document<'r> {
     first_seen: Option<Timestamp>,
     last_seen: Option<Timestamp>,
     clusters: Vec<OneCluster<'r>>,
-    workloads: Vec<Workload<'r>>,
+    workloads: Vec<OneRow<'r>>,
     inputs: Vec<OneInput<'r>>,
     counted_once: bool,
 }
@@ -45,7 +45,7 @@ struct OneCluster<'r> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Workload<'r> {
+struct OneRow<'r> {
     cluster: Option<&'r str>,
     namespace: &'r str,
     workload: &'r str,
@@ -116,12 +116,15 @@ fn sums(counts: &Counts) -> Sums {
     let outcomes = Outcome::ALL.into_iter();
     Sums {
         requests: counts.requests,
-        outcomes: outcomes.map(|outcome| (outcome.as_str(), counts.of(outcome))).collect(),
+        outcomes: outcomes
+            .map(|outcome| (outcome.as_str(), counts.of(outcome)))
+            .collect(),
     }
 }
 
 fn ends(span: &Span) -> (Option<Timestamp>, Option<Timestamp>) {
-    span.ends.map_or((None, None), |(first, last)| (Some(first), Some(last)))
+    span.ends
+        .map_or((None, None), |(first, last)| (Some(first), Some(last)))
 }
 
 fn named(name: &str) -> Option<&str> {
@@ -140,9 +143,9 @@ fn cluster(cluster: &Cluster) -> OneCluster<'_> {
     }
 }
 
-fn workload(row: &Row) -> Workload<'_> {
+fn workload(row: &Row) -> OneRow<'_> {
     let (first_seen, last_seen) = ends(&row.span);
-    Workload {
+    OneRow {
         cluster: named(&row.cluster),
         namespace: &row.namespace,
         workload: &row.workload,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::table::Table;
 use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
-use crate::model::text::{cut_middle, list};
+use crate::model::text::{cut_middle, list, one_line};
 
 /// What a line of the table is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,11 +40,19 @@ const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
     (Outcome::Repaired, "REPAIRED", "repaired"),
     (Outcome::Withheld, "WITHHELD", "without spec.os.name"),
     (Outcome::Exempted, "EXEMPTED", "exempted"),
-    (Outcome::OwnerNotTrusted, "OWNER?", "of an owner that is not believed"),
+    (
+        Outcome::OwnerNotTrusted,
+        "OWNER?",
+        "of an owner that is not believed",
+    ),
     (Outcome::Unreadable, "UNREADABLE", "unreadable"),
     (Outcome::FailedOpen, "FAILED-OPEN", "not answered and let pass"),
     (Outcome::FailedClosed, "FAILED-CLOSED", "not answered and refused"),
-    (Outcome::RefusedOtherwise, "REFUSED-OTHERWISE", "refused by the API server or another webhook"),
+    (
+        Outcome::RefusedOtherwise,
+        "REFUSED-OTHERWISE",
+        "refused by the API server or another webhook",
+    ),
 ];
 
 /// What a line of the table adds up to.
@@ -68,11 +76,21 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
         write_troubles(input, out)?;
     }
     let lines: u64 = report.inputs.iter().map(|input| input.lines).sum();
-    writeln!(out, "read: {}, {}, {}", some(report.inputs.len() as u64, "file"), some(lines, "line"), over(&report.span()))?;
+    writeln!(
+        out,
+        "read: {}, {}, {}",
+        some(report.inputs.len() as u64, "file"),
+        some(lines, "line"),
+        over(&report.span())
+    )?;
     if report.forgets {
-        writeln!(out, "note: more events than are remembered; one that stands in two files may be counted twice")?;
+        writeln!(
+            out,
+            "note: more events than are remembered; one that stands in two files may be counted twice"
+        )?;
     }
-    if report.clusters.is_empty() {
+    let has_events = report.inputs.iter().any(|input| input.has_events);
+    if report.clusters.is_empty() && has_events {
         writeln!(
             out,
             "no event tells of transom. Does the API server's audit policy have pods and workloads at the level Metadata \
@@ -84,12 +102,26 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
         if report.clusters.len() > 1 || !cluster.name.is_empty() {
             writeln!(out, "\ncluster {}", unnamed(&cluster.name))?;
         }
-        writeln!(out, "requests with a word of transom's: {}{}", cluster.counts.requests, sentence(&cluster.counts))?;
+        writeln!(
+            out,
+            "requests with a word of transom's: {}{}",
+            cluster.counts.requests,
+            sentence(&cluster.counts)
+        )?;
         if cluster.dry_runs.requests > 0 {
             let dry = &cluster.dry_runs;
-            writeln!(out, "dry runs, not among these: {}{}", dry.requests, sentence(dry))?;
+            writeln!(
+                out,
+                "dry runs, not among these: {}{}",
+                dry.requests,
+                sentence(dry)
+            )?;
         }
-        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.cluster == cluster.name).collect();
+        let rows: Vec<&Row> = report
+            .rows
+            .iter()
+            .filter(|row| row.cluster == cluster.name)
+            .collect();
         let now = now(&rows);
         if !now.is_empty() {
             writeln!(out, "workloads that were denied or would be, now: {now}")?;
@@ -114,10 +146,17 @@ fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     }
     if input.broken > 0 {
         let (broken, first) = (some(input.broken, "line"), input.first_broken);
-        writeln!(out, "note: {name}: {broken} cannot be read as audit events, the first is line {first}")?;
+        writeln!(
+            out,
+            "note: {name}: {broken} cannot be read as audit events, the first is line {first}"
+        )?;
     }
     if input.too_long > 0 {
-        writeln!(out, "note: {name}: {} too long to be read", some(input.too_long, "line"))?;
+        writeln!(
+            out,
+            "note: {name}: {} too long to be read",
+            some(input.too_long, "line")
+        )?;
     }
     if input.unfinished {
         writeln!(out, "note: {name}: its end is not whole")?;
@@ -138,7 +177,10 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     let is_had = |outcome| sums.iter().any(|(_, sum)| sum.counts.of(outcome) > 0);
     let columns = Columns {
         by: shown.by,
-        outcomes: OUTCOMES.into_iter().filter(|(outcome, _, _)| is_had(*outcome)).collect(),
+        outcomes: OUTCOMES
+            .into_iter()
+            .filter(|(outcome, _, _)| is_had(*outcome))
+            .collect(),
         has_now: shown.by == By::Workload && sums.iter().any(|(_, sum)| sum.now.is_some()),
     };
     let mut table = Table::new(columns.headings());
@@ -147,7 +189,10 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     }
     table.write(out)?;
     if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more; --most shows more of them, --format json all")?;
+        writeln!(
+            out,
+            "  and {more} more; --most shows more of them, --format json all"
+        )?;
     }
     Ok(())
 }
@@ -192,7 +237,11 @@ impl Columns {
         if self.by == By::Rule {
             cells.extend([sum.rule.denied, sum.rule.would_deny].map(|count| count.to_string()));
         } else {
-            cells.extend(self.outcomes.iter().map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()));
+            cells.extend(
+                self.outcomes
+                    .iter()
+                    .map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()),
+            );
         }
         let (first, last) = sum.span.ends.unwrap_or_default();
         cells.extend([moment(first), moment(last)]);
@@ -244,7 +293,7 @@ fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
 fn in_words(now: &Now) -> String {
     match now {
         Now::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
-        Now::Unknown(why) => format!("unknown: {why}"),
+        Now::Unknown(why) => format!("unknown: {}", one_line(why)),
         Now::Mended | Now::Gone => now.as_str().to_owned(),
     }
 }
