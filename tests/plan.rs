@@ -220,12 +220,8 @@ fn of<'p>(pods: &'p [Value], workload: &'p str) -> impl Iterator<Item = &'p Valu
 /// Whether the scheduler has decided on every pod.
 fn are_decided(cluster: &ControlPlane, all: &[Workload]) -> bool {
     let pods = pods(cluster);
-    let decided = |pod: &Value| {
-        pod["spec"]["nodeName"].is_string()
-            || pod["status"]["conditions"].to_string().contains("Unschedulable")
-    };
     let has_pods = |workload: &Workload| !workload.makes_pods() || of(&pods, &workload.name).next().is_some();
-    pods.iter().all(decided) && all.iter().all(has_pods)
+    are_placed(&pods) && all.iter().all(has_pods)
 }
 
 fn plan_of(cluster: &ControlPlane) -> Value {
@@ -299,12 +295,13 @@ fn move_to_the_new_build(cluster: &ControlPlane, all: &[Workload]) {
         let pods = pods(cluster);
         all.iter().all(|workload| comes_back(workload, &pods))
     };
-    let settled = || is_new() && all_back() && are_decided_now(cluster);
+    let settled = || is_new() && all_back() && are_placed(&pods(cluster));
     assert!(wait(Duration::from_secs(60), settled), "{:#?}", pods(cluster));
 }
 
-fn are_decided_now(cluster: &ControlPlane) -> bool {
-    pods(cluster).iter().all(|pod| {
+/// Whether every pod has a node, or was told that it has none.
+fn are_placed(pods: &[Value]) -> bool {
+    pods.iter().all(|pod| {
         pod["spec"]["nodeName"].is_string()
             || pod["status"]["conditions"].to_string().contains("Unschedulable")
     })

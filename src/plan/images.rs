@@ -317,7 +317,7 @@ impl Knowledge<'_> {
         let told = if self.answers.contains_key(&*used.image) {
             "try it on one node of the new build"
         } else {
-            "ask the registry (--ask-registries), or start a pod of it on one node of the new build"
+            "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build"
         };
         Statement::new(Class::Unknown, &*used.path, message, because).remedy(told)
     }

@@ -239,15 +239,20 @@ impl World<'_> {
 
     fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> Statement {
         let asks = shown(&requirement.shown());
-        let (now, class) = if is_there || self.nodes.all().next().is_none() {
-            ("", Class::Unchanged)
+        let now = if is_there || self.nodes.all().next().is_none() {
+            ""
         } else {
-            (", which no Windows node has now", Class::Unchanged)
+            ", which no Windows node has now"
         };
         let message = format!("it requires {asks}{now}: the nodes to come need that label");
-        Statement::new(class, requirement.path.as_str(), message, because(requirement))
-            .remedy(format!("give the new nodes {asks}"))
-            .note()
+        Statement::new(
+            Class::Unchanged,
+            requirement.path.as_str(),
+            message,
+            because(requirement),
+        )
+        .remedy(format!("give the new nodes {asks}"))
+        .note()
     }
 }
 

@@ -378,7 +378,7 @@ pub fn workloads() -> Vec<Workload> {
     add(
         "Deployment",
         "tolerant",
-        json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}),
+        json!({"os": {"name": "windows"}, "tolerations": [{"key": "os", "operator": "Exists"}]}),
         &core_2022,
         "unchanged",
         "",
