@@ -141,7 +141,11 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
             }
         });
         // What is no object at all is so in every pass.
-        unreadable.extend(errors.into_iter().filter(|error| pass == 0 || !error.message.contains("not a Kubernetes object")));
+        unreadable.extend(
+            errors
+                .into_iter()
+                .filter(|error| pass == 0 || !error.message.contains("not a Kubernetes object")),
+        );
     }
     let errors = unreadable.into_iter().map(|error| match error.line {
         0 => format!("{}: {}", error.source, error.message),
@@ -152,11 +156,14 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
 
 async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     let (client, namespace) = args.connect.connect().await?;
-    let once = once::read(&client, &namespace, &args.name).await.map_err(anyhow::Error::msg)?;
+    let once = once::read(&client, &namespace, &args.name)
+        .await
+        .map_err(anyhow::Error::msg)?;
     // Without Transom's own resources there are no policies of its, and that is all.
     let unread = once.unread.iter().filter(|part| !part.is_unknown);
-    let mut errors: Vec<String> =
-        unread.map(|part| format!("cannot read {}: {}", part.resource, part.why)).collect();
+    let mut errors: Vec<String> = unread
+        .map(|part| format!("cannot read {}: {}", part.resource, part.why))
+        .collect();
     let day = today();
     let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, day), []);
     let snapshot = snapshots.take(&Arc::new(once.view), once.registered.map(Arc::new), day);

@@ -96,10 +96,7 @@ pub async fn visit_pod_carriers(
 ///
 /// # Errors
 /// When one of the lists cannot be read to its end.
-pub async fn visit_nodes(
-    client: &Client,
-    visit: impl FnMut(Kind, &str) + Send,
-) -> Result<(), SurveyError> {
+pub async fn visit_nodes(client: &Client, visit: impl FnMut(Kind, &str) + Send) -> Result<(), SurveyError> {
     visit_lists(client, &AROUND, visit).await
 }
 
