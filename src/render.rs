@@ -1,12 +1,14 @@
-//! Rendering: what `check` found, for people and for machines. Writes; judges nothing.
+//! Rendering: what `check` and a scan found, for people and for machines. Writes; judges nothing.
 
 mod json;
 mod rules;
+mod scan;
 mod text;
 mod yaml;
 
 pub use self::json::Json;
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
+pub use self::scan::{sarif, scan_json, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 

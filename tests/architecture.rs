@@ -24,13 +24,13 @@ const ROOMS: [(&str, &str); 19] = [
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine manifest check"),
+    ("render",       "model rules engine manifest check scan"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api cluster"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),
-    ("cli",          "model rules engine registration api check render process tls cluster \
+    ("cli",          "model rules engine registration api check render process tls cluster scan \
                       controller webhook serve"),
     ("main",         "process cli"),
 ];
