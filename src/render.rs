@@ -1,12 +1,16 @@
 //! Rendering: what `check` and a scan found, for people and for machines. Writes; judges nothing.
 
+mod html;
 mod json;
+mod plan;
 mod rules;
 mod scan;
 mod text;
 mod yaml;
 
+pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::json::Json;
+pub use self::plan::plan_text;
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::scan::{sarif, scan_json, scan_text};
 pub use self::text::TextReport;

@@ -15,7 +15,7 @@ use super::block_on;
 use crate::cluster::client::KubeconfigArgs;
 use crate::model::severity::Severity;
 use crate::registration::BY_DEFAULT;
-use crate::render::{sarif, scan_json, scan_text};
+use crate::render::{page, sarif, scan_json, scan_text};
 use crate::scan::Overrides;
 use crate::scan::report::{Report, Summary};
 
@@ -68,6 +68,7 @@ pub struct ScanArgs {
 enum Format {
     Text,
     Json,
+    Html,
     Sarif,
 }
 
@@ -133,6 +134,7 @@ fn print(format: Format, report: &Report, mut out: impl Write) -> io::Result<()>
     match format {
         Format::Text => scan_text(report, &mut out)?,
         Format::Json => scan_json(report, &mut out)?,
+        Format::Html => page(report, None, &mut out)?,
         Format::Sarif => sarif(report, &mut out)?,
     }
     out.flush()
