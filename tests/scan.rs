@@ -62,7 +62,9 @@ fn workload(namespace: &str, name: &str, more: Value) -> Value {
         "hostPID": true, "nodeSelector": {"kubernetes.io/os": "windows"},
         "containers": [{"name": "web", "image": "web:1"}],
     });
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
         "spec": {
@@ -88,9 +90,17 @@ fn objects() -> Vec<Value> {
     vec![
         workload("shop", "web", json!({})),
         workload("shop", "web-too", json!({})),
-        workload("shop", "old", json!({"nodeSelector":
-            {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}})),
-        workload("shop", "lin", json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
+        workload(
+            "shop",
+            "old",
+            json!({"nodeSelector":
+            {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}}),
+        ),
+        workload(
+            "shop",
+            "lin",
+            json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
+        ),
         workload("ignored", "web", json!({})),
         workload("exempt", "web", json!({})),
         of_rollout,
@@ -111,7 +121,9 @@ fn prepare(cluster: &ControlPlane) {
     cluster.start_scheduler().unwrap();
     kubelet::join(cluster, "win", "10.0.20348");
     kubelet::join(cluster, "lin", "");
-    cluster.kubectl(&["taint", "node", "win", "os=windows:NoSchedule"]).succeeded();
+    cluster
+        .kubectl(&["taint", "node", "win", "os=windows:NoSchedule"])
+        .succeeded();
     install::prepare(cluster, POLICY);
     for namespace in ["shop", "ignored", "exempt"] {
         cluster.kubectl(&["create", "namespace", namespace]).succeeded();
@@ -120,12 +132,16 @@ fn prepare(cluster: &ControlPlane) {
         .kubectl(&["label", "namespace", "ignored", "transom.dev/ignore=true"])
         .succeeded();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects()});
-    cluster.kubectl_with(&["create", "-f", "-"], &list.to_string()).succeeded();
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &list.to_string())
+        .succeeded();
 }
 
 fn owner<'r>(report: &'r Value, namespace: &str, name: &str) -> &'r Value {
     let owners = report["owners"].as_array().unwrap();
-    let found = owners.iter().find(|owner| owner["namespace"] == namespace && owner["name"] == name);
+    let found = owners
+        .iter()
+        .find(|owner| owner["namespace"] == namespace && owner["name"] == name);
     found.unwrap_or_else(|| panic!("no {namespace}/{name} in {owners:#?}"))
 }
 
@@ -197,11 +213,17 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     assert_eq!(stored.status, 0, "{}", stored.err);
     let report = stored.report();
     assert_eq!(report["cluster"]["policies"], json!(["default"]));
-    assert_eq!((&report["summary"]["denied"], &report["summary"]["unreadable"]), (&json!(0), &json!(0)));
+    assert_eq!(
+        (&report["summary"]["denied"], &report["summary"]["unreadable"]),
+        (&json!(0), &json!(0))
+    );
     assert_eq!(gaps(&report), Vec::<String>::new());
     assert_eq!(fates(owner(&report, "shop", "web"))[0], "host-pid noted");
     assert_eq!(owner(&report, "ignored", "web")["outcome"], "not-asked");
-    assert_eq!(fates(owner(&report, "exempt", "web")).last().unwrap(), "host-pid exempted");
+    assert_eq!(
+        fates(owner(&report, "exempt", "web")).last().unwrap(),
+        "host-pid exempted"
+    );
     assert_eq!(owner(&report, "shop", "canary-1")["owner"]["kind"], "Rollout");
     assert_eq!(scan(cluster, "admin", &["--fail-on", "would-deny"]).status, 1);
 
@@ -223,7 +245,11 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
 
     let bad = scan(cluster, "admin", &["--as", "validation=Denied"]);
     assert_eq!(bad.status, 2);
-    assert!(bad.err.contains("write one of Off, Audit, Warn, Deny"), "{}", bad.err);
+    assert!(
+        bad.err.contains("write one of Off, Audit, Warn, Deny"),
+        "{}",
+        bad.err
+    );
 }
 
 fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
@@ -246,23 +272,49 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
     assert_eq!(scan(cluster, "admin", &args).out, "");
     let log: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let results = log["runs"][0]["results"].as_array().unwrap();
-    assert!(results.iter().any(|result| result["ruleId"] == "pod-operating-system"), "{results:#?}");
+    assert!(
+        results
+            .iter()
+            .any(|result| result["ruleId"] == "pod-operating-system"),
+        "{results:#?}"
+    );
 }
 
 fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     const KINDS: &str = "pods,podtemplates,replicationcontrollers,deployments.apps,replicasets.apps,statefulsets.apps,\
                          daemonsets.apps,jobs.batch";
     let resources = format!("--resource={KINDS}");
-    let role = ["create", "role", "reader", "-n", "shop", "--verb=list", &resources];
+    let role = [
+        "create",
+        "role",
+        "reader",
+        "-n",
+        "shop",
+        "--verb=list",
+        &resources,
+    ];
     cluster.kubectl(&role).succeeded();
-    let bind = ["create", "rolebinding", "reader", "-n", "shop", "--role=reader", "--user=reader"];
+    let bind = [
+        "create",
+        "rolebinding",
+        "reader",
+        "-n",
+        "shop",
+        "--role=reader",
+        "--user=reader",
+    ];
     cluster.kubectl(&bind).succeeded();
     become_user(cluster, "reader");
     let run = scan(cluster, "reader", &["--namespace", "shop", "--format", "json"]);
     assert_eq!(run.status, 2, "{}", run.err);
     let report = run.report();
     let gaps_of = gaps(&report);
-    for gap in ["nodes", "namespaces", "windowspodpolicies", "cronjobs of the namespace shop"] {
+    for gap in [
+        "nodes",
+        "namespaces",
+        "windowspodpolicies",
+        "cronjobs of the namespace shop",
+    ] {
         assert!(gaps_of.contains(&gap.to_owned()), "{gaps_of:?}");
     }
     assert_eq!(fates(owner(&report, "shop", "web"))[0], "host-pid noted");
@@ -272,9 +324,19 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
 
     // The rights that the page names are all that it takes.
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scan.md")).unwrap();
-    let role = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let role = page
+        .split("```yaml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
     cluster.kubectl_with(&["apply", "-f", "-"], role).succeeded();
-    let bind = ["create", "clusterrolebinding", "auditor", "--clusterrole=transom-scan", "--user=auditor"];
+    let bind = [
+        "create",
+        "clusterrolebinding",
+        "auditor",
+        "--clusterrole=transom-scan",
+        "--user=auditor",
+    ];
     cluster.kubectl(&bind).succeeded();
     become_user(cluster, "auditor");
     let run = scan(cluster, "auditor", &["--format", "json"]);
