@@ -182,7 +182,7 @@ fn a_scan_tells_what_would_become_of_what_is_stored() {
     the_scheduler_s_refusals_are_explained(&cluster);
     let before = scan(&cluster, "admin", &["--format", "json"]);
     assert_eq!(before.report()["cluster"]["hasWebhooks"], false);
-    assert_eq!(fates(owner(&before.report(), "shop", "web"))[0], "host-pid noted");
+    assert!(fates(owner(&before.report(), "shop", "web")).contains(&"host-pid noted".to_owned()));
 
     install::register(&cluster, 1, &[]);
     the_stored_policy_counts_until_another_is_named(&cluster);
@@ -218,7 +218,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
         (&json!(0), &json!(0))
     );
     assert_eq!(gaps(&report), Vec::<String>::new());
-    assert_eq!(fates(owner(&report, "shop", "web"))[0], "host-pid noted");
+    assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
     assert_eq!(owner(&report, "ignored", "web")["outcome"], "not-asked");
     assert_eq!(
         fates(owner(&report, "exempt", "web")).last().unwrap(),
@@ -317,7 +317,7 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     ] {
         assert!(gaps_of.contains(&gap.to_owned()), "{gaps_of:?}");
     }
-    assert_eq!(fates(owner(&report, "shop", "web"))[0], "host-pid noted");
+    assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
     assert_eq!(report["pods"], json!([]), "nodes are not known");
     let everywhere = scan(cluster, "reader", &["--format", "json"]).report();
     assert!(gaps(&everywhere).contains(&"every object that carries a pod".to_owned()));
