@@ -67,15 +67,23 @@ impl Text<'_> {
                 summary.not_asked,
                 "with findings that admission is not asked about",
             ),
-            (summary.misplaced, "on a node that cannot run them (pods)"),
-            (summary.pending, "wait for a node (pods)"),
-            (summary.unreadable, "cannot be read"),
         ];
-        let said = said
-            .iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, what)| format!("{n} {what}"));
-        let said: Vec<String> = said.collect();
+        let of_pods = [
+            (summary.misplaced, "on a node that cannot run them"),
+            (summary.pending, "that cannot start"),
+        ];
+        let is_there = |(n, _): &&(usize, &str)| *n > 0;
+        let mut said: Vec<String> = (said.iter().filter(is_there))
+            .map(|(n, what)| format!("{n} {what}"))
+            .collect();
+        let of_pods = of_pods.iter().filter(is_there);
+        said.extend(of_pods.map(|(n, what)| format!("{} {what}", count(*n, "pod"))));
+        if summary.unreadable > 0 {
+            said.push(format!(
+                "{} that cannot be read",
+                count(summary.unreadable, "object")
+            ));
+        }
         if said.is_empty() {
             writeln!(self.out, "nothing found")?;
         } else {
