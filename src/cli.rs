@@ -8,6 +8,7 @@ mod generate;
 mod plan;
 mod preflight;
 mod rules;
+mod scan;
 mod serve;
 mod upgrade_crds;
 
@@ -30,6 +31,7 @@ enum Command {
     Check(check::CheckArgs),
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
+    Scan(scan::ScanArgs),
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
@@ -48,6 +50,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
+        Command::Scan(args) => scan::run(&args),
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),

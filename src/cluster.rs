@@ -14,4 +14,5 @@ pub mod pools;
 pub mod snapshot;
 pub mod survey;
 pub mod view;
+pub mod walk;
 pub mod watches;

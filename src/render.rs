@@ -5,6 +5,7 @@ mod html;
 mod json;
 mod plan;
 mod rules;
+mod scan;
 mod text;
 mod yaml;
 
@@ -12,6 +13,7 @@ pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, pa
 pub use self::json::Json;
 pub use self::plan::plan_text;
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
+pub use self::scan::{sarif, scan_json, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 

@@ -93,7 +93,15 @@ impl Around {
 /// # Errors
 /// The object is not what its kind says.
 pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, SubjectError> {
-    let subject = Subject::parse(kind, json, Stage::Stored)?;
+    look_at(world, &Subject::parse(kind, json, Stage::Stored)?, json)
+}
+
+/// The same, of an object that is parsed already.
+///
+/// # Errors
+/// As [`look`].
+pub fn look_at(world: &World<'_>, subject: &Subject<'_>, json: &str) -> Result<Looked, SubjectError> {
+    let kind = subject.kind;
     if !kind.has_pod() {
         return Ok(Looked::Passed(Passed::NoPod));
     }
@@ -117,7 +125,7 @@ pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, Subject
     let foresight = foresee(kind, json, &context)?;
     let not_asked = world.not_asked(&subject.namespace);
     Ok(Looked::Judged(Box::new(judged(
-        &subject, around, &foresight, not_asked, world,
+        subject, around, &foresight, not_asked, world,
     ))))
 }
 

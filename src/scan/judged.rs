@@ -36,7 +36,7 @@ named! {
 named! {
     /// What becomes of an object at its next create.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-    #[serde(rename_all = "lowercase")]
+    #[serde(rename_all = "kebab-case")]
     pub enum Outcome {
         /// It is refused.
         Denied = "denied",
