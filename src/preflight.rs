@@ -15,10 +15,11 @@ use serde::Serialize;
 
 use crate::cluster::around::Around;
 use crate::cluster::snapshot::Snapshot;
-use crate::model::build::RELEASES;
+use crate::model::build::{Release, supported_on};
 use crate::model::named::named;
 use crate::model::node::major_minor;
 use crate::model::text::list;
+use crate::plan::Plan;
 use crate::scan::report::Gap;
 
 pub use self::platform::Platform;
@@ -160,7 +161,14 @@ impl Statement {
 
 impl Preflight {
     /// The report of a cluster in which these workloads were judged. `gaps`: what could not be read.
-    pub fn new(sight: Sight<'_>, workloads: Workloads<'_>, mut gaps: Vec<Gap>, at: Timestamp) -> Self {
+    /// `plan`: what a move to the [newest build](newest) takes, where that was planned.
+    pub fn new(
+        sight: Sight<'_>,
+        workloads: Workloads<'_>,
+        plan: Option<&Plan>,
+        mut gaps: Vec<Gap>,
+        at: Timestamp,
+    ) -> Self {
         let mut wanted = Values::new(sight, &workloads);
         let sections = vec![
             Section {
@@ -169,7 +177,7 @@ impl Preflight {
             },
             Section {
                 title: "Nodes",
-                statements: nodes::statements(sight, &mut wanted),
+                statements: nodes::statements(sight, plan, &mut wanted),
             },
             Section {
                 title: "Pools at zero nodes",
@@ -269,27 +277,42 @@ fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<State
     all
 }
 
-/// The command that says what a move to the newest release takes; `None` where the newest is all there is.
-fn plan_hint(sight: Sight<'_>) -> Option<Statement> {
-    let minor = sight.snapshot.facts.kubernetes;
-    let support = crate::model::build::supported_on(minor)?;
+/// The newest build that the cluster's Kubernetes supports, where it has Windows nodes of older ones.
+pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
+    let support = supported_on(snapshot.facts.kubernetes)?;
     let newest = *support.builds.last()?;
-    let target = RELEASES.iter().find(|release| release.build == newest)?;
-    let older: Vec<String> = (sight.snapshot.facts.builds().iter())
-        .filter(|build| **build < newest)
+    let has_older = snapshot.facts.builds().iter().any(|build| *build < newest);
+    newest.release().filter(|_| has_older)
+}
+
+/// The command that says what a move to the newest build takes, and what it would say in short.
+fn plan_hint(sight: Sight<'_>, plan: Option<&Plan>) -> Option<Statement> {
+    let facts = &sight.snapshot.facts;
+    let target = newest(sight.snapshot)?;
+    let older: Vec<String> = (facts.builds().iter())
+        .filter(|build| **build < target.build)
         .map(|build| {
             let release = build.release().map(|release| format!(" ({})", release.product));
             format!("{build}{}", release.unwrap_or_default())
         })
         .collect();
-    (!older.is_empty()).then(|| Statement {
+    let in_short = plan.map_or_else(String::new, |plan| {
+        let summary = &plan.summary;
+        format!(
+            "; {} of {} workloads for Windows have pods on what goes, and {} of them can be moved as they are",
+            summary.affected, summary.workloads, summary.can_move
+        )
+    });
+    Some(Statement {
         cure: Some(format!(
             "transom plan --to {} says what a move to {} takes",
             target.name, target.product
         )),
         ..Statement::fine(format!(
-            "there is a newer build than {} that Kubernetes 1.{minor} supports: {newest} ({})",
+            "there is a newer build than {} that Kubernetes 1.{} supports: {} ({}){in_short}",
             list(&older, MOST),
+            facts.kubernetes,
+            target.build,
             target.product
         ))
     })

@@ -13,6 +13,7 @@ use crate::model::build::{Build, supported_on};
 use crate::model::facts::{Runtime, RuntimeClassFacts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 use crate::model::text::list;
+use crate::plan::Plan;
 
 /// The Windows nodes.
 pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
@@ -21,13 +22,13 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
 }
 
 /// What is said of nodes. What Transom's own pods must tolerate is added to the values.
-pub fn statements(sight: Sight<'_>, values: &mut Values) -> Vec<Statement> {
+pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) -> Vec<Statement> {
     let mut all = Vec::new();
     if windows(sight.snapshot).next().is_none() {
         all.push(Statement::fine("there is no Windows node at the moment"));
     }
     all.extend(builds(sight));
-    all.extend(plan_hint(sight));
+    all.extend(plan_hint(sight, plan));
     all.extend(taints(sight));
     all.extend(labels(sight));
     if sight.snapshot.facts.runtime == Runtime::Docker {

@@ -85,7 +85,7 @@ fn values_of(platform: &'static str) -> Value {
         "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
         "containers": [{"name": "c", "image": "i"}]}}}});
     workloads.look(Kind::Deployment, &deployment.to_string());
-    let report = Preflight::new(sight, workloads, Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap());
+    let report = Preflight::new(sight, workloads, None, Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap());
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
