@@ -149,7 +149,10 @@ impl Statement {
 
     /// The same with what says so.
     fn by<N: AsRef<str>>(mut self, evidence: impl IntoIterator<Item = N>) -> Self {
-        let evidence: Vec<String> = evidence.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        let evidence: Vec<String> = evidence
+            .into_iter()
+            .map(|name| name.as_ref().to_owned())
+            .collect();
         let more = evidence.len().saturating_sub(MOST);
         self.evidence = evidence.into_iter().take(MOST).collect();
         if more > 0 {
@@ -224,6 +227,12 @@ impl Preflight {
             gaps,
         }
     }
+}
+
+/// A number of things, as in `1 node` and `2 nodes`.
+fn count(number: usize, one: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{s}")
 }
 
 fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
@@ -317,3 +326,6 @@ fn plan_hint(sight: Sight<'_>, plan: Option<&Plan>) -> Option<Statement> {
         ))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,7 +113,9 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     })
     .await;
     workloads.finish();
-    let plan = planner.filter(|_| unread.is_empty()).and_then(|planner| planner.plan().ok());
+    let plan = planner
+        .filter(|_| unread.is_empty())
+        .and_then(|planner| planner.plan().ok());
     // Transom's own kinds are unknown before it is installed.
     let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
     let mut gaps: Vec<Gap> = around.unread.iter().chain(of_view).map(gap).collect();
@@ -124,7 +126,13 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     }));
     gaps.sort();
     gaps.dedup();
-    Ok(Preflight::new(sight, workloads, plan.as_ref(), gaps, Timestamp::now()))
+    Ok(Preflight::new(
+        sight,
+        workloads,
+        plan.as_ref(),
+        gaps,
+        Timestamp::now(),
+    ))
 }
 
 /// A planner for a move to a release, that has looked at the nodes; `None` where they cannot be read.

@@ -85,7 +85,11 @@ impl AnyNode {
     /// Whether it is a Windows node: by its kubelet, and by its label as long as the kubelet has not reported.
     pub fn is_windows(&self) -> bool {
         let label = self.labels.get(OS_LABEL).map_or("", String::as_str);
-        let os = if self.operating_system.is_empty() { label } else { &self.operating_system };
+        let os = if self.operating_system.is_empty() {
+            label
+        } else {
+            &self.operating_system
+        };
         os.eq_ignore_ascii_case("windows")
     }
 }
@@ -234,7 +238,9 @@ impl Reading<'_> {
         match answered_within(PATIENCE, self.client.list_api_groups()).await {
             Ok(list) => {
                 let preferred = list.groups.into_iter().filter_map(|group| {
-                    let version = group.preferred_version.or_else(|| group.versions.first().cloned())?;
+                    let version = group
+                        .preferred_version
+                        .or_else(|| group.versions.first().cloned())?;
                     Some((group.name, version.version))
                 });
                 self.around.groups = preferred.collect();
@@ -403,7 +409,8 @@ impl Scaled {
     fn read(kind: &str, object: &Value) -> Self {
         let name = text(object, "/metadata/name");
         // Where they say the labels of their nodes: Karpenter and Cluster API, OpenShift.
-        let mut of_nodes: BTreeMap<String, String> = labels(object, "/spec/template/metadata/labels").collect();
+        let mut of_nodes: BTreeMap<String, String> =
+            labels(object, "/spec/template/metadata/labels").collect();
         of_nodes.extend(labels(object, "/spec/template/spec/metadata/labels"));
         for requirement in items(object, "/spec/template/spec/requirements") {
             let mut values = items(requirement, "/values").filter_map(Value::as_str);
@@ -506,7 +513,8 @@ mod tests {
         let hooks = Hooks::read(&object, true);
         assert!(hooks.sees_pods && hooks.is_mutating);
         assert_eq!(hooks.namespaces, ["kyverno".to_owned()].into());
-        let other = json!({"metadata": {"name": "x"}, "webhooks": [{"rules": [{"resources": ["services"]}]}]});
+        let other =
+            json!({"metadata": {"name": "x"}, "webhooks": [{"rules": [{"resources": ["services"]}]}]});
         assert!(!Hooks::read(&other, false).sees_pods);
     }
 }

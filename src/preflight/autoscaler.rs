@@ -158,8 +158,16 @@ nodeGroups:
 
     #[test]
     fn groups_are_read_as_the_autoscaler_writes_them_now_and_wrote_them_once() {
-        let group = |name: &str, ready, min, max| Group { name: name.into(), ready, min, max };
-        let expected = [group("aks-nodepool1-123-vmss", 5, 1, 5), group("akswin22", 0, 0, 3)];
+        let group = |name: &str, ready, min, max| Group {
+            name: name.into(),
+            ready,
+            min,
+            max,
+        };
+        let expected = [
+            group("aks-nodepool1-123-vmss", 5, 1, 5),
+            group("akswin22", 0, 0, 3),
+        ];
         assert_eq!(groups(STATUS).unwrap(), expected);
         let old = "Cluster-autoscaler status at 2023-01-01 00:00:00 +0000 UTC:\nCluster-wide:\n  Health:      Healthy (ready=5 unready=0)\n\nNodeGroups:\n  Name:        aks-nodepool1-123-vmss\n  Health:      Healthy (ready=5 unready=0 (resourceUnready=0) notStarted=0 registered=5 longUnregistered=0 cloudProviderTarget=5 (minSize=1, maxSize=5))\n  ScaleUp:     NoActivity (ready=5 cloudProviderTarget=5)\n\n  Name:        akswin22\n  Health:      Healthy (ready=0 unready=0 notStarted=0 registered=0 longUnregistered=0 cloudProviderTarget=0 (minSize=0, maxSize=3))\n";
         assert_eq!(groups(old).unwrap(), expected);
@@ -169,8 +177,18 @@ nodeGroups:
 
     #[test]
     fn a_name_is_only_a_hint_and_no_word_of_another_meaning() {
-        let sounds = |name: &str| Group { name: name.into(), ..Group::default() }.sounds_like_windows();
-        for name in ["akswin22", "eks-windows-2022-abc", "https://x/zones/a/instanceGroups/gke-c-win-pool-grp"] {
+        let sounds = |name: &str| {
+            Group {
+                name: name.into(),
+                ..Group::default()
+            }
+            .sounds_like_windows()
+        };
+        for name in [
+            "akswin22",
+            "eks-windows-2022-abc",
+            "https://x/zones/a/instanceGroups/gke-c-win-pool-grp",
+        ] {
             assert!(sounds(name), "{name}");
         }
         for name in ["aks-nodepool1-1-vmss", "darwin", "wings", "twins"] {

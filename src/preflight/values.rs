@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::nodes::{is_for_windows, lasting_taints, windows};
 use super::pools::scaled;
 use super::workloads::Workloads;
-use super::{Platform, Sight};
+use super::{Platform, Sight, count};
 use crate::api::{API_VERSION, POD_POLICY, read_policies};
 use crate::model::build::{Build, Isolation};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, Taint};
@@ -57,13 +57,18 @@ impl Values {
         let marking: BTreeMap<_, _> = workloads.marking.iter().take(MOST_LABELS).collect();
         if !marking.is_empty() {
             let mut labels = sight.platform.list("poolLabels");
-            let seen = marking.keys().map(|(key, value)| json!({"key": key, "value": value}));
+            let seen = marking
+                .keys()
+                .map(|(key, value)| json!({"key": key, "value": value}));
             labels.extend(seen);
             let by = marking.values().filter_map(|by| by.first());
             values.add(
                 &["policy", "spec", "evidence", "poolLabels"],
                 Value::from(labels),
-                format!("only Windows nodes have these labels, and workloads select them: {}", list(by, 5)),
+                format!(
+                    "only Windows nodes have these labels, and workloads select them: {}",
+                    list(by, 5)
+                ),
             );
         }
         values.node_taints(sight);
@@ -83,7 +88,10 @@ impl Values {
     fn modes(&mut self, workloads: &Workloads<'_>) {
         let denied = workloads.denied.len();
         let (validation, why) = if denied > 0 {
-            let why = format!("{denied} workloads would be denied; go on to Warn and Deny when they are mended");
+            let why = format!(
+                "{} would be denied; go on to Warn and Deny when they are mended",
+                count(denied, "workload")
+            );
             ("Audit", why)
         } else {
             ("Deny", "no workload that is stored would be denied".to_owned())
@@ -91,17 +99,32 @@ impl Values {
         self.add(&["validation"], Value::from(validation), why);
         let changed = workloads.changed;
         let (placement, why) = if denied > 0 || changed > 0 {
-            let why = format!("the pods of {changed} workloads would be changed; go on to Apply when you have seen how");
+            let why = format!(
+                "the pods of {} would be changed; go on to Apply when you have seen how",
+                count(changed, "workload")
+            );
             ("DryRun", why)
         } else {
-            ("Apply", "no pod of a workload that is stored would be changed".to_owned())
+            (
+                "Apply",
+                "no pod of a workload that is stored would be changed".to_owned(),
+            )
         };
         self.add(&["placement"], Value::from(placement), why);
         let softened = workloads.softened();
         let (inert, why) = if softened > 0 {
-            ("Warn", format!("{softened} workloads have fields that Windows ignores and nothing worse"))
+            (
+                "Warn",
+                format!(
+                    "{} would be denied only for fields that Windows ignores",
+                    count(softened, "workload")
+                ),
+            )
         } else {
-            ("Deny", "no workload is refused for fields that Windows ignores alone".to_owned())
+            (
+                "Deny",
+                "no workload is refused for fields that Windows ignores alone".to_owned(),
+            )
         };
         self.add(&["inert"], Value::from(inert), why);
     }
@@ -110,7 +133,8 @@ impl Values {
         let taints: Vec<Value> = seen_taints(sight).iter().map(taint_value).collect();
         if !taints.is_empty() {
             let spec = json!({"mode": "Report", "taints": taints});
-            let why = "the taints that Windows nodes have; they are reported where one is missing, and not set";
+            let why =
+                "the taints that Windows nodes have; they are reported where one is missing, and not set";
             self.add(&["nodePolicy", "spec", "taints"], spec, why);
         }
     }
@@ -210,7 +234,10 @@ fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
         .filter(|(value, _)| !known.contains(value))
         .collect();
     if !seen.is_empty() {
-        let why = format!("Windows nodes carry {}", list(seen.iter().map(|(_, shown)| shown), 10));
+        let why = format!(
+            "Windows nodes carry {}",
+            list(seen.iter().map(|(_, shown)| shown), 10)
+        );
         let mut all = known;
         all.extend(seen.into_iter().map(|(value, _)| value));
         all.truncate(MOST_TAINTS);
@@ -225,7 +252,11 @@ fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
             }
         }
         all.truncate(MOST_POOLS);
-        add("pools", Value::from(all), format!("these may be at zero nodes: {}", list(by, 10)));
+        add(
+            "pools",
+            Value::from(all),
+            format!("these may be at zero nodes: {}", list(by, 10)),
+        );
     }
     let classes = runtime_classes(sight);
     if !classes.is_empty() {
@@ -272,16 +303,29 @@ fn pools(sight: Sight<'_>) -> (Vec<Value>, Vec<String>) {
         }
     }
     // Pools with nodes, whose group the autoscaler may take to zero.
-    let status = sight.around.autoscaler.as_deref().and_then(super::autoscaler::groups);
-    let to_zero: Vec<_> = status.into_iter().flatten().filter(|group| group.min == 0).collect();
+    let status = sight
+        .around
+        .autoscaler
+        .as_deref()
+        .and_then(super::autoscaler::groups);
+    let to_zero: Vec<_> = status
+        .into_iter()
+        .flatten()
+        .filter(|group| group.min == 0)
+        .collect();
     let mut done = BTreeSet::new();
     for node in windows(sight.snapshot) {
-        let label = POOL_LABELS.iter().find_map(|key| Some((*key, node.labels.get(*key)?)));
+        let label = POOL_LABELS
+            .iter()
+            .find_map(|key| Some((*key, node.labels.get(*key)?)));
         let Some((key, name)) = label else { continue };
         let group = to_zero.iter().find(|group| group.name.contains(name.as_str()));
         if let Some(group) = group.filter(|_| done.insert((key, name))) {
             let labels = BTreeMap::from([(key.to_owned(), name.clone())]);
-            let taints: Vec<Taint> = { node.taints() }.into_iter().filter(|taint| is_for_windows(taint, sight)).collect();
+            let taints: Vec<Taint> = { node.taints() }
+                .into_iter()
+                .filter(|taint| is_for_windows(taint, sight))
+                .collect();
             all.push(pool(name, &labels, node.build(), &taints));
             by.push(format!("node group {}", group.name));
         }
@@ -295,7 +339,9 @@ fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
     for (name, class) in &sight.snapshot.facts.runtime_classes {
         let build = class.node_selector.get(BUILD_LABEL);
         let release = build.and_then(|build| Build::parse_label(build)?.release());
-        if let Some(release) = release.filter(|_| class.isolation() == Isolation::Process && !class.has_overhead) {
+        if let Some(release) =
+            release.filter(|_| class.isolation() == Isolation::Process && !class.has_overhead)
+        {
             found.entry(release.name).or_default().push(name);
         }
     }
@@ -311,7 +357,11 @@ pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
     let mut known = Policy::well_known_pool_labels();
     known.extend(of_platform(sight.platform));
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
-        let nodes = sight.around.nodes.iter().filter(|node| node.is_windows() == windows);
+        let nodes = sight
+            .around
+            .nodes
+            .iter()
+            .filter(|node| node.is_windows() == windows);
         let labels = nodes.flat_map(|node| &node.labels);
         let pools = labels.filter(|(key, _)| POOL_LABELS.contains(&key.as_str()));
         pools.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -349,9 +399,14 @@ pub fn policy(sight: Sight<'_>, candidates: &BTreeSet<(String, String)>) -> Poli
         }
     }
     let mut labels = sight.platform.list("poolLabels");
-    labels.extend(candidates.iter().map(|(key, value)| json!({"key": key, "value": value})));
+    labels.extend(
+        candidates
+            .iter()
+            .map(|(key, value)| json!({"key": key, "value": value})),
+    );
     spec["evidence"] = json!({"poolLabels": labels});
-    let object = json!({"apiVersion": API_VERSION, "kind": POD_POLICY, "metadata": {"name": "default"}, "spec": spec});
+    let object =
+        json!({"apiVersion": API_VERSION, "kind": POD_POLICY, "metadata": {"name": "default"}, "spec": spec});
     let compiled = read_policies(object.to_string().into_bytes()).ok();
     // What nodes carry was taken by the API server, so it is valid in a policy too; if it is not, the defaults judge.
     let stored = compiled.and_then(|all| all.into_iter().next());

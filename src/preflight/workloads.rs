@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::selects::{Place, kept_off_by, selects};
 use super::values;
-use super::{MOST, Sight, Statement};
+use super::{MOST, Sight, Statement, count};
 use crate::cluster::around::AnyNode;
 use crate::engine::effective::PolicySet;
 use crate::engine::{Admission, untolerated};
@@ -83,7 +83,14 @@ pub struct Workloads<'w> {
 }
 
 /// DaemonSets that make the network of pods.
-const NETWORKS: [&str; 6] = ["aws-node", "calico-node", "cilium", "kube-flannel-ds", "antrea-agent", "azure-cns"];
+const NETWORKS: [&str; 6] = [
+    "aws-node",
+    "calico-node",
+    "cilium",
+    "kube-flannel-ds",
+    "antrea-agent",
+    "azure-cns",
+];
 
 impl<'w> Workloads<'w> {
     /// Nothing has come by yet. `excluded`: the namespaces that the webhooks would leave out by name.
@@ -246,7 +253,11 @@ impl<'w> Workloads<'w> {
         let evidence = [format!("DaemonSet {name}")];
         let lands = |places: &[Place<'w>]| -> Vec<String> {
             let on = |place: &&Place<'w>| selects(pod, **place) && kept_off_by(pod, **place).is_none();
-            places.iter().filter(on).map(|place| place.name.to_owned()).collect()
+            places
+                .iter()
+                .filter(on)
+                .map(|place| place.name.to_owned())
+                .collect()
         };
         if judged.verdict == Verdict::Windows {
             let off = self.keeping_off(subject, pod);
@@ -258,16 +269,26 @@ impl<'w> Workloads<'w> {
             }
             let wrong = lands(&self.linux_nodes);
             if !wrong.is_empty() {
-                self.tell(Statement::act(
-                    format!("its pods are for Windows, and it makes them for Linux nodes too: {}", list(&wrong, MOST)),
-                    "write nodeSelector kubernetes.io/os: windows into its template",
-                ).by(&evidence));
+                self.tell(
+                    Statement::act(
+                        format!(
+                            "its pods are for Windows, and it makes them for Linux nodes too: {}",
+                            list(&wrong, MOST)
+                        ),
+                        "write nodeSelector kubernetes.io/os: windows into its template",
+                    )
+                    .by(&evidence),
+                );
             }
             return;
         }
         let wrong = lands(&self.windows_nodes);
         if !wrong.is_empty() {
-            let what = if judged.verdict == Verdict::Linux { "it is for Linux" } else { "it says no operating system" };
+            let what = if judged.verdict == Verdict::Linux {
+                "it is for Linux"
+            } else {
+                "it says no operating system"
+            };
             self.tell(Statement::act(
                 format!("{what}, and it makes pods for Windows nodes: {}", list(&wrong, MOST)),
                 "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; the reverse guard \
@@ -281,7 +302,12 @@ impl<'w> Workloads<'w> {
         let mut off = BTreeSet::new();
         let policy = &Policy::standalone();
         for place in self.windows_nodes.iter().filter(|place| selects(pod, **place)) {
-            let lasting: Vec<Taint> = place.taints.iter().filter(|taint| taint.lasts()).cloned().collect();
+            let lasting: Vec<Taint> = place
+                .taints
+                .iter()
+                .filter(|taint| taint.lasts())
+                .cloned()
+                .collect();
             let facts = &self.sight.snapshot.facts;
             let taints = untolerated(subject, &lasting, facts, policy, Admission::AsWritten);
             off.extend(taints.into_iter().map(ToString::to_string));
@@ -312,10 +338,10 @@ impl<'w> Workloads<'w> {
             .collect();
         all.push(
             Statement::fine(format!(
-                "{} of {} objects are workloads for Windows, in {} namespaces",
+                "{} of {} objects are workloads for Windows, in {}",
                 self.windows,
                 self.objects,
-                in_namespaces.len()
+                count(in_namespaces.len(), "namespace")
             ))
             .by(in_namespaces),
         );
@@ -324,7 +350,11 @@ impl<'w> Workloads<'w> {
         }
         let softened = self.softened();
         if softened > 0 {
-            let names = self.denied.iter().filter(|owner| owner.softened).map(Owner::title);
+            let names = self
+                .denied
+                .iter()
+                .filter(|owner| owner.softened)
+                .map(Owner::title);
             all.push(
                 Statement::act(
                     format!("{softened} of them only for fields that Windows ignores"),
@@ -373,7 +403,9 @@ impl<'w> Workloads<'w> {
             ));
         }
         if all.is_empty() {
-            all.push(Statement::fine("each DaemonSet selects and tolerates the nodes that it is for"));
+            all.push(Statement::fine(
+                "each DaemonSet selects and tolerates the nodes that it is for",
+            ));
         }
         all
     }
@@ -424,5 +456,9 @@ fn pod_of(kind: Kind, json: &str, judged: &Judged) -> Option<String> {
 
 /// The namespaces that the chart leaves out by name, and Transom's own.
 pub fn excluded(own: &str) -> Vec<String> {
-    BY_DEFAULT.iter().map(|name| (*name).to_owned()).chain([own.to_owned()]).collect()
+    BY_DEFAULT
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain([own.to_owned()])
+        .collect()
 }

@@ -26,9 +26,12 @@ fn values_of(platform: &'static str) -> Value {
     .unwrap();
     let any = |name: &str, os: &str, taints: Vec<Taint>| AnyNode {
         name: name.into(),
-        labels: [("kubernetes.io/os", os), ("agentpool", if os == "windows" { "win1" } else { "lin" })]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into(),
+        labels: [
+            ("kubernetes.io/os", os),
+            ("agentpool", if os == "windows" { "win1" } else { "lin" }),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
         taints,
         operating_system: os.into(),
         ..AnyNode::default()
@@ -39,8 +42,10 @@ fn values_of(platform: &'static str) -> Value {
         runtime_classes: [(
             "win22".to_owned(),
             Arc::new(
-                serde_json::from_value(json!({"metadata": {"name": "win22"}, "handler": "runhcs-wcow-process",
-                    "scheduling": {"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}}))
+                serde_json::from_value(
+                    json!({"metadata": {"name": "win22"}, "handler": "runhcs-wcow-process",
+                    "scheduling": {"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}}),
+                )
                 .unwrap(),
             ),
         )]
@@ -69,7 +74,8 @@ fn values_of(platform: &'static str) -> Value {
         }],
         ..Around::default()
     };
-    let snapshot = Snapshots::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, date(2026, 1, 1));
+    let snapshot =
+        Snapshots::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, date(2026, 1, 1));
     let platform = Platform {
         name: platform,
         title: platform,
@@ -85,11 +91,25 @@ fn values_of(platform: &'static str) -> Value {
         "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
         "containers": [{"name": "c", "image": "i"}]}}}});
     workloads.look(Kind::Deployment, &deployment.to_string());
-    let report = Preflight::new(sight, workloads, None, Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap());
+    let report = Preflight::new(
+        sight,
+        workloads,
+        None,
+        Vec::new(),
+        "2026-01-01T00:00:00Z".parse().unwrap(),
+    );
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
-    for field in ["validation", "placement", "inert", "tolerations", "exclusions", "policy", "nodePolicy"] {
+    for field in [
+        "validation",
+        "placement",
+        "inert",
+        "tolerations",
+        "exclusions",
+        "policy",
+        "nodePolicy",
+    ] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
     for field in ["tolerations", "pools", "runtimeClasses", "evidence"] {
@@ -123,7 +143,12 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         let own = rendered.object("Deployment", "transom");
         let tolerations = &own["spec"]["template"]["spec"]["tolerations"];
         assert_eq!(tolerations[0]["key"], "cattle.io/os", "{platform}: {tolerations}");
-        let webhooks = rendered.object("ValidatingWebhookConfiguration", "zz-transom").to_string();
-        assert!(webhooks.contains("kyverno") && webhooks.contains("agentpool"), "{platform}");
+        let webhooks = rendered
+            .object("ValidatingWebhookConfiguration", "zz-transom")
+            .to_string();
+        assert!(
+            webhooks.contains("kyverno") && webhooks.contains("agentpool"),
+            "{platform}"
+        );
     }
 }
