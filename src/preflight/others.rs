@@ -215,9 +215,8 @@ impl Engine {
     fn special(&self, sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<String> {
         let namespaces = || sight.snapshot.view.namespaces.iter();
         match self.special {
-            Special::None => Vec::new(),
             Special::Platform(name) if sight.platform.name == name => sight.platform.told_by.clone(),
-            Special::Platform(_) => Vec::new(),
+            Special::None | Special::Platform(_) => Vec::new(),
             Special::PodSecurity => namespaces()
                 .filter(|(name, _)| workloads.in_namespaces.contains_key(*name))
                 .filter_map(|(name, namespace)| {

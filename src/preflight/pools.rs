@@ -9,12 +9,10 @@ use crate::cluster::around::Scaled;
 
 /// What makes Windows nodes, and whether it has none now.
 pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
-    let has_node = move |pool: &Scaled| match pool.replicas {
-        Some(replicas) => replicas > 0,
-        None => {
-            let mut nodes = sight.around.nodes.iter();
-            nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name))
-        }
+    let has_node = move |pool: &Scaled| {
+        let mut nodes = sight.around.nodes.iter();
+        let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
+        pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
     };
     let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
     windows.map(move |pool| (pool, !has_node(pool)))

@@ -228,7 +228,7 @@ impl<'w> Workloads<'w> {
 
     /// Notes the labels of nodes that it selects.
     fn selected(&mut self, judged: &Judged, pod: &PodSpec<'_>) {
-        for (key, value) in pod.node_selector.iter() {
+        for (key, value) in &pod.node_selector {
             let label = (key.to_string(), value.to_string());
             if self.candidates.contains(&label) {
                 note(&mut self.marking, label, judged);
@@ -443,7 +443,7 @@ fn field(path: &str) -> Option<String> {
 
 /// A pod as a workload's controller would make it.
 fn pod_of(kind: Kind, json: &str, judged: &Judged) -> Option<String> {
-    let pointer: String = kind.template()?.iter().map(|field| format!("/{field}")).collect();
+    let pointer = format!("/{}", kind.template()?.join("/"));
     let object: Value = serde_json::from_str(json).ok()?;
     let template = object.pointer(&pointer)?;
     let mut metadata = template.get("metadata").filter(|it| it.is_object()).cloned();
