@@ -1,6 +1,8 @@
 //! Preflight: what Transom would do in a cluster that is without it, and the values to install it with. Reads nothing by itself.
 
 mod autoscaler;
+mod daemon_sets;
+mod install;
 mod nodes;
 pub mod others;
 mod platform;
@@ -8,6 +10,7 @@ mod pools;
 mod selects;
 pub mod text;
 mod values;
+mod wanted;
 mod workloads;
 
 use jiff::Timestamp;
@@ -172,7 +175,7 @@ impl Preflight {
         mut gaps: Vec<Gap>,
         at: Timestamp,
     ) -> Self {
-        let mut wanted = Values::new(sight, &workloads);
+        let mut wanted = install::values(sight, &workloads);
         let sections = vec![
             Section {
                 title: "Platform",
@@ -196,7 +199,7 @@ impl Preflight {
             },
             Section {
                 title: "DaemonSets",
-                statements: workloads.of_daemon_sets(),
+                statements: workloads.daemon_sets.statements(),
             },
             Section {
                 title: "Other engines",

@@ -1,7 +1,10 @@
-//! What the cluster autoscaler says of its node groups in the ConfigMap `kube-system/cluster-autoscaler-status`.
+//! What autoscalers say of nodes that are not there: the ConfigMap `kube-system/cluster-autoscaler-status`, and what makes
+//! nodes.
 
 use serde::Deserialize;
 
+use super::Sight;
+use crate::cluster::around::Scaled;
 use crate::manifest;
 
 /// One node group.
@@ -104,6 +107,17 @@ fn of_text(text: &str) -> Vec<Group> {
         }
     }
     groups
+}
+
+/// What makes Windows nodes, and whether it has none now.
+pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
+    let has_node = move |pool: &Scaled| {
+        let mut nodes = sight.around.nodes.iter();
+        let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
+        pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
+    };
+    let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
+    windows.map(move |pool| (pool, !has_node(pool)))
 }
 
 #[cfg(test)]

@@ -277,7 +277,10 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
                 format!("give it a name that sorts before {own}, where what it adds matters to Windows pods");
             all.push(Statement::act(text, cure).by([&title]));
         } else if hooks.is_mutating && hooks.sees_pods && hooks.name != own && !told.contains(&title) {
-            let text = format!("{} changes pods, and this page does not know how", hooks.name);
+            let text = format!(
+                "{} changes pods; what it does to those for Windows is not known",
+                hooks.name
+            );
             all.push(Statement::fine(text).by([&title]));
         }
     }

@@ -2,24 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::autoscaler::{self, Group};
+use super::autoscaler::{self, Group, scaled};
 use super::workloads::Workloads;
 use super::{Sight, Statement};
-use crate::cluster::around::Scaled;
-
-/// What makes Windows nodes, and whether it has none now.
-pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
-    let has_node = move |pool: &Scaled| {
-        let mut nodes = sight.around.nodes.iter();
-        let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
-        pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
-    };
-    let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
-    windows.map(move |pool| (pool, !has_node(pool)))
-}
 
 /// The autoscaler's groups without a ready node, and why they cannot be told where they cannot.
-pub fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
+fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
     let Some(text) = &sight.around.autoscaler else {
         return Ok(Vec::new());
     };

@@ -337,7 +337,7 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
         ["MutatingWebhookConfiguration istio-sidecar-injector"]
     );
     said(&report, "zzz is called after zz-transom");
-    said(&report, "own changes pods");
+    said(&report, "own changes pods; what");
 }
 
 #[test]
