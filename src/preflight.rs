@@ -1,6 +1,8 @@
 //! Preflight: what Transom would do in a cluster that is without it, and the values to install it with. Reads nothing by itself.
 
 mod autoscaler;
+mod daemon_sets;
+mod install;
 mod nodes;
 pub mod others;
 mod platform;
@@ -8,6 +10,7 @@ mod pools;
 mod selects;
 pub mod text;
 mod values;
+mod wanted;
 mod workloads;
 
 use jiff::Timestamp;
@@ -15,10 +18,11 @@ use serde::Serialize;
 
 use crate::cluster::around::Around;
 use crate::cluster::snapshot::Snapshot;
-use crate::model::build::RELEASES;
+use crate::model::build::{Release, supported_on};
 use crate::model::named::named;
 use crate::model::node::major_minor;
 use crate::model::text::list;
+use crate::plan::Plan;
 use crate::scan::report::Gap;
 
 pub use self::platform::Platform;
@@ -148,7 +152,10 @@ impl Statement {
 
     /// The same with what says so.
     fn by<N: AsRef<str>>(mut self, evidence: impl IntoIterator<Item = N>) -> Self {
-        let evidence: Vec<String> = evidence.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        let evidence: Vec<String> = evidence
+            .into_iter()
+            .map(|name| name.as_ref().to_owned())
+            .collect();
         let more = evidence.len().saturating_sub(MOST);
         self.evidence = evidence.into_iter().take(MOST).collect();
         if more > 0 {
@@ -160,8 +167,15 @@ impl Statement {
 
 impl Preflight {
     /// The report of a cluster in which these workloads were judged. `gaps`: what could not be read.
-    pub fn new(sight: Sight<'_>, workloads: Workloads<'_>, mut gaps: Vec<Gap>, at: Timestamp) -> Self {
-        let mut wanted = Values::new(sight, &workloads);
+    /// `plan`: what a move to the [newest build](newest) takes, where that was planned.
+    pub fn new(
+        sight: Sight<'_>,
+        workloads: Workloads<'_>,
+        plan: Option<&Plan>,
+        mut gaps: Vec<Gap>,
+        at: Timestamp,
+    ) -> Self {
+        let mut wanted = install::values(sight, &workloads);
         let sections = vec![
             Section {
                 title: "Platform",
@@ -169,7 +183,7 @@ impl Preflight {
             },
             Section {
                 title: "Nodes",
-                statements: nodes::statements(sight, &mut wanted),
+                statements: nodes::statements(sight, plan, &mut wanted),
             },
             Section {
                 title: "Pools at zero nodes",
@@ -185,7 +199,7 @@ impl Preflight {
             },
             Section {
                 title: "DaemonSets",
-                statements: workloads.of_daemon_sets(),
+                statements: workloads.daemon_sets.statements(),
             },
             Section {
                 title: "Other engines",
@@ -216,6 +230,12 @@ impl Preflight {
             gaps,
         }
     }
+}
+
+/// A number of things, as in `1 node` and `2 nodes`.
+fn count(number: usize, one: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{s}")
 }
 
 fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
@@ -269,28 +289,46 @@ fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<State
     all
 }
 
-/// The command that says what a move to the newest release takes; `None` where the newest is all there is.
-fn plan_hint(sight: Sight<'_>) -> Option<Statement> {
-    let minor = sight.snapshot.facts.kubernetes;
-    let support = crate::model::build::supported_on(minor)?;
+/// The newest build that the cluster's Kubernetes supports, where it has Windows nodes of older ones.
+pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
+    let support = supported_on(snapshot.facts.kubernetes)?;
     let newest = *support.builds.last()?;
-    let target = RELEASES.iter().find(|release| release.build == newest)?;
-    let older: Vec<String> = (sight.snapshot.facts.builds().iter())
-        .filter(|build| **build < newest)
+    let has_older = snapshot.facts.builds().iter().any(|build| *build < newest);
+    newest.release().filter(|_| has_older)
+}
+
+/// The command that says what a move to the newest build takes, and what it would say in short.
+fn plan_hint(sight: Sight<'_>, plan: Option<&Plan>) -> Option<Statement> {
+    let facts = &sight.snapshot.facts;
+    let target = newest(sight.snapshot)?;
+    let older: Vec<String> = (facts.builds().iter())
+        .filter(|build| **build < target.build)
         .map(|build| {
             let release = build.release().map(|release| format!(" ({})", release.product));
             format!("{build}{}", release.unwrap_or_default())
         })
         .collect();
-    (!older.is_empty()).then(|| Statement {
+    let in_short = plan.map_or_else(String::new, |plan| {
+        let summary = &plan.summary;
+        format!(
+            "; {} of {} workloads for Windows have pods on what goes, and {} of them can be moved as they are",
+            summary.affected, summary.workloads, summary.can_move
+        )
+    });
+    Some(Statement {
         cure: Some(format!(
             "transom plan --to {} says what a move to {} takes",
             target.name, target.product
         )),
         ..Statement::fine(format!(
-            "there is a newer build than {} that Kubernetes 1.{minor} supports: {newest} ({})",
+            "there is a newer build than {} that Kubernetes 1.{} supports: {} ({}){in_short}",
             list(&older, MOST),
+            facts.kubernetes,
+            target.build,
             target.product
         ))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ const ROOMS: [(&str, &str); 22] = [
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine plan manifest check audit_log scan"),
-    ("preflight",    "model engine manifest registration api cluster scan render"),
+    ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api cluster"),
     ("webhook",      "model admission process tls"),

@@ -14,11 +14,16 @@ use super::block_on;
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::once::Unread;
 use crate::cluster::snapshot::Snapshots;
-use crate::cluster::survey::visit_readable_pod_carriers;
+use crate::cluster::survey::{visit_list, visit_readable_pod_carriers};
 use crate::cluster::{around, once};
+use crate::engine::effective::PolicySet;
+use crate::model::build::Release;
 use crate::model::facts::Facts;
+use crate::model::policy::Policy;
 use crate::model::text::plain_json;
-use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, text};
+use crate::model::workload::Kind;
+use crate::plan::{Planner, Question};
+use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, newest, text};
 use crate::process::today;
 use crate::scan::report::Gap;
 
@@ -94,8 +99,23 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
         platform: &platform,
     };
     let mut workloads = Workloads::new(sight, &excluded);
-    let unread = visit_readable_pod_carriers(client, |kind, json| workloads.look(kind, json)).await;
+    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    let mut planner = match newest(&snapshot) {
+        Some(release) => planner(client, &snapshot.facts, &policies, release).await,
+        None => None,
+    };
+    let unread = visit_readable_pod_carriers(client, |kind, json| {
+        workloads.look(kind, json);
+        if let Some(planner) = &mut planner {
+            // What is not what its kind says is told of above.
+            let _ = planner.look(kind, json);
+        }
+    })
+    .await;
     workloads.finish();
+    let plan = planner
+        .filter(|_| unread.is_empty())
+        .and_then(|planner| planner.plan().ok());
     // Transom's own kinds are unknown before it is installed.
     let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
     let mut gaps: Vec<Gap> = around.unread.iter().chain(of_view).map(gap).collect();
@@ -106,7 +126,36 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     }));
     gaps.sort();
     gaps.dedup();
-    Ok(Preflight::new(sight, workloads, gaps, Timestamp::now()))
+    Ok(Preflight::new(
+        sight,
+        workloads,
+        plan.as_ref(),
+        gaps,
+        Timestamp::now(),
+    ))
+}
+
+/// A planner for a move to a release, that has looked at the nodes; `None` where they cannot be read.
+async fn planner<'f>(
+    client: &Client,
+    facts: &'f Facts,
+    policies: &'f PolicySet,
+    to: &Release,
+) -> Option<Planner<'f>> {
+    let question = Question {
+        to: to.build,
+        from: Vec::new(),
+        gmsa_ready: false,
+    };
+    let mut planner = Planner::new(facts, policies, question);
+    for (kind, path) in [
+        (Kind::Node, "/api/v1/nodes"),
+        (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
+    ] {
+        let mut look = |kind, json: &str| drop(planner.look(kind, json));
+        visit_list(client, kind, path, &mut look).await.ok()?;
+    }
+    Some(planner)
 }
 
 fn gap(unread: &Unread) -> Gap {

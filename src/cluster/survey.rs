@@ -123,7 +123,11 @@ pub async fn visit_readable_pod_carriers(
     unread
 }
 
-async fn visit_list(
+/// Hands every object of one list to `visit`, as JSON.
+///
+/// # Errors
+/// When it cannot be read to its end.
+pub async fn visit_list(
     client: &Client,
     kind: Kind,
     path: &'static str,

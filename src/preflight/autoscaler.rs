@@ -1,7 +1,10 @@
-//! What the cluster autoscaler says of its node groups in the ConfigMap `kube-system/cluster-autoscaler-status`.
+//! What autoscalers say of nodes that are not there: the ConfigMap `kube-system/cluster-autoscaler-status`, and what makes
+//! nodes.
 
 use serde::Deserialize;
 
+use super::Sight;
+use crate::cluster::around::Scaled;
 use crate::manifest;
 
 /// One node group.
@@ -106,6 +109,17 @@ fn of_text(text: &str) -> Vec<Group> {
     groups
 }
 
+/// What makes Windows nodes, and whether it has none now.
+pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
+    let has_node = move |pool: &Scaled| {
+        let mut nodes = sight.around.nodes.iter();
+        let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
+        pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
+    };
+    let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
+    windows.map(move |pool| (pool, !has_node(pool)))
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -158,8 +172,16 @@ nodeGroups:
 
     #[test]
     fn groups_are_read_as_the_autoscaler_writes_them_now_and_wrote_them_once() {
-        let group = |name: &str, ready, min, max| Group { name: name.into(), ready, min, max };
-        let expected = [group("aks-nodepool1-123-vmss", 5, 1, 5), group("akswin22", 0, 0, 3)];
+        let group = |name: &str, ready, min, max| Group {
+            name: name.into(),
+            ready,
+            min,
+            max,
+        };
+        let expected = [
+            group("aks-nodepool1-123-vmss", 5, 1, 5),
+            group("akswin22", 0, 0, 3),
+        ];
         assert_eq!(groups(STATUS).unwrap(), expected);
         let old = "Cluster-autoscaler status at 2023-01-01 00:00:00 +0000 UTC:\nCluster-wide:\n  Health:      Healthy (ready=5 unready=0)\n\nNodeGroups:\n  Name:        aks-nodepool1-123-vmss\n  Health:      Healthy (ready=5 unready=0 (resourceUnready=0) notStarted=0 registered=5 longUnregistered=0 cloudProviderTarget=5 (minSize=1, maxSize=5))\n  ScaleUp:     NoActivity (ready=5 cloudProviderTarget=5)\n\n  Name:        akswin22\n  Health:      Healthy (ready=0 unready=0 notStarted=0 registered=0 longUnregistered=0 cloudProviderTarget=0 (minSize=0, maxSize=3))\n";
         assert_eq!(groups(old).unwrap(), expected);
@@ -169,8 +191,18 @@ nodeGroups:
 
     #[test]
     fn a_name_is_only_a_hint_and_no_word_of_another_meaning() {
-        let sounds = |name: &str| Group { name: name.into(), ..Group::default() }.sounds_like_windows();
-        for name in ["akswin22", "eks-windows-2022-abc", "https://x/zones/a/instanceGroups/gke-c-win-pool-grp"] {
+        let sounds = |name: &str| {
+            Group {
+                name: name.into(),
+                ..Group::default()
+            }
+            .sounds_like_windows()
+        };
+        for name in [
+            "akswin22",
+            "eks-windows-2022-abc",
+            "https://x/zones/a/instanceGroups/gke-c-win-pool-grp",
+        ] {
             assert!(sounds(name), "{name}");
         }
         for name in ["aks-nodepool1-1-vmss", "darwin", "wings", "twins"] {

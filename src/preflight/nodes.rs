@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::values::Values;
-use super::{Sight, Statement, plan_hint};
+use super::{Sight, Statement, count, plan_hint};
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Build, supported_on};
 use crate::model::facts::{Runtime, RuntimeClassFacts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 use crate::model::text::list;
+use crate::plan::Plan;
 
 /// The Windows nodes.
 pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
@@ -21,17 +22,18 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
 }
 
 /// What is said of nodes. What Transom's own pods must tolerate is added to the values.
-pub fn statements(sight: Sight<'_>, values: &mut Values) -> Vec<Statement> {
+pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) -> Vec<Statement> {
     let mut all = Vec::new();
     if windows(sight.snapshot).next().is_none() {
         all.push(Statement::fine("there is no Windows node at the moment"));
     }
     all.extend(builds(sight));
-    all.extend(plan_hint(sight));
+    all.extend(plan_hint(sight, plan));
     all.extend(taints(sight));
     all.extend(labels(sight));
     if sight.snapshot.facts.runtime == Runtime::Docker {
-        let by = windows(sight.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
+        let by =
+            windows(sight.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
         all.push(
             Statement::act(
                 "the Windows nodes run Docker, which no release of Kubernetes that is supported can use",
@@ -58,7 +60,7 @@ fn builds(sight: Sight<'_>) -> Vec<Statement> {
     for (build, nodes) in by_build {
         let release = build.release();
         let product = release.map_or("a build that the table does not know", |release| release.product);
-        let what = format!("{} nodes with {build} ({product})", nodes.len());
+        let what = format!("{} with {build} ({product})", count(nodes.len(), "node"));
         let by = nodes.iter().map(|name| format!("node {name}"));
         let end = release.and_then(crate::model::build::Release::end_of_support);
         let support = supported_on(facts.kubernetes);
@@ -80,8 +82,11 @@ fn builds(sight: Sight<'_>) -> Vec<Statement> {
     if !silent.is_empty() {
         let text = format!("{} Windows nodes do not say their build", silent.len());
         all.push(
-            Statement::act(text, "see whether their kubelets run: nothing is placed by build there")
-                .by(silent.iter().map(|name| format!("node {name}"))),
+            Statement::act(
+                text,
+                "see whether their kubelets run: nothing is placed by build there",
+            )
+            .by(silent.iter().map(|name| format!("node {name}"))),
         );
     }
     all
@@ -130,7 +135,10 @@ fn taints(sight: Sight<'_>) -> Vec<Statement> {
         .map(|node| format!("node {}", node.name))
         .collect();
     if !bare.is_empty() {
-        let text = format!("{} of {count} Windows nodes have no taint that keeps Linux pods off", bare.len());
+        let text = format!(
+            "{} of {count} Windows nodes have no taint that keeps Linux pods off",
+            bare.len()
+        );
         let cure = "taint them at their pool; nodePolicy.spec.taints reports it, and with mode Apply sets it, the last step of \
                     docs/operations.md";
         all.push(Statement::act(text, cure).by(bare));
@@ -169,7 +177,9 @@ fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
         .filter(|node| node.labels.get(OS_LABEL).is_some_and(|os| os == "linux"))
         .collect();
     let keeping = |taints: &[Taint]| -> BTreeSet<Taint> {
-        let lasting = taints.iter().filter(|taint| taint.lasts() && taint.effect != "PreferNoSchedule");
+        let lasting = taints
+            .iter()
+            .filter(|taint| taint.lasts() && taint.effect != "PreferNoSchedule");
         lasting.cloned().collect()
     };
     let mut open = Vec::new();
@@ -181,11 +191,15 @@ fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
             open.push(&node.name);
             continue;
         }
-        let is_control_plane = (taints.iter())
-            .any(|taint| matches!(taint.key.as_str(), "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master"));
-        let better = least.as_ref().is_none_or(|(control, least, _)| {
-            (is_control_plane, taints.len()) < (*control, least.len())
+        let is_control_plane = (taints.iter()).any(|taint| {
+            matches!(
+                taint.key.as_str(),
+                "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master"
+            )
         });
+        let better = least
+            .as_ref()
+            .is_none_or(|(control, least, _)| (is_control_plane, taints.len()) < (*control, least.len()));
         if better {
             least = Some((is_control_plane, taints, &node.name));
         }
@@ -197,9 +211,14 @@ fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
             values.add(
                 &["tolerations"],
                 Value::from(tolerations),
-                format!("all Linux nodes are tainted, node {node} with {shown}: Transom's own pods would wait"),
+                format!(
+                    "all Linux nodes are tainted, node {node} with {shown}: Transom's own pods would wait"
+                ),
             );
-            let text = format!("all {} Linux nodes are tainted: Transom's own pods would not be scheduled", linux.len());
+            let text = format!(
+                "all {} Linux nodes are tainted: Transom's own pods would not be scheduled",
+                linux.len()
+            );
             let cure = format!("the values below tolerate {shown}, as on node {node}");
             Statement::act(text, cure).by(linux.iter().map(|node| format!("node {}", node.name)))
         }
@@ -207,8 +226,10 @@ fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
             "there is no Linux node: Transom's own pods would not be scheduled",
             "Transom is a Linux program; add a node with the label kubernetes.io/os: linux",
         ),
-        (1, _) => Statement::fine("both of Transom's own pods would run on the one Linux node that is open to them")
-            .by(open.iter().map(|name| format!("node {name}"))),
+        (1, _) => {
+            Statement::fine("both of Transom's own pods would run on the one Linux node that is open to them")
+                .by(open.iter().map(|name| format!("node {name}")))
+        }
         (count, _) => Statement::fine(format!("Transom's own pods can run on {count} Linux nodes")),
     }
 }
@@ -223,7 +244,10 @@ fn toleration(taint: &Taint) -> Value {
 
 /// Whether a RuntimeClass is for Windows: by its handler, or by the nodes that it selects.
 pub fn is_windows_class(name: &str, class: &RuntimeClassFacts) -> bool {
-    let selects = class.node_selector.get(OS_LABEL).is_some_and(|os| os == "windows");
+    let selects = class
+        .node_selector
+        .get(OS_LABEL)
+        .is_some_and(|os| os == "windows");
     selects || class.node_selector.contains_key(BUILD_LABEL) || class.is_for_windows_by_handler(name)
 }
 
@@ -239,29 +263,49 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
             continue;
         }
         let by = [format!("RuntimeClass {name}")];
-        let build = class.node_selector.get(BUILD_LABEL).and_then(|build| Build::parse_label(build));
+        let build = class
+            .node_selector
+            .get(BUILD_LABEL)
+            .and_then(|build| Build::parse_label(build));
         let of_build = build.map_or_else(String::new, |build| {
             let release = build.release().map(|release| format!(" ({})", release.product));
             format!(", for {build}{}", release.unwrap_or_default())
         });
-        all.push(Statement::fine(format!("{name} is for Windows: handler {}{of_build}", class.handler)).by(&by));
+        all.push(
+            Statement::fine(format!(
+                "{name} is for Windows: handler {}{of_build}",
+                class.handler
+            ))
+            .by(&by),
+        );
         if class.node_selector.is_empty() {
             let text = format!("{name} selects no nodes: pods that name it can go to Linux nodes");
-            all.push(Statement::act(text, "give it scheduling.nodeSelector kubernetes.io/os: windows").by(&by));
+            all.push(
+                Statement::act(text, "give it scheduling.nodeSelector kubernetes.io/os: windows").by(&by),
+            );
         }
         if !handlers.is_empty() && !handlers.contains(class.handler.as_str()) {
             let text = format!("no Windows node reports the handler {} of {name}", class.handler);
-            all.push(Statement::act(text, "configure it in containerd on the nodes, or correct the class").by(&by));
+            all.push(
+                Statement::act(
+                    text,
+                    "configure it in containerd on the nodes, or correct the class",
+                )
+                .by(&by),
+            );
         }
         let is_there = |build| facts.builds().contains(&build) || windows(sight.snapshot).next().is_none();
         if let Some(build) = build.filter(|build| !is_there(*build)) {
             let text = format!("{name} selects the build {build}, and no node has it");
-            let cure = "where its pool is at zero nodes, name the pool in policy.spec.pools; else delete the class";
+            let cure =
+                "where its pool is at zero nodes, name the pool in policy.spec.pools; else delete the class";
             all.push(Statement::act(text, cure).by(&by));
         }
     }
     if all.is_empty() {
-        all.push(Statement::fine("there is no RuntimeClass for Windows; none is needed"));
+        all.push(Statement::fine(
+            "there is no RuntimeClass for Windows; none is needed",
+        ));
     }
     all
 }

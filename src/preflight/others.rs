@@ -51,7 +51,14 @@ static ENGINES: [Engine; 16] = [
         who: "Kyverno, `kyverno-policies` chart, profile restricted",
         clash: "it requires `seccompProfile`, `capabilities.drop: [ALL]` and `allowPrivilegeEscalation: false`, which the API server forbids with `spec.os.name: windows`",
         ends: "keep these policies from Windows pods, see below: no pod can satisfy both them and the API server",
-        named: &[("kyverno.io/clusterpolicies", &["restrict-seccomp-strict", "disallow-privilege-escalation", "disallow-capabilities-strict"])],
+        named: &[(
+            "kyverno.io/clusterpolicies",
+            &[
+                "restrict-seccomp-strict",
+                "disallow-privilege-escalation",
+                "disallow-capabilities-strict",
+            ],
+        )],
         ..NONE
     },
     Engine {
@@ -131,7 +138,13 @@ static ENGINES: [Engine; 16] = [
         who: "sidecar injectors (Istio, Linkerd, Vault, Dapr, OpenTelemetry)",
         clash: "they inject Linux containers, which cannot run in a Windows pod",
         ends: "label or annotate the template: `sidecar.istio.io/inject: \"false\"`, `linkerd.io/inject: disabled`, `vault.hashicorp.com/agent-inject: \"false\"`, `dapr.io/enabled: \"false\"`, `sidecar.opentelemetry.io/inject: \"false\"` and `instrumentation.opentelemetry.io/inject-dotnet: \"false\"` (and the other languages of its Instrumentation)",
-        hooks: &["istio-sidecar-injector", "linkerd-proxy-injector", "vault-agent-injector", "dapr-sidecar-injector", "opentelemetry-operator"],
+        hooks: &[
+            "istio-sidecar-injector",
+            "linkerd-proxy-injector",
+            "vault-agent-injector",
+            "dapr-sidecar-injector",
+            "opentelemetry-operator",
+        ],
         ..NONE
     },
     Engine {
@@ -170,7 +183,10 @@ impl Engine {
     /// What of it is here.
     fn seen(&self, sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<String> {
         let around = sight.around;
-        let groups = self.groups.iter().filter(|group| around.groups.contains_key(**group));
+        let groups = self
+            .groups
+            .iter()
+            .filter(|group| around.groups.contains_key(**group));
         let mut seen: Vec<String> = groups.map(|group| format!("API group {group}")).collect();
         for hooks in &around.hooks {
             if self.hooks.iter().any(|part| hooks.name.contains(part)) {
@@ -186,7 +202,11 @@ impl Engine {
                 })
             };
             let names = around.named.get(*of).into_iter().flatten();
-            seen.extend(names.filter(|name| is_wanted(name)).map(|name| format!("{resource} {name}")));
+            seen.extend(
+                names
+                    .filter(|name| is_wanted(name))
+                    .map(|name| format!("{resource} {name}")),
+            );
         }
         seen.extend(self.special(sight, workloads));
         seen
@@ -195,9 +215,8 @@ impl Engine {
     fn special(&self, sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<String> {
         let namespaces = || sight.snapshot.view.namespaces.iter();
         match self.special {
-            Special::None => Vec::new(),
             Special::Platform(name) if sight.platform.name == name => sight.platform.told_by.clone(),
-            Special::Platform(_) => Vec::new(),
+            Special::None | Special::Platform(_) => Vec::new(),
             Special::PodSecurity => namespaces()
                 .filter(|(name, _)| workloads.in_namespaces.contains_key(*name))
                 .filter_map(|(name, namespace)| {
@@ -235,7 +254,8 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         }
         told.extend(seen.iter().cloned());
         let ends = (!engine.ends.is_empty()).then(|| engine.ends.to_owned());
-        let nothing = engine.ends.is_empty() || engine.ends == "nothing" || engine.ends.starts_with("nothing;");
+        let nothing =
+            engine.ends.is_empty() || engine.ends == "nothing" || engine.ends.starts_with("nothing;");
         all.push(
             Statement {
                 weight: if nothing { Weight::Fine } else { Weight::Act },
@@ -249,11 +269,18 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
     for hooks in &sight.around.hooks {
         let title = format!("{} {}", kind(hooks.is_mutating), hooks.name);
         if hooks.is_mutating && hooks.sees_pods && hooks.name > own {
-            let text = format!("{} is called after {own}: what it adds to a pod is seen by /validate only", hooks.name);
-            let cure = format!("give it a name that sorts before {own}, where what it adds matters to Windows pods");
+            let text = format!(
+                "{} is called after {own}: what it adds to a pod is seen by /validate only",
+                hooks.name
+            );
+            let cure =
+                format!("give it a name that sorts before {own}, where what it adds matters to Windows pods");
             all.push(Statement::act(text, cure).by([&title]));
         } else if hooks.is_mutating && hooks.sees_pods && hooks.name != own && !told.contains(&title) {
-            let text = format!("{} changes pods, and this page does not know how", hooks.name);
+            let text = format!(
+                "{} changes pods; what it does to those for Windows is not known",
+                hooks.name
+            );
             all.push(Statement::fine(text).by([&title]));
         }
     }
@@ -261,8 +288,13 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         let names = sight.around.bindings.iter();
         let names: Vec<&String> = names.filter(|name| !name.contains("transom")).collect();
         if !names.is_empty() {
-            let text = format!("{} ValidatingAdmissionPolicies are bound; they count beside Transom", names.len());
-            let by = names.iter().map(|name| format!("ValidatingAdmissionPolicyBinding {name}"));
+            let text = format!(
+                "{} ValidatingAdmissionPolicies are bound; they count beside Transom",
+                names.len()
+            );
+            let by = names
+                .iter()
+                .map(|name| format!("ValidatingAdmissionPolicyBinding {name}"));
             all.push(Statement::fine(text).by(by));
         }
     }

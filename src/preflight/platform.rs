@@ -151,7 +151,10 @@ mod tests {
 
     fn around(groups: &[&str], label: &str, provider: &str) -> Around {
         Around {
-            groups: groups.iter().map(|group| ((*group).to_owned(), "v1".to_owned())).collect(),
+            groups: groups
+                .iter()
+                .map(|group| ((*group).to_owned(), "v1".to_owned()))
+                .collect(),
             nodes: vec![AnyNode {
                 name: "n1".into(),
                 labels: [(label.to_owned(), "x".to_owned())].into(),
@@ -165,7 +168,12 @@ mod tests {
     #[test]
     fn a_platform_is_told_by_its_nodes_and_its_groups() {
         for (groups, label, provider, name) in [
-            (&[][..], "kubernetes.azure.com/cluster", "azure:///subscriptions/x", "aks"),
+            (
+                &[][..],
+                "kubernetes.azure.com/cluster",
+                "azure:///subscriptions/x",
+                "aks",
+            ),
             (&[], "eks.amazonaws.com/nodegroup", "aws:///eu-1/i-1", "eks"),
             (&["vpcresources.k8s.aws"], "a", "aws:///eu-1/i-1", "eks"),
             (&[], "cloud.google.com/gke-nodepool", "gce://p/z/n", "gke"),
@@ -190,13 +198,22 @@ mod tests {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             let signs = PLATFORMS.iter().map(|signs| signs.name).chain(["bare-metal"]);
-            let name = { signs }.find(|known| *known == name).unwrap_or_else(|| panic!("{name} is unknown"));
+            let name = { signs }
+                .find(|known| *known == name)
+                .unwrap_or_else(|| panic!("{name} is unknown"));
             let parsed = crate::manifest::parse(std::fs::read(&path).unwrap());
             let file: Value = serde_json::from_str(parsed.documents[0].json()).unwrap();
-            let platform = Platform { name, title: "", told_by: Vec::new() };
+            let platform = Platform {
+                name,
+                title: "",
+                told_by: Vec::new(),
+            };
             let spec = &file["policy"]["spec"];
-            let lists = [("tolerations", &spec["tolerations"]), ("pools", &spec["pools"]),
-                ("poolLabels", &spec["evidence"]["poolLabels"])];
+            let lists = [
+                ("tolerations", &spec["tolerations"]),
+                ("pools", &spec["pools"]),
+                ("poolLabels", &spec["evidence"]["poolLabels"]),
+            ];
             for (field, written) in lists {
                 let default = field == "tolerations" && written.is_null();
                 if !default {

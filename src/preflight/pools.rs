@@ -2,26 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::autoscaler::{self, Group};
+use super::autoscaler::{self, Group, scaled};
 use super::workloads::Workloads;
 use super::{Sight, Statement};
-use crate::cluster::around::Scaled;
-
-/// What makes Windows nodes, and whether it has none now.
-pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
-    let has_node = move |pool: &Scaled| match pool.replicas {
-        Some(replicas) => replicas > 0,
-        None => {
-            let mut nodes = sight.around.nodes.iter();
-            nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name))
-        }
-    };
-    let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
-    windows.map(move |pool| (pool, !has_node(pool)))
-}
 
 /// The autoscaler's groups without a ready node, and why they cannot be told where they cannot.
-pub fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
+fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
     let Some(text) = &sight.around.autoscaler else {
         return Ok(Vec::new());
     };
@@ -35,7 +21,9 @@ pub fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
 pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
     let mut all = Vec::new();
     for (pool, is_at_zero) in scaled(sight) {
-        let build = pool.build.map_or_else(String::new, |build| format!(" of build {build}"));
+        let build = pool
+            .build
+            .map_or_else(String::new, |build| format!(" of build {build}"));
         all.push(if is_at_zero {
             let text = format!("{} makes Windows nodes{build}, and has none now", pool.source);
             let cure = if pool.build.is_some() {
@@ -51,7 +39,8 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
     let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
     match groups(sight) {
         Ok(groups) => {
-            let (windows, others): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.sounds_like_windows());
+            let (windows, others): (Vec<_>, Vec<_>) =
+                groups.iter().partition(|group| group.sounds_like_windows());
             for group in windows {
                 let text = format!(
                     "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
@@ -63,7 +52,10 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
             }
             let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
             if !others.is_empty() {
-                let text = format!("{} more node groups have no ready node; the status does not say of which system", others.len());
+                let text = format!(
+                    "{} more node groups have no ready node; the status does not say of which system",
+                    others.len()
+                );
                 all.push(Statement::fine(text).by(others));
             }
         }

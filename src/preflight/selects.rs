@@ -48,15 +48,25 @@ fn holds(expression: &Expression<'_>, value: Option<&str>) -> bool {
         "NotIn" => !value.is_some_and(is_listed),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => value.and_then(number).zip(bound).is_some_and(|(value, bound)| value > bound),
-        "Lt" => value.and_then(number).zip(bound).is_some_and(|(value, bound)| value < bound),
+        "Gt" => value
+            .and_then(number)
+            .zip(bound)
+            .is_some_and(|(value, bound)| value > bound),
+        "Lt" => value
+            .and_then(number)
+            .zip(bound)
+            .is_some_and(|(value, bound)| value < bound),
         _ => false,
     }
 }
 
 /// The first taint of a node that stays and that a pod does not tolerate.
 pub fn kept_off_by<'n>(pod: &PodSpec<'_>, place: Place<'n>) -> Option<&'n Taint> {
-    let tolerates = |taint: &Taint| pod.tolerations.iter().any(|toleration| taint.is_tolerated_by(toleration));
+    let tolerates = |taint: &Taint| {
+        pod.tolerations
+            .iter()
+            .any(|toleration| taint.is_tolerated_by(toleration))
+    };
     (place.taints.iter())
         .filter(|taint| taint.effect != "PreferNoSchedule" && taint.lasts())
         .find(|taint| !tolerates(taint))
@@ -68,9 +78,14 @@ mod tests {
 
     #[test]
     fn selectors_and_affinity_are_read_as_the_scheduler_reads_them() {
-        let labels: BTreeMap<String, String> =
-            [("kubernetes.io/os", "windows"), ("n", "5")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        let place = Place { name: "w1", labels: &labels, taints: &[] };
+        let labels: BTreeMap<String, String> = [("kubernetes.io/os", "windows"), ("n", "5")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into();
+        let place = Place {
+            name: "w1",
+            labels: &labels,
+            taints: &[],
+        };
         for (pod, expected) in [
             ("{}", true),
             (r#"{"nodeSelector": {"kubernetes.io/os": "windows"}}"#, true),
@@ -98,8 +113,15 @@ mod tests {
     #[test]
     fn a_taint_that_passes_keeps_nothing_off() {
         let labels = BTreeMap::new();
-        let taints = [Taint::no_schedule("node.kubernetes.io/not-ready", ""), Taint::no_schedule("os", "windows")];
-        let place = Place { name: "w1", labels: &labels, taints: &taints };
+        let taints = [
+            Taint::no_schedule("node.kubernetes.io/not-ready", ""),
+            Taint::no_schedule("os", "windows"),
+        ];
+        let place = Place {
+            name: "w1",
+            labels: &labels,
+            taints: &taints,
+        };
         let pod = PodSpec::default();
         assert_eq!(kept_off_by(&pod, place), Some(&taints[1]));
         let pod: PodSpec<'_> = serde_json::from_str(r#"{"tolerations": [{"operator": "Exists"}]}"#).unwrap();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Preflight, Statement, Weight};
+use super::{Preflight, Statement, Weight, count};
 use crate::model::text::{list, one_line};
 
 /// How many workloads that would be denied are named.
@@ -38,7 +38,11 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nNot read")?;
         for gap in report.gaps.iter().take(MOST_GAPS) {
             let cure = gap.cure.as_deref().map(|cure| format!("; {cure}"));
-            wrapped(out, "  - ", &format!("{}: {}{}", gap.what, gap.why, cure.unwrap_or_default()))?;
+            wrapped(
+                out,
+                "  - ",
+                &format!("{}: {}{}", gap.what, gap.why, cure.unwrap_or_default()),
+            )?;
         }
         if let Some(more) = report.gaps.len().checked_sub(MOST_GAPS).filter(|more| *more > 0) {
             writeln!(out, "  - and {more} more")?;
@@ -52,7 +56,10 @@ fn first(report: &Preflight) -> Vec<String> {
     let summary = &report.summary;
     let mut lines = Vec::new();
     lines.push(if summary.denied == 0 {
-        format!("None of {} Windows workloads would be denied; install with the values below.", summary.windows)
+        format!(
+            "None of {} for Windows would be denied; install with the values below.",
+            count(summary.windows, "workload")
+        )
     } else {
         let softened = match summary.softened {
             0 => String::new(),
@@ -60,20 +67,33 @@ fn first(report: &Preflight) -> Vec<String> {
             some => format!(", {some} of them only for fields that Windows ignores"),
         };
         format!(
-            "{} workloads would be denied{softened}; {} of what is stored is for Windows. Install with validation: Audit.",
-            summary.denied, summary.windows
+            "{} would be denied{softened}; {} stored for Windows. Install with validation: Audit.",
+            count(summary.denied, "workload"),
+            match summary.windows {
+                1 => "1 is".to_owned(),
+                all => format!("{all} are"),
+            }
         )
     });
     if summary.changed > 0 {
-        lines.push(format!("Placement would change the pods of {}; they run on as they are until they are made anew.", summary.changed));
+        lines.push(format!(
+            "Placement would change the pods of {}; they run on as they are until they are made anew.",
+            summary.changed
+        ));
     }
     let acts = report.sections.iter().flat_map(|section| &section.statements);
     let acts = acts.filter(|statement| statement.weight == Weight::Act).count();
     if acts > 0 {
-        lines.push(format!("{acts} things below ask for something; they are marked with !."));
+        lines.push(format!(
+            "{} to be done; marked with ! below.",
+            count(acts, "thing")
+        ));
     }
     if !report.gaps.is_empty() {
-        lines.push(format!("{} things could not be read: see Not read. The rest is whole without them.", report.gaps.len()));
+        lines.push(format!(
+            "{} could not be read, see Not read; the rest is whole.",
+            count(report.gaps.len(), "thing")
+        ));
     }
     lines
 }
@@ -88,7 +108,11 @@ fn said(out: &mut dyn Write, statement: &Statement) -> io::Result<()> {
         wrapped(out, "    seen: ", &statement.evidence.join(", "))?;
     }
     if let Some(cure) = &statement.cure {
-        let label = if statement.weight == Weight::Act { "do" } else { "ends it" };
+        let label = if statement.weight == Weight::Act {
+            "do"
+        } else {
+            "ends it"
+        };
         wrapped(out, &format!("    {label}: "), cure)?;
     }
     Ok(())
@@ -96,10 +120,23 @@ fn said(out: &mut dyn Write, statement: &Statement) -> io::Result<()> {
 
 fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for owner in report.denied.iter().take(MOST_DENIED) {
-        let softened = if owner.softened { " (a warning with inert: Warn)" } else { "" };
-        wrapped(out, "    ", &format!("{}: {}{softened}", owner.title(), list(&owner.rules, 10)))?;
+        let softened = if owner.softened {
+            " (a warning with inert: Warn)"
+        } else {
+            ""
+        };
+        wrapped(
+            out,
+            "    ",
+            &format!("{}: {}{softened}", owner.title(), list(&owner.rules, 10)),
+        )?;
     }
-    if let Some(more) = report.denied.len().checked_sub(MOST_DENIED).filter(|more| *more > 0) {
+    if let Some(more) = report
+        .denied
+        .len()
+        .checked_sub(MOST_DENIED)
+        .filter(|more| *more > 0)
+    {
         writeln!(out, "    and {more} more; --format json names all of them")?;
     }
     Ok(())

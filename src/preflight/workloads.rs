@@ -1,17 +1,15 @@
-//! The stored workloads, one after the other: what would be denied and changed, and which DaemonSets run where they cannot.
+//! The stored workloads, one after the other: what would be denied and changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::selects::{Place, kept_off_by, selects};
-use super::values;
-use super::{MOST, Sight, Statement};
-use crate::cluster::around::AnyNode;
+use super::daemon_sets::DaemonSets;
+use super::wanted;
+use super::{MOST, Sight, Statement, count};
 use crate::engine::effective::PolicySet;
-use crate::engine::{Admission, untolerated};
-use crate::model::node::{BUILD_LABELS, OS_LABEL, Taint};
+use crate::model::node::{BUILD_LABELS, OS_LABEL};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, Inert, Policy, Switch};
@@ -24,9 +22,6 @@ use crate::scan::{Judged, Looked, Outcome, World, look};
 
 /// How many objects are named that could not be read.
 const MOST_GAPS: usize = 50;
-
-/// How many DaemonSets are told of one by one.
-const MOST_DAEMON_SETS: usize = 30;
 
 /// How many names are kept of what selects one label.
 const MOST_SELECTING: usize = 20;
@@ -51,10 +46,10 @@ pub struct Owner {
 #[derive(Debug)]
 pub struct Workloads<'w> {
     sight: Sight<'w>,
+    /// What is said of DaemonSets.
+    pub daemon_sets: DaemonSets<'w>,
     deny: World<'w>,
     warn: World<'w>,
-    windows_nodes: Vec<Place<'w>>,
-    linux_nodes: Vec<Place<'w>>,
     /// Labels of pools that only Windows nodes have, and that are no evidence by themselves.
     candidates: BTreeSet<(String, String)>,
     /// How many objects came by.
@@ -78,18 +73,23 @@ pub struct Workloads<'w> {
     /// What could not be read.
     pub unreadable: Vec<Gap>,
     more_unreadable: usize,
-    daemon_sets: Vec<Statement>,
-    more_daemon_sets: usize,
 }
 
 /// DaemonSets that make the network of pods.
-const NETWORKS: [&str; 6] = ["aws-node", "calico-node", "cilium", "kube-flannel-ds", "antrea-agent", "azure-cns"];
+const NETWORKS: [&str; 6] = [
+    "aws-node",
+    "calico-node",
+    "cilium",
+    "kube-flannel-ds",
+    "antrea-agent",
+    "azure-cns",
+];
 
 impl<'w> Workloads<'w> {
     /// Nothing has come by yet. `excluded`: the namespaces that the webhooks would leave out by name.
     pub fn new(sight: Sight<'w>, excluded: &'w [String]) -> Self {
-        let candidates = values::candidates(sight);
-        let policy = values::policy(sight, &candidates);
+        let candidates = wanted::candidates(sight);
+        let policy = wanted::policy(sight, &candidates);
         let world = |inert: Inert| World {
             facts: &sight.snapshot.facts,
             policies: PolicySet::new(
@@ -104,17 +104,11 @@ impl<'w> Workloads<'w> {
             excluded,
             registered: None,
         };
-        let nodes = |windows: bool| {
-            let nodes = sight.around.nodes.iter();
-            let these = nodes.filter(move |node| node.is_windows() == windows);
-            these.map(place).collect()
-        };
         Workloads {
             sight,
+            daemon_sets: DaemonSets::new(sight),
             deny: world(Inert::Deny),
             warn: world(Inert::Warn),
-            windows_nodes: nodes(true),
-            linux_nodes: nodes(false),
             candidates,
             objects: 0,
             windows: 0,
@@ -127,8 +121,6 @@ impl<'w> Workloads<'w> {
             networks: BTreeSet::new(),
             unreadable: Vec::new(),
             more_unreadable: 0,
-            daemon_sets: Vec::new(),
-            more_daemon_sets: 0,
         }
     }
 
@@ -196,7 +188,11 @@ impl<'w> Workloads<'w> {
         {
             self.selected(judged, pod);
             if kind == Kind::DaemonSet {
-                self.daemon_set(judged, &subject, pod);
+                if NETWORKS.contains(&judged.name.as_str()) {
+                    self.networks
+                        .insert(format!("{}/{}", judged.namespace, judged.name));
+                }
+                self.daemon_sets.look(judged, &subject, pod);
             }
         }
     }
@@ -221,7 +217,7 @@ impl<'w> Workloads<'w> {
 
     /// Notes the labels of nodes that it selects.
     fn selected(&mut self, judged: &Judged, pod: &PodSpec<'_>) {
-        for (key, value) in pod.node_selector.iter() {
+        for (key, value) in &pod.node_selector {
             let label = (key.to_string(), value.to_string());
             if self.candidates.contains(&label) {
                 note(&mut self.marking, label, judged);
@@ -231,69 +227,10 @@ impl<'w> Workloads<'w> {
             if judged.verdict != Verdict::Windows || is_common {
                 continue;
             }
-            let mut places = self.windows_nodes.iter().chain(&self.linux_nodes);
-            if !places.any(|place| place.labels.get(&label.0) == Some(&label.1)) {
+            let mut nodes = self.sight.around.nodes.iter();
+            if !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
                 note(&mut self.missing, label, judged);
             }
-        }
-    }
-
-    fn daemon_set(&mut self, judged: &Judged, subject: &Subject<'_>, pod: &PodSpec<'_>) {
-        let name = format!("{}/{}", judged.namespace, judged.name);
-        if NETWORKS.contains(&judged.name.as_str()) {
-            self.networks.insert(name.clone());
-        }
-        let evidence = [format!("DaemonSet {name}")];
-        let lands = |places: &[Place<'w>]| -> Vec<String> {
-            let on = |place: &&Place<'w>| selects(pod, **place) && kept_off_by(pod, **place).is_none();
-            places.iter().filter(on).map(|place| place.name.to_owned()).collect()
-        };
-        if judged.verdict == Verdict::Windows {
-            let off = self.keeping_off(subject, pod);
-            if !off.is_empty() {
-                self.tell(Statement::act(
-                    format!("its pods are for Windows, and it does not tolerate {} of Windows nodes", list(&off, MOST)),
-                    "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
-                ).by(&evidence));
-            }
-            let wrong = lands(&self.linux_nodes);
-            if !wrong.is_empty() {
-                self.tell(Statement::act(
-                    format!("its pods are for Windows, and it makes them for Linux nodes too: {}", list(&wrong, MOST)),
-                    "write nodeSelector kubernetes.io/os: windows into its template",
-                ).by(&evidence));
-            }
-            return;
-        }
-        let wrong = lands(&self.windows_nodes);
-        if !wrong.is_empty() {
-            let what = if judged.verdict == Verdict::Linux { "it is for Linux" } else { "it says no operating system" };
-            self.tell(Statement::act(
-                format!("{what}, and it makes pods for Windows nodes: {}", list(&wrong, MOST)),
-                "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; the reverse guard \
-                 only warns of a DaemonSet, and nothing of Transom moves pods that are there",
-            ).by(&evidence));
-        }
-    }
-
-    /// The taints of Windows nodes that it selects and does not tolerate.
-    fn keeping_off(&self, subject: &Subject<'_>, pod: &PodSpec<'_>) -> BTreeSet<String> {
-        let mut off = BTreeSet::new();
-        let policy = &Policy::standalone();
-        for place in self.windows_nodes.iter().filter(|place| selects(pod, **place)) {
-            let lasting: Vec<Taint> = place.taints.iter().filter(|taint| taint.lasts()).cloned().collect();
-            let facts = &self.sight.snapshot.facts;
-            let taints = untolerated(subject, &lasting, facts, policy, Admission::AsWritten);
-            off.extend(taints.into_iter().map(ToString::to_string));
-        }
-        off
-    }
-
-    fn tell(&mut self, statement: Statement) {
-        if self.daemon_sets.len() < MOST_DAEMON_SETS {
-            self.daemon_sets.push(statement);
-        } else {
-            self.more_daemon_sets += 1;
         }
     }
 
@@ -312,10 +249,10 @@ impl<'w> Workloads<'w> {
             .collect();
         all.push(
             Statement::fine(format!(
-                "{} of {} objects are workloads for Windows, in {} namespaces",
+                "{} of {} objects are workloads for Windows, in {}",
                 self.windows,
                 self.objects,
-                in_namespaces.len()
+                count(in_namespaces.len(), "namespace")
             ))
             .by(in_namespaces),
         );
@@ -324,7 +261,11 @@ impl<'w> Workloads<'w> {
         }
         let softened = self.softened();
         if softened > 0 {
-            let names = self.denied.iter().filter(|owner| owner.softened).map(Owner::title);
+            let names = self
+                .denied
+                .iter()
+                .filter(|owner| owner.softened)
+                .map(Owner::title);
             all.push(
                 Statement::act(
                     format!("{softened} of them only for fields that Windows ignores"),
@@ -362,36 +303,12 @@ impl<'w> Workloads<'w> {
         )
         .by(self.denied.iter().map(Owner::title))
     }
-
-    /// What is said of DaemonSets.
-    pub fn of_daemon_sets(&self) -> Vec<Statement> {
-        let mut all = self.daemon_sets.clone();
-        if self.more_daemon_sets > 0 {
-            all.push(Statement::act(
-                format!("so it is with {} more", self.more_daemon_sets),
-                "mend these first, and run this again",
-            ));
-        }
-        if all.is_empty() {
-            all.push(Statement::fine("each DaemonSet selects and tolerates the nodes that it is for"));
-        }
-        all
-    }
 }
 
 impl Owner {
     /// Its kind, namespace and name.
     pub fn title(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
-    }
-}
-
-/// A node as a place for pods.
-pub fn place(node: &AnyNode) -> Place<'_> {
-    Place {
-        name: &node.name,
-        labels: &node.labels,
-        taints: &node.taints,
     }
 }
 
@@ -411,7 +328,7 @@ fn field(path: &str) -> Option<String> {
 
 /// A pod as a workload's controller would make it.
 fn pod_of(kind: Kind, json: &str, judged: &Judged) -> Option<String> {
-    let pointer: String = kind.template()?.iter().map(|field| format!("/{field}")).collect();
+    let pointer = format!("/{}", kind.template()?.join("/"));
     let object: Value = serde_json::from_str(json).ok()?;
     let template = object.pointer(&pointer)?;
     let mut metadata = template.get("metadata").filter(|it| it.is_object()).cloned();
@@ -424,5 +341,9 @@ fn pod_of(kind: Kind, json: &str, judged: &Judged) -> Option<String> {
 
 /// The namespaces that the chart leaves out by name, and Transom's own.
 pub fn excluded(own: &str) -> Vec<String> {
-    BY_DEFAULT.iter().map(|name| (*name).to_owned()).chain([own.to_owned()]).collect()
+    BY_DEFAULT
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain([own.to_owned()])
+        .collect()
 }
