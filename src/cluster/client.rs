@@ -56,8 +56,10 @@ impl ConnectArgs {
     /// The cluster of a kubeconfig, and nothing of Transom's own.
     pub fn of(kubeconfig: PathBuf, context: Option<String>) -> Self {
         ConnectArgs {
-            kubeconfig: Some(kubeconfig),
-            context,
+            kubeconfig: KubeconfigArgs {
+                kubeconfig: Some(kubeconfig),
+                context,
+            },
             namespace: None,
         }
     }
