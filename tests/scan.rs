@@ -57,6 +57,7 @@ fn scan(cluster: &ControlPlane, user: &str, args: &[&str]) -> Run {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // made for it where it is called
 fn workload(namespace: &str, name: &str, more: Value) -> Value {
     let mut spec = json!({
         "hostPID": true, "nodeSelector": {"kubernetes.io/os": "windows"},

@@ -141,7 +141,7 @@ fn print(format: Format, report: &Report, mut out: impl Write) -> io::Result<()>
 }
 
 /// What was said with `--as`, for the report.
-fn said(overrides: &Overrides) -> Vec<String> {
+fn said(overrides: Overrides) -> Vec<String> {
     let Overrides {
         validation,
         placement,

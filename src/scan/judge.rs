@@ -125,7 +125,11 @@ pub fn look_at(world: &World<'_>, subject: &Subject<'_>, json: &str) -> Result<L
     let foresight = foresee(kind, json, &context)?;
     let not_asked = world.not_asked(&subject.namespace);
     Ok(Looked::Judged(Box::new(judged(
-        subject, around, &foresight, not_asked, world,
+        subject,
+        around,
+        &foresight,
+        not_asked.as_ref(),
+        world,
     ))))
 }
 
@@ -133,13 +137,13 @@ fn judged(
     subject: &Subject<'_>,
     around: Around,
     foresight: &Foresight<'_>,
-    not_asked: Option<NotAsked>,
+    not_asked: Option<&NotAsked>,
     world: &World<'_>,
 ) -> Judged {
     let inference = &foresight.inspection.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
-    let words = not_asked.as_ref().map(|why| why.words(&subject.namespace));
-    let outcome = match (&not_asked, foresight.denied_in) {
+    let words = not_asked.map(|why| why.words(&subject.namespace));
+    let outcome = match (not_asked, foresight.denied_in) {
         (Some(_), _) => Outcome::NotAsked,
         (None, Some(_)) => Outcome::Denied,
         (None, None) if !foresight.edits.is_empty() => Outcome::Changed,

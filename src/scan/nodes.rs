@@ -7,7 +7,7 @@ use super::report::Node;
 use crate::cluster::node::NodeView;
 use crate::cluster::pools::pool_of;
 use crate::engine::effective::PolicySet;
-use crate::model::build::Build;
+use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::node::{Host, NodeSigns as _, Taint};
 
@@ -50,7 +50,7 @@ fn row(
         build: build.map(|build| build.to_string()),
         release: release.map(|release| release.product),
         available: release.and_then(|release| release.available),
-        end_of_service: release.and_then(|release| release.end_of_support()),
+        end_of_service: release.and_then(Release::end_of_support),
         taints: taints.iter().map(ToString::to_string).collect(),
         container_runtime,
         is_at_zero,

@@ -90,7 +90,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
             has_webhooks,
             policies: stored.collect(),
         },
-        judged_as: said(overrides),
+        judged_as: said(*overrides),
         nodes: nodes(&view.nodes, &snapshot.facts, &world.policies),
     }))
 }
