@@ -158,7 +158,10 @@ fn labels(sight: Sight<'_>) -> Vec<Statement> {
             .map(|node| format!("node {}", node.name))
             .collect();
         if !lacking.is_empty() {
-            let text = format!("{} Windows nodes lack the right label {label}", lacking.len());
+            let text = format!(
+                "{} without the right label {label}",
+                count(lacking.len(), "Windows node")
+            );
             let cure = if label == BUILD_LABEL {
                 "nodePolicy.spec.labels.windowsBuild: true lets Transom keep it"
             } else {

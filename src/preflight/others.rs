@@ -20,6 +20,8 @@ struct Engine {
     /// Objects of its own that clash, by group and resource; a `*` ends a name that only begins so.
     named: &'static [(&'static str, &'static [&'static str])],
     special: Special,
+    /// Whether Transom ends the clash by itself.
+    is_settled: bool,
 }
 
 /// Signs that are no group, configuration or object of the engine's own.
@@ -43,6 +45,7 @@ const NONE: Engine = Engine {
     hooks: &[],
     named: &[],
     special: Special::None,
+    is_settled: false,
 };
 
 /// The rows, in the order of the page; a test compares the texts.
@@ -152,6 +155,7 @@ static ENGINES: [Engine; 16] = [
         clash: "a toleration outside of a namespace's whitelist is an error 500 for the user",
         ends: "Transom reads the whitelist annotation and keeps to it",
         special: Special::Whitelist,
+        is_settled: true,
         ..NONE
     },
     Engine {
@@ -159,6 +163,7 @@ static ENGINES: [Engine; 16] = [
         clash: "it rewrites the selectors of webhooks",
         ends: "the configurations carry `admissions.enforcer/disabled`",
         special: Special::Platform("aks"),
+        is_settled: true,
         ..NONE
     },
     Engine {
@@ -253,9 +258,8 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
             continue;
         }
         told.extend(seen.iter().cloned());
-        let ends = (!engine.ends.is_empty()).then(|| engine.ends.to_owned());
-        let nothing =
-            engine.ends.is_empty() || engine.ends == "nothing" || engine.ends.starts_with("nothing;");
+        let nothing = engine.ends.is_empty() || engine.ends.starts_with("nothing") || engine.is_settled;
+        let ends = (!engine.ends.is_empty() && engine.ends != "nothing").then(|| engine.ends.to_owned());
         all.push(
             Statement {
                 weight: if nothing { Weight::Fine } else { Weight::Act },

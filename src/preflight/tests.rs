@@ -379,11 +379,15 @@ fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
         "{text}"
     );
     assert!(
-        text.contains("\n  ! ") && text.contains("    do: transom plan")
-            || text.contains("ends it: transom plan"),
+        text.contains("\n  ! ") && text.contains("    see: transom plan --to ltsc2025"),
         "{text}"
     );
     assert!(text.ends_with(&report.values.yaml()), "{text}");
+    let denied = text.find("would be denied at the next create").unwrap();
+    assert!(
+        text.find("Deployment shop/web: host-pid").unwrap() > denied,
+        "{text}"
+    );
     let (report, _) = text.split_once("\nValues\n").unwrap();
     let long = report.lines().find(|line| line.chars().count() > 120);
     assert_eq!(long, None);

@@ -11,6 +11,9 @@ const MOST_DENIED: usize = 30;
 /// How many gaps are named.
 const MOST_GAPS: usize = 30;
 
+/// What the statement says after which they stand.
+const DENIED: &str = "would be denied at the next create";
+
 /// How long a line may be.
 const WIDTH: usize = 110;
 
@@ -29,9 +32,9 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         statements.sort_by_key(|statement| statement.weight == Weight::Fine);
         for statement in statements {
             said(out, statement)?;
-        }
-        if section.title == "Workloads" {
-            denied(report, out)?;
+            if section.title == "Workloads" && statement.text.contains(DENIED) {
+                denied(report, out)?;
+            }
         }
     }
     if !report.gaps.is_empty() {
@@ -111,7 +114,7 @@ fn said(out: &mut dyn Write, statement: &Statement) -> io::Result<()> {
         let label = if statement.weight == Weight::Act {
             "do"
         } else {
-            "ends it"
+            "see"
         };
         wrapped(out, &format!("    {label}: "), cure)?;
     }

@@ -286,18 +286,14 @@ impl<'w> Workloads<'w> {
     }
 
     fn denials(&self) -> Statement {
-        let mut by_rule: BTreeMap<&str, usize> = BTreeMap::new();
-        for rule in self.denied.iter().flat_map(|owner| &owner.rules) {
-            *by_rule.entry(rule).or_default() += 1;
-        }
-        let mut by_rule: Vec<(&str, usize)> = by_rule.into_iter().collect();
-        by_rule.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-        let rules = by_rule.iter().map(|(rule, count)| format!("{rule} {count}"));
+        let rules = most(self.denied.iter().flat_map(|owner| owner.rules.iter().copied()));
+        let namespaces = most(self.denied.iter().map(|owner| owner.namespace.as_str()));
         Statement::act(
             format!(
-                "{} would be denied at their next create by the chart's defaults; by rule: {}",
+                "{} would be denied at the next create by the chart's defaults; by rule: {}; by namespace: {}",
                 self.denied.len(),
-                list(rules, 2 * MOST)
+                list(rules, 2 * MOST),
+                list(namespaces, 2 * MOST)
             ),
             "install with validation: Audit, mend them (transom explain RULE), and go on to Deny (docs/operations.md)",
         )
@@ -310,6 +306,19 @@ impl Owner {
     pub fn title(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
+}
+
+/// How often each comes up, the most frequent first, as in `host-pid 3`.
+fn most<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    { counts.iter() }
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect()
 }
 
 fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, String), judged: &Judged) {
