@@ -2,6 +2,8 @@
 //! those of an API server that could not reach one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -202,6 +204,55 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
             assert!(has.contains(label), "nothing has {label}: {annotations}");
         }
     }
+}
+
+#[test]
+fn every_alert_has_a_page_and_every_page_an_alert() {
+    let Some(engine) = engine() else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks");
+    let files = fs::read_dir(&folder).unwrap();
+    let mut pages: BTreeSet<String> = files
+        .map(|file| file.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(pages.remove("README.md"), "{pages:?}");
+    let listed = fs::read_to_string(folder.join("README.md")).unwrap();
+    let alerts = |values: Value| {
+        let rendered = engine.render(&values).unwrap();
+        let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
+        rules.as_array().unwrap().clone()
+    };
+    let rule = |more: Value| {
+        let mut rule = json!({"enabled": true, "job": "transom"});
+        rule.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({"metrics": {"prometheusRule": rule}})
+    };
+    let mut named = BTreeSet::new();
+    for alert in alerts(rule(json!({}))) {
+        let name = alert["alert"].as_str().unwrap();
+        let url = alert["annotations"]["runbook_url"].as_str().unwrap_or_default();
+        assert_eq!(url, format!("docs/runbooks/{name}.md"));
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        let row = format!("| [{name}]({name}.md) | {severity} | ");
+        assert!(
+            listed.contains(&row),
+            "docs/runbooks/README.md has no row {row:?}"
+        );
+        named.insert(format!("{name}.md"));
+    }
+    assert_eq!(named, pages);
+    for page in &pages {
+        let text = fs::read_to_string(folder.join(page)).unwrap();
+        let title = format!("# {}\n", page.trim_end_matches(".md"));
+        assert!(text.starts_with(&title), "{page}");
+        for part in ["**What it means.**", "## See it", "## What to do", "## Safe to ignore"] {
+            assert!(text.contains(part), "{page} has no {part}");
+        }
+    }
+    let elsewhere = alerts(rule(json!({"runbookUrl": "https://git.example.com/docs/"})));
+    let url = elsewhere[0]["annotations"]["runbook_url"].clone();
+    assert_eq!(url, "https://git.example.com/docs/TransomAbsent.md");
 }
 
 #[test]
