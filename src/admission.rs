@@ -1,6 +1,7 @@
 //! The review codec: an AdmissionReview in, an AdmissionReview out, bytes to bytes. No HTTP here, and no judgement of its own.
 
 mod annotations;
+mod foresee;
 mod judge;
 mod message;
 mod ownership;
@@ -10,6 +11,7 @@ mod request;
 mod response;
 mod ruling;
 
+pub use self::foresee::{Foresight, foresee};
 pub use self::judge::{Context, judge};
 pub use self::record::{Phase, Record, ReviewLabels};
 pub use self::request::{MalformedReview, Request, decode};

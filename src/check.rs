@@ -1,6 +1,5 @@
 //! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No output.
 
-mod because;
 mod choice;
 pub mod files;
 mod parallel;
@@ -15,12 +14,11 @@ use parallel::in_order;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::because::because;
 pub use self::choice::Choice;
 pub use self::scope::Scope;
 use crate::api::{API_VERSION, POD_POLICY};
 use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::{Inspection, infer, inspect};
+use crate::engine::{Inspection, because, infer, inspect};
 use crate::manifest::{self, Document, Locator, Position, Step};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::field::Str;

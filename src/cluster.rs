@@ -6,6 +6,7 @@ pub mod facts;
 pub mod freshness;
 pub mod lease;
 pub mod node;
+pub mod once;
 pub mod pace;
 pub mod policies;
 pub mod pools;

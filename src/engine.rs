@@ -1,5 +1,6 @@
 //! The engine: one pure function that judges one object. No clock, no file, no network, nothing async.
 
+mod because;
 mod changes;
 mod draft;
 pub mod effective;
@@ -11,6 +12,7 @@ mod placement;
 pub mod ratchet;
 mod repair;
 
+pub use because::because;
 pub use inspect::{Decision, Inspection, inspect};
 pub use os::infer;
 pub use placement::{Admission, untolerated};

@@ -50,6 +50,7 @@ pub mod process;
 pub mod registration;
 pub mod render;
 pub mod rules;
+pub mod scan;
 mod serve;
 pub mod tls;
 pub mod webhook;

@@ -77,7 +77,7 @@ fn answer(request: &Request<'_>, ruling: Ruling<'_>, mut record: Record) -> Answ
 }
 
 /// The policy that counts for a request.
-fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Cow<'c, Policy> {
+pub(super) fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Cow<'c, Policy> {
     let namespace = context.facts.namespaces.get(&*request.namespace);
     context.policies.effective(&Asker {
         namespace: &request.namespace,
@@ -114,7 +114,7 @@ fn refuse_unreadable(
     answer(request, ruling, record)
 }
 
-fn parse<'a>(
+pub(super) fn parse<'a>(
     phase: Phase,
     kind: Kind,
     request: &Request<'a>,
@@ -143,7 +143,7 @@ fn parse<'a>(
 
 /// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there, and where
 /// OpenShift stood in ours, as if its defaults were not.
-fn inspect_as_written(
+pub(super) fn inspect_as_written(
     subject: &mut Subject<'_>,
     phase: Phase,
     request: &Request<'_>,

@@ -2,7 +2,7 @@
 //! was seen before goes on counting.
 
 mod building;
-mod trim;
+pub(super) mod trim;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -288,7 +288,7 @@ impl Shared {
 
 /// Whether the API server has OpenShift's SecurityContextConstraints. Where it does not tell its groups, it is taken for one
 /// without: much else goes on without that.
-async fn has_scc(client: &Client) -> bool {
+pub(super) async fn has_scc(client: &Client) -> bool {
     match client.list_api_groups().await {
         Ok(list) => list.groups.iter().any(|group| group.name == SCC_GROUP),
         Err(error) => {

@@ -125,6 +125,16 @@ impl PolicySet {
         &self.stored
     }
 
+    /// The same policies, each with this done to it: what would count if they said something else.
+    #[must_use]
+    pub fn with(&self, change: impl Fn(&mut Policy)) -> Self {
+        let mut changed = self.clone();
+        for stored in changed.stored.iter_mut().chain([&mut changed.fallback]) {
+            change(&mut stored.policy);
+        }
+        changed
+    }
+
     /// The stored policy that counts in a namespace with these labels; `None` where the built-in one does.
     pub fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
         let mut stored = self.stored.iter();

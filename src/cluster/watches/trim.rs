@@ -17,16 +17,16 @@ use crate::cluster::view::{LabelAuthor, NamespaceView, SeenView, UNREADABLE_ANNO
 use crate::model::facts::asks_for_injection;
 use crate::registration;
 
-pub(super) fn node(node: StoredNode) -> Option<NodeView> {
+pub(in crate::cluster) fn node(node: StoredNode) -> Option<NodeView> {
     Some(NodeView::from(node)).filter(NodeView::is_of_interest)
 }
 
-pub(super) fn runtime_class(mut class: RuntimeClass) -> Option<RuntimeClass> {
+pub(in crate::cluster) fn runtime_class(mut class: RuntimeClass) -> Option<RuntimeClass> {
     class.metadata.managed_fields = None;
     Some(class)
 }
 
-pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<NamespaceView> {
+pub(in crate::cluster) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<NamespaceView> {
     let metadata = namespace.metadata;
     let labels = metadata.labels.unwrap_or_default();
     let written = metadata.managed_fields.unwrap_or_default();
@@ -61,20 +61,20 @@ fn author(label: &'static str, written: &[ManagedFieldsEntry]) -> LabelAuthor {
 }
 
 /// The names of the drivers, exactly as long as they are: there is one list for each node of the cluster.
-pub(super) fn csi_node(node: CSINode) -> Option<Vec<String>> {
+pub(in crate::cluster) fn csi_node(node: CSINode) -> Option<Vec<String>> {
     let mut names: Vec<String> = node.spec.drivers.into_iter().map(|driver| driver.name).collect();
     names.sort_unstable();
     names.shrink_to_fit();
     Some(names)
 }
 
-pub(super) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {
+pub(in crate::cluster) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {
     policy.metadata.managed_fields = None;
     serde_json::to_value(policy).ok()
 }
 
 /// A node policy, watched as JSON too: one that this version cannot read must not hide all the others.
-pub(super) fn node_policy(mut policy: DynamicObject) -> Option<WindowsNodePolicy> {
+pub(in crate::cluster) fn node_policy(mut policy: DynamicObject) -> Option<WindowsNodePolicy> {
     policy.metadata.managed_fields = None;
     let metadata = policy.metadata.clone();
     let read = serde_json::to_value(policy).and_then(serde_json::from_value::<WindowsNodePolicy>);
@@ -88,7 +88,7 @@ pub(super) fn node_policy(mut policy: DynamicObject) -> Option<WindowsNodePolicy
     }))
 }
 
-pub(super) fn seen(map: ConfigMap) -> Option<SeenView> {
+pub(in crate::cluster) fn seen(map: ConfigMap) -> Option<SeenView> {
     Some(SeenView {
         resource_version: map.metadata.resource_version.unwrap_or_default(),
         pools: map.data.unwrap_or_default().remove(SEEN_KEY).unwrap_or_default(),

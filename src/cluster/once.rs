@@ -1,0 +1,235 @@
+//! Reading a cluster once, by lists, into the same view as the watches make: for commands that look and end.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::api::ListParams;
+use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::errors::{answered_within, words};
+use super::pools::SEEN_CONFIG_MAP;
+use super::view::ClusterView;
+use super::watches::{has_scc, trim};
+use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
+use crate::model::facts::Facts;
+use crate::model::node::major_minor;
+use crate::registration::configuration_name;
+use crate::registration::configurations::{Configuration, Configurations, Entry};
+
+/// How long one page may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Objects per page: a node with its images is tens of kilobytes.
+const PAGE: u32 = 100;
+
+/// A part of the cluster that could not be read; what was read is whole without it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unread {
+    /// The resource, as in `csinodes`.
+    pub resource: String,
+    /// Why.
+    pub why: String,
+    /// Whether the API server does not know the resource: Transom's own ones before it is installed.
+    pub is_unknown: bool,
+}
+
+/// What was read of a cluster.
+#[derive(Debug, Default)]
+pub struct Once {
+    /// The view.
+    pub view: ClusterView,
+    /// What is registered; empty configurations where there are none. `None` where that could not be read.
+    pub registered: Option<Configurations>,
+    /// What could not be read.
+    pub unread: Vec<Unread>,
+}
+
+/// Reads everything but the objects that carry pods. `namespace` is Transom's own, `installation` the name that its webhook
+/// configurations go by. A part that cannot be read is told, and left empty.
+///
+/// # Errors
+/// The API server cannot be reached at all: in words for people.
+pub async fn read(client: &Client, namespace: &str, installation: &str) -> Result<Once, String> {
+    let version = answered_within(PATIENCE, client.apiserver_version()).await;
+    let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
+    let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
+    let mut reading = Reading {
+        client,
+        unread: Vec::new(),
+    };
+    let view = ClusterView {
+        kubernetes: minor.unwrap_or(Facts::KUBERNETES),
+        has_scc: has_scc(client).await,
+        nodes: reading.all("nodes", &Api::all(client.clone()), trim::node).await,
+        runtime_classes: reading
+            .all(
+                "runtimeclasses",
+                &Api::<RuntimeClass>::all(client.clone()),
+                trim::runtime_class,
+            )
+            .await,
+        csi_nodes: reading
+            .all("csinodes", &Api::<CSINode>::all(client.clone()), trim::csi_node)
+            .await,
+        namespaces: reading.namespaces().await,
+        pod_policies: reading
+            .all(
+                "windowspodpolicies",
+                &Api::all_with(client.clone(), &WindowsPodPolicy::api_resource()),
+                trim::pod_policy,
+            )
+            .await,
+        node_policies: reading
+            .all(
+                "windowsnodepolicies",
+                &Api::all_with(client.clone(), &WindowsNodePolicy::api_resource()),
+                trim::node_policy,
+            )
+            .await,
+        seen: reading.seen(namespace).await,
+    };
+    let registered = reading.registered(installation).await;
+    Ok(Once {
+        view,
+        registered,
+        unread: reading.unread,
+    })
+}
+
+struct Reading<'r> {
+    client: &'r Client,
+    unread: Vec<Unread>,
+}
+
+impl Reading<'_> {
+    /// Everything of one kind, trimmed, by name; page by page.
+    async fn all<K, T>(
+        &mut self,
+        resource: &str,
+        api: &Api<K>,
+        trim: impl Fn(K) -> Option<T>,
+    ) -> BTreeMap<String, Arc<T>>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let mut all = BTreeMap::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            match answered_within(PATIENCE, api.list(&params)).await {
+                Ok(page) => {
+                    let more = page.metadata.continue_.clone().filter(|more| !more.is_empty());
+                    for object in page.items {
+                        let name = object.meta().name.clone().unwrap_or_default();
+                        all.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
+                    }
+                    match more {
+                        Some(more) => params.continue_token = Some(more),
+                        None => return all,
+                    }
+                }
+                Err(why) => {
+                    self.note(resource, &why);
+                    return all;
+                }
+            }
+        }
+    }
+
+    async fn namespaces(&mut self) -> BTreeMap<String, Arc<super::view::NamespaceView>> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let mut all = BTreeMap::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            match answered_within(PATIENCE, api.list_metadata(&params)).await {
+                Ok(page) => {
+                    let more = page.metadata.continue_.clone().filter(|more| !more.is_empty());
+                    for namespace in page.items {
+                        let name = namespace.name_any();
+                        all.extend(trim::namespace(namespace).map(|trimmed| (name, Arc::new(trimmed))));
+                    }
+                    match more {
+                        Some(more) => params.continue_token = Some(more),
+                        None => return all,
+                    }
+                }
+                Err(why) => {
+                    self.note("namespaces", &why);
+                    return all;
+                }
+            }
+        }
+    }
+
+    /// What is remembered of pools, where Transom remembers any.
+    async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<super::view::SeenView>> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        match api.get_opt(SEEN_CONFIG_MAP).await {
+            Ok(map) => (map.and_then(trim::seen).into_iter())
+                .map(|seen| (SEEN_CONFIG_MAP.to_owned(), Arc::new(seen)))
+                .collect(),
+            Err(error) => {
+                self.unread.push(Unread {
+                    resource: format!("configmaps of the namespace {namespace}"),
+                    why: words(&error),
+                    is_unknown: false,
+                });
+                BTreeMap::new()
+            }
+        }
+    }
+
+    /// What stands in both webhook configurations.
+    async fn registered(&mut self, installation: &str) -> Option<Configurations> {
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        let mutating = self.configuration(&mutating, installation).await?;
+        let validating = self.configuration(&validating, installation).await?;
+        Some(Configurations {
+            mutating,
+            validating,
+            contested: None,
+        })
+    }
+
+    async fn configuration<K>(&mut self, api: &Api<K>, installation: &str) -> Option<Configuration>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
+    {
+        let name = configuration_name(installation);
+        match api.get_opt(&name).await {
+            Ok(object) => {
+                let object = object.and_then(|object| serde_json::to_value(object).ok());
+                let entries = object.as_ref().and_then(|object| object["webhooks"].as_array());
+                Some(Configuration {
+                    title: format!("{} {name}", K::kind(&())),
+                    entries: entries.into_iter().flatten().filter_map(Entry::read).collect(),
+                })
+            }
+            Err(error) => {
+                self.unread.push(Unread {
+                    resource: K::plural(&()).into_owned(),
+                    why: words(&error),
+                    is_unknown: false,
+                });
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, resource: &str, why: &super::errors::Failure) {
+        self.unread.push(Unread {
+            resource: resource.to_owned(),
+            why: why.to_string(),
+            is_unknown: *why == super::errors::Failure::Gone,
+        });
+    }
+}

@@ -1,0 +1,253 @@
+//! The judgement of one stored object: a top owner by its next create; what a known controller made is its owner's.
+
+use serde::Deserialize;
+
+use super::judged::{Fate, Foreign, Found, Judged, Outcome};
+use super::world::{NotAsked, World};
+use crate::admission::{Context, Foresight, foresee};
+use crate::model::build::Build;
+use crate::model::edit::Edit;
+use crate::model::os::Verdict;
+use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::model::subject::{Stage, Subject, SubjectError};
+use crate::model::workload::Kind;
+use crate::rules::{Finding, Image, Resolver};
+
+/// What was seen of a stored object.
+#[derive(Debug)]
+pub enum Looked {
+    /// A top owner.
+    Judged(Box<Judged>),
+    /// A controller made it for an owner that is judged in its stead: kind and name of that owner.
+    Owned(Kind, String),
+    /// There is nothing to judge.
+    Passed(Passed),
+}
+
+/// Why a stored object is not judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    /// It is being deleted.
+    Deleted,
+    /// A Job or pod that has ended; it never runs again.
+    Finished,
+    /// The mirror of a static pod: its file is on the node.
+    Mirror,
+    /// It carries no pod.
+    NoPod,
+}
+
+/// What the views leave out of a stored object.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Around {
+    metadata: AroundMeta,
+    spec: AroundSpec,
+    status: AroundStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AroundMeta {
+    uid: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AroundSpec {
+    replicas: Option<u64>,
+    parallelism: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AroundStatus {
+    phase: Option<String>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Condition {
+    r#type: Option<String>,
+    status: Option<String>,
+}
+
+impl Around {
+    fn is(&self, condition: &str) -> bool {
+        let mut conditions = self.status.conditions.iter().flatten();
+        conditions.any(|c| c.r#type.as_deref() == Some(condition) && c.status.as_deref() == Some("True"))
+    }
+
+    fn has_ended(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Job => self.is("Complete") || self.is("Failed"),
+            Kind::Pod => matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            _ => false,
+        }
+    }
+}
+
+/// Looks at one stored object, as JSON.
+///
+/// # Errors
+/// The object is not what its kind says.
+pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, SubjectError> {
+    let subject = Subject::parse(kind, json, Stage::Stored)?;
+    if !kind.has_pod() {
+        return Ok(Looked::Passed(Passed::NoPod));
+    }
+    if subject.meta.deletion_timestamp.0 {
+        return Ok(Looked::Passed(Passed::Deleted));
+    }
+    if subject.is_mirror() {
+        return Ok(Looked::Passed(Passed::Mirror));
+    }
+    if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {
+        return Ok(Looked::Owned(kind, owner.name.to_string()));
+    }
+    let around: Around = serde_json::from_str(json).unwrap_or_default();
+    if around.has_ended(kind) {
+        return Ok(Looked::Passed(Passed::Finished));
+    }
+    let context = Context {
+        facts: world.facts,
+        policies: &world.policies,
+    };
+    let foresight = foresee(kind, json, &context)?;
+    let not_asked = world.not_asked(&subject.namespace);
+    Ok(Looked::Judged(Box::new(judged(
+        &subject, around, &foresight, not_asked, world,
+    ))))
+}
+
+fn judged(
+    subject: &Subject<'_>,
+    around: Around,
+    foresight: &Foresight<'_>,
+    not_asked: Option<NotAsked>,
+    world: &World<'_>,
+) -> Judged {
+    let inference = &foresight.inspection.inference;
+    let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
+    let words = not_asked.as_ref().map(|why| why.words(&subject.namespace));
+    let outcome = match (&not_asked, foresight.denied_in) {
+        (Some(_), _) => Outcome::NotAsked,
+        (None, Some(_)) => Outcome::Denied,
+        (None, None) if !foresight.edits.is_empty() => Outcome::Changed,
+        (None, None) => Outcome::Passes,
+    };
+    let is_changed = not_asked.is_none() && outcome != Outcome::Denied;
+    Judged {
+        api_version: api_version(subject.kind),
+        kind: subject.kind,
+        namespace: subject.namespace.to_string(),
+        name: subject.meta.name.to_string(),
+        uid: around.metadata.uid.unwrap_or_default(),
+        owner: subject.meta.controller().map(|owner| Foreign {
+            api_version: owner.api_version.to_string(),
+            kind: owner.kind.to_string(),
+            name: owner.name.to_string(),
+        }),
+        verdict: inference.verdict,
+        evidence: inference.evidence.iter().map(ToString::to_string).collect(),
+        policy: foresight.policy.name.clone(),
+        outcome,
+        image_builds,
+        has_unknown_images,
+        replicas: around.spec.replicas.or(around.spec.parallelism),
+        changes: if is_changed {
+            paths(&foresight.edits)
+        } else {
+            Vec::new()
+        },
+        would_change: if not_asked.is_none() {
+            paths(&foresight.would_edit)
+        } else {
+            Vec::new()
+        },
+        findings: findings(foresight, words.as_deref()),
+        not_asked: words,
+    }
+}
+
+/// The findings with what becomes of each.
+fn findings(foresight: &Foresight<'_>, not_asked: Option<&str>) -> Vec<Found> {
+    let inspection = &foresight.inspection;
+    let mut all: Vec<Found> = (inspection.findings.iter().zip(&foresight.because))
+        .filter(|(finding, _)| finding.wanted > Action::Off)
+        .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
+        .collect();
+    all.extend(
+        (foresight.mended.iter()).map(|finding| found(finding, fate(finding, &foresight.policy), None)),
+    );
+    for (note, lifted) in &inspection.exempted {
+        let lifted = lifted.iter();
+        all.extend(lifted.map(|finding| found(finding, Fate::Exempted, Some(note.clone()))));
+    }
+    if let Some(words) = not_asked {
+        for found in &mut all {
+            found.fate = Fate::Passed;
+            found.because = Some(words.to_owned());
+            found.would_deny = false;
+        }
+    }
+    all
+}
+
+fn fate(finding: &Finding, policy: &Policy) -> Fate {
+    match (finding.resolved_by, finding.action) {
+        (Some(Resolver::Placement), _) if policy.placement == Switch::Apply => Fate::Mended,
+        (Some(Resolver::Repair), _) if policy.inert == Inert::Repair => Fate::Mended,
+        (Some(_), _) => Fate::Mendable,
+        (None, Action::Deny) => Fate::Denied,
+        (None, Action::Warn) => Fate::Warned,
+        (None, Action::Audit | Action::Off) => Fate::Noted,
+    }
+}
+
+fn found(finding: &Finding, fate: Fate, because: Option<String>) -> Found {
+    Found {
+        id: finding.rule.id,
+        rule: finding.rule.name,
+        severity: finding.severity,
+        class: finding.class,
+        path: finding.path.to_string(),
+        message: finding.message.to_string(),
+        remedy: finding.remedy.to_string(),
+        would_deny: fate != Fate::Exempted && finding.is_open() && finding.wanted == Action::Deny,
+        fate,
+        because,
+    }
+}
+
+/// The builds that the images of a Windows pod are for, lowest first, and whether one of them does not tell.
+fn builds(subject: &Subject<'_>, verdict: Verdict, world: &World<'_>) -> (Vec<Build>, bool) {
+    let Some(pod) = subject.pod().filter(|_| verdict == Verdict::Windows) else {
+        return (Vec::new(), false);
+    };
+    let images = Image::of_pod(pod, world.facts);
+    let build = |image: &Option<Image<'_>>| image.as_ref().and_then(|image| image.build);
+    let mut known: Vec<_> = (images.iter().filter_map(build))
+        .map(|(build, _)| build)
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    let is_unknown = |image| build(image).is_none();
+    (known, images.iter().any(is_unknown))
+}
+
+/// The fields that edits change, each once.
+fn paths(edits: &[Edit]) -> Vec<String> {
+    let mut paths: Vec<String> = edits.iter().map(|edit| edit.path().to_string()).collect();
+    paths.dedup();
+    paths
+}
+
+/// The `apiVersion` of stored objects of a kind, as lists leave it out.
+fn api_version(kind: Kind) -> String {
+    match kind.group() {
+        "" => "v1".to_owned(),
+        group => format!("{group}/v1"),
+    }
+}

@@ -1,0 +1,109 @@
+//! What stored objects are judged by: facts, policies, and what the API server asks about at all.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::snapshot::Snapshot;
+use crate::engine::effective::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::registration::configurations::Configurations;
+use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
+
+/// Words of a policy that are to count instead of those that are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// `validation` of every policy.
+    pub validation: Option<Action>,
+    /// `placement` of every policy.
+    pub placement: Option<Switch>,
+    /// `inert` of every policy.
+    pub inert: Option<Inert>,
+}
+
+impl Overrides {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Overrides::default()
+    }
+
+    fn apply(&self, policy: &mut Policy) {
+        policy.validation = self.validation.unwrap_or(policy.validation);
+        policy.placement = self.placement.unwrap_or(policy.placement);
+        policy.inert = self.inert.unwrap_or(policy.inert);
+    }
+}
+
+/// What stored objects are judged by.
+#[derive(Clone, Debug)]
+pub struct World<'w> {
+    /// What is known of the cluster and the day.
+    pub facts: &'w Facts,
+    /// The policies.
+    pub policies: PolicySet,
+    /// The namespaces that the webhooks leave out by name, besides those that they always do.
+    pub excluded: &'w [String],
+    /// What stands in the webhook configurations; `None` where it is to be taken for what Transom registers.
+    pub registered: Option<&'w Configurations>,
+}
+
+/// Why the API server does not ask about an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotAsked {
+    /// Its namespace is left out by name.
+    ByName,
+    /// A label takes its namespace out.
+    ByLabel(&'static str),
+    /// No webhook is registered for its namespace.
+    NotRegistered,
+}
+
+impl NotAsked {
+    /// In words, after "admission is not asked:".
+    pub fn words(&self, namespace: &str) -> String {
+        match self {
+            NotAsked::ByName => format!("the namespace {namespace} is left out by name"),
+            NotAsked::ByLabel(label) => format!("the label {label} takes the namespace {namespace} out"),
+            NotAsked::NotRegistered => {
+                format!("no webhook of Transom is registered for the namespace {namespace}")
+            }
+        }
+    }
+}
+
+impl<'w> World<'w> {
+    /// What a snapshot knows. Where it does not know what is registered, it is taken for what Transom registers.
+    pub fn of(snapshot: &'w Snapshot) -> Self {
+        World {
+            facts: &snapshot.facts,
+            policies: PolicySet::clone(&snapshot.policies),
+            excluded: &snapshot.excluded,
+            registered: snapshot.registered.as_deref(),
+        }
+    }
+
+    /// The same with other words in the policies.
+    #[must_use]
+    pub fn with(mut self, overrides: &Overrides) -> Self {
+        if !overrides.is_empty() {
+            self.policies = self.policies.with(|policy| overrides.apply(policy));
+        }
+        self
+    }
+
+    /// Why the API server does not ask about objects of a namespace; `None` where it asks.
+    pub fn not_asked(&self, namespace: &str) -> Option<NotAsked> {
+        let none = BTreeMap::new();
+        let known = self.facts.namespaces.get(namespace);
+        let labels = known.map_or(&none, |known| &known.labels);
+        if is_left_out_by_name(namespace, self.excluded) {
+            return Some(NotAsked::ByName);
+        }
+        if is_left_out(namespace, labels, self.excluded) {
+            return left_out_by(labels).next().map(NotAsked::ByLabel);
+        }
+        let calls = self
+            .registered
+            .is_none_or(|registered| registered.calls_in(labels));
+        (!calls).then_some(NotAsked::NotRegistered)
+    }
+}
