@@ -11,6 +11,7 @@ pub mod pace;
 pub mod policies;
 pub mod pools;
 pub mod snapshot;
+pub mod stored;
 pub mod survey;
 pub mod view;
 pub mod watches;

@@ -11,7 +11,7 @@ use super::errors::{Failure, answered_within};
 use crate::model::workload::Kind;
 
 /// The kinds that are read, with their paths: owners before what they own, so that a pod's owner is known by then.
-const LISTS: [(Kind, &str); 9] = [
+pub const LISTS: [(Kind, &str); 9] = [
     (Kind::PodTemplate, "/api/v1/podtemplates"),
     (Kind::Deployment, "/apis/apps/v1/deployments"),
     (Kind::ReplicaSet, "/apis/apps/v1/replicasets"),
