@@ -26,7 +26,7 @@ const ROOMS: [(&str, &str); 19] = [
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine manifest check"),
     ("certs",        "registration process tls cluster"),
-    ("controller",   "model rules engine registration api cluster"),
+    ("controller",   "model rules engine registration api cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),

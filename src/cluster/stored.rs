@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::{Failure, answered_within, words};
-use super::survey::PAGE;
+use super::survey::{LISTS, PAGE};
 use crate::model::workload::Kind;
 
 /// How long one page may take.
@@ -28,6 +28,18 @@ pub struct Stored {
     pub kind: Kind,
     /// The path of its list.
     pub path: &'static str,
+}
+
+impl Stored {
+    /// Every kind that carries a pod.
+    pub fn all() -> impl Iterator<Item = Stored> {
+        LISTS.iter().map(|(kind, path)| Stored { kind: *kind, path })
+    }
+
+    /// What is left out: pods that have ended never run again.
+    fn fields(self) -> Option<String> {
+        (self.kind == Kind::Pod).then(|| "status.phase!=Succeeded,status.phase!=Failed".to_owned())
+    }
 }
 
 #[derive(Deserialize)]
@@ -62,7 +74,10 @@ impl Stored {
     pub fn pages(self, namespace: Option<&str>) -> Pages {
         Pages {
             path: self.path_in(namespace),
-            params: ListParams::default().limit(PAGE),
+            params: ListParams {
+                field_selector: self.fields(),
+                ..ListParams::default().limit(PAGE)
+            },
             is_over: false,
         }
     }
@@ -78,6 +93,7 @@ impl Stored {
     ) -> Result<Changes<impl AsyncBufRead + use<>>, Failure> {
         let params = WatchParams {
             bookmarks: true,
+            field_selector: self.fields(),
             ..WatchParams::default()
         };
         let answer = async {

@@ -36,6 +36,8 @@ struct Entry {
     wanted: Option<u64>,
     /// What its report says; `None`: there is none.
     written: Option<u64>,
+    /// What was told of it without a report.
+    told: Option<u64>,
     /// Findings by rule and action.
     counts: Box<[(&'static str, &'static str, u32)]>,
     /// The pass that saw it last, or the first one after a change.
@@ -91,6 +93,7 @@ impl Ledger {
             namespace,
             wanted: None,
             written: Some(says),
+            told: None,
             counts: Box::default(),
             pass: 0,
         });
@@ -110,12 +113,14 @@ impl Ledger {
         }
         self.clean.remove(uid);
         let namespace = self.shared(&judged.namespace);
-        let written = self.remove(uid).and_then(|before| before.written);
+        let before = self.remove(uid);
+        let (written, told) = before.map_or((None, None), |before| (before.written, before.told));
         let entry = Entry {
             kind: judged.kind,
             namespace,
             wanted: Some(wanted),
             written,
+            told,
             counts: counted(judged),
             pass,
         };
@@ -170,6 +175,21 @@ impl Ledger {
         &**self.standing_for.entry(owner).or_insert_with(|| uid.into()) == uid
     }
 
+    /// Whether the report of an owner is still to say this.
+    pub fn wants(&self, uid: &str, content: u64) -> bool {
+        self.owners
+            .get(uid)
+            .is_some_and(|entry| entry.wanted == Some(content))
+    }
+
+    /// Whether what an owner's report would say was not told yet; from now on it is told. Where there are no reports.
+    pub fn is_news(&mut self, uid: &str, content: u64) -> bool {
+        let Some(entry) = self.owners.get_mut(uid) else {
+            return false;
+        };
+        entry.told.replace(content) != Some(content)
+    }
+
     /// A report was written, or is not there any more.
     pub fn written(&mut self, uid: &str, says: Option<u64>) {
         let Some(entry) = self.owners.get_mut(uid) else {
@@ -195,6 +215,21 @@ impl Ledger {
                 return Some((entry.kind, Arc::clone(&entry.namespace), uid));
             }
         }
+    }
+
+    /// Only these reports are there: says how many are missing that there should be.
+    pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) -> usize {
+        let lost = (self.owners.iter()).filter(|(uid, entry)| entry.written.is_some() && !is_there(uid));
+        let lost: Vec<Box<str>> = lost.map(|(uid, _)| uid.clone()).collect();
+        for uid in &lost {
+            self.written(uid, None);
+        }
+        lost.iter().filter(|uid| self.has_findings(uid)).count()
+    }
+
+    /// Whether there is something to say of an owner.
+    pub fn has_findings(&self, uid: &str) -> bool {
+        self.owners.get(uid).is_some_and(|entry| entry.wanted.is_some())
     }
 
     /// No report is there any more: the definition went, or another one counts.
@@ -236,6 +271,11 @@ impl Ledger {
         }
         self.unreadable
             .retain(|_, (which, seen)| which.kind != kind || *seen >= pass);
+    }
+
+    /// A pass has ended before it had read everything.
+    pub fn breaks_off(&mut self, kind: Kind) {
+        self.touched.remove(&kind);
     }
 
     /// Findings by namespace, rule and action.

@@ -1,0 +1,419 @@
+//! One term of a leader: what it knows while it leads, shared by those who read, judge and write.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::Client;
+use serde::Deserialize;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, sleep};
+
+use super::basis::{Anew, changed};
+use super::dialect::Dialect;
+use super::ledger::{Ledger, MOST_OWNERS, Next, Unreadable};
+use super::tell::note;
+use super::writer::{self, Desk, Write, desk};
+use super::{Context, Settings, lost, report};
+use crate::cluster::errors::Failure;
+use crate::cluster::pace::patience;
+use crate::cluster::snapshot::{Reporting, Snapshot};
+use crate::cluster::stored::Stored;
+use crate::model::field::Str;
+use crate::model::text::cut;
+use crate::model::workload::Kind;
+use crate::scan::{Looked, World, look};
+
+/// How often it is looked what is to be done besides.
+const LOOK: Duration = Duration::from_millis(500);
+/// So many objects that cannot be read are named.
+const NAMED: usize = 3;
+/// So much is said of why an object cannot be read.
+const LONGEST_WHY: usize = 200;
+
+/// What a leader knows.
+pub struct Session<'s> {
+    context: &'s Context,
+    ledger: Arc<Mutex<Ledger>>,
+    dialect: watch::Sender<Option<Dialect>>,
+    ask: Notify,
+    desk: Desk,
+    wishes: BTreeMap<&'static str, Wish>,
+    /// The number of the last reading of everything that began.
+    pub passes: AtomicU64,
+    /// One page is in memory at a time, whoever reads it.
+    pub pages: Semaphore,
+    /// Whether the reports that are there are known.
+    pub is_adopted: AtomicBool,
+    /// Whether reports are missing that only another reading brings.
+    late: AtomicBool,
+    /// What does not work, by what was being done.
+    complaints: Mutex<BTreeMap<String, String>>,
+}
+
+/// What of one kind is to be read anew.
+#[derive(Debug, Default)]
+pub struct Wish {
+    anew: Mutex<Anew>,
+    told: Notify,
+}
+
+impl Wish {
+    /// Adds to it.
+    pub fn add(&self, more: Anew) {
+        if more == Anew::None {
+            return;
+        }
+        let mut anew = self.anew.lock().unwrap_or_else(PoisonError::into_inner);
+        *anew = std::mem::take(&mut *anew).and(more);
+        self.told.notify_one();
+    }
+
+    /// Waits for one.
+    pub async fn next(&self) -> Anew {
+        loop {
+            let anew = std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner));
+            if anew != Anew::None {
+                return anew;
+            }
+            self.told.notified().await;
+        }
+    }
+}
+
+/// What every object says of itself.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Head<'h> {
+    /// Its metadata.
+    #[serde(borrow)]
+    pub metadata: HeadMeta<'h>,
+}
+
+/// The part of the metadata that tells which object it is.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct HeadMeta<'h> {
+    /// Its uid.
+    #[serde(borrow)]
+    pub uid: Str<'h>,
+    #[serde(borrow)]
+    namespace: Str<'h>,
+    #[serde(borrow)]
+    name: Str<'h>,
+}
+
+impl Session<'_> {
+    /// Judges what is stored until this replica leads no more.
+    pub async fn run(context: &Context) {
+        let (desk, tray) = desk();
+        let session = Session {
+            context,
+            ledger: Arc::default(),
+            dialect: watch::Sender::new(None),
+            ask: Notify::new(),
+            desk,
+            wishes: Stored::all()
+                .map(|stored| (stored.path, Wish::default()))
+                .collect(),
+            passes: AtomicU64::new(0),
+            pages: Semaphore::new(1),
+            is_adopted: AtomicBool::new(false),
+            late: AtomicBool::new(false),
+            complaints: Mutex::default(),
+        };
+        context.gauges.show(Some(Arc::clone(&session.ledger)));
+        tokio::select! {
+            () = session.work(tray) => (),
+            () = lost(context) => (),
+        }
+    }
+
+    async fn work(&self, tray: writer::Tray) {
+        let before = Arc::clone(&self.context.latest.borrow());
+        while !self.find_dialect().await {
+            self.say();
+            sleep(self.settings().gather).await;
+        }
+        let feeds = Stored::all().map(|stored| self.follow(stored));
+        tokio::select! {
+            _ = join_all(feeds) => (),
+            () = writer::run(self, tray) => (),
+            () = self.mind_reports() => (),
+            () = self.supervise(before) => (),
+        }
+    }
+
+    /// Asks for everything that nothing else asks for: what is judged anew, which reports there are, what is late.
+    async fn supervise(&self, mut before: Arc<Snapshot>) {
+        let mut latest = self.context.latest.clone();
+        let (mut asked, mut caught_up, mut in_vain) = (Instant::now(), Instant::now(), 0_u32);
+        loop {
+            tokio::select! {
+                changed = latest.changed() => match changed {
+                    Ok(()) => sleep(self.settings().gather).await,
+                    Err(_) => return,
+                },
+                () = self.ask.notified() => asked = Instant::now().checked_sub(self.settings().ask).unwrap_or(asked),
+                () = sleep(LOOK) => (),
+            }
+            let now = Arc::clone(&latest.borrow_and_update());
+            self.wish(&changed(&before, &now));
+            before = now;
+            if asked.elapsed() >= self.settings().ask {
+                self.find_dialect().await;
+                asked = Instant::now();
+            }
+            if !self.late.load(Ordering::Relaxed) {
+                in_vain = 0;
+            } else if caught_up.elapsed() >= patience(self.settings().retry, in_vain) && self.desk.is_empty() {
+                self.late.store(false, Ordering::Relaxed);
+                self.wish(&Anew::All);
+                (caught_up, in_vain) = (Instant::now(), in_vain.saturating_add(1));
+            }
+            self.say();
+        }
+    }
+
+    /// Which kind of report there is; says whether the API server has told.
+    async fn find_dialect(&self) -> bool {
+        const DOING: &str = "which kind of report there is";
+        match Dialect::of(self.client()).await {
+            Ok(found) => {
+                self.works(DOING);
+                let is_new = self
+                    .dialect
+                    .send_if_modified(|known| std::mem::replace(known, found) != found);
+                if is_new {
+                    tracing::info!(
+                        api = found.map(Dialect::as_str),
+                        "the kind of report on stored objects"
+                    );
+                    self.ledger().forget_reports();
+                    self.is_adopted.store(found.is_none(), Ordering::Relaxed);
+                    self.wish(&Anew::All);
+                }
+                true
+            }
+            Err(failure) => {
+                self.complain(DOING, &failure.to_string());
+                false
+            }
+        }
+    }
+
+    /// Judges one object; what is to be written of it. `pass`: the reading that brings it.
+    pub fn judge(&self, world: &World<'_>, kind: Kind, json: &str, pass: u64) -> Option<Write> {
+        let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
+        let uid = head.metadata.uid.as_str();
+        let judged = match look(world, kind, json) {
+            Ok(Looked::Judged(judged)) => judged,
+            Ok(Looked::Owned(..) | Looked::Passed(_)) => {
+                self.ledger().is_clean(uid);
+                return None;
+            }
+            Err(error) => {
+                self.unreadable(kind, &head, &error.to_string(), pass);
+                return None;
+            }
+        };
+        let mut ledger = self.ledger();
+        if let Some(owner) = &judged.owner {
+            let mut hasher = DefaultHasher::new();
+            (&judged.namespace, &owner.api_version, &owner.kind, &owner.name).hash(&mut hasher);
+            if !ledger.stands_for(hasher.finish(), uid) {
+                ledger.is_clean(uid);
+                return None;
+            }
+        }
+        let Next::Write(content) = ledger.judged(&judged, pass) else {
+            return None;
+        };
+        drop(ledger);
+        let dialect = self.dialect();
+        Some(Write {
+            uid: uid.into(),
+            content,
+            dialect,
+            body: dialect.map_or(serde_json::Value::Null, |dialect| {
+                report::report(&judged, content, dialect, Timestamp::now())
+            }),
+            note: note(&judged),
+        })
+    }
+
+    fn unreadable(&self, kind: Kind, head: &Head<'_>, why: &str, pass: u64) {
+        let HeadMeta { uid, namespace, name } = &head.metadata;
+        let which = Unreadable {
+            kind,
+            name: format!("{namespace}/{name}"),
+            why: cut(why, LONGEST_WHY).into_owned(),
+        };
+        let mut ledger = self.ledger();
+        ledger.is_clean(uid);
+        if ledger.unreadable(uid, which, pass) {
+            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is passed over: {why}");
+        }
+    }
+
+    /// The name of a change's object.
+    pub fn uid_of(json: &str) -> String {
+        let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
+        head.metadata.uid.to_string()
+    }
+
+    /// Hands in what is due after a change.
+    pub fn news(&self, write: Write) {
+        if !self.desk.news(write) {
+            self.is_late();
+        }
+    }
+
+    /// Hands in what a pass has found.
+    pub async fn rest(&self, write: Write) {
+        self.desk.rest(write).await;
+    }
+
+    /// A report is missing that only another reading brings.
+    pub fn is_late(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+
+    /// What of a kind is to be read anew.
+    pub fn wishes(&self, stored: Stored) -> Option<&Wish> {
+        self.wishes.get(stored.path)
+    }
+
+    fn wish(&self, anew: &Anew) {
+        for wish in self.wishes.values() {
+            wish.add(anew.clone());
+        }
+    }
+
+    /// Asks soon which kind of report there is.
+    pub fn ask_for_dialect(&self) {
+        self.is_late();
+        self.ask.notify_one();
+    }
+
+    /// The kind of report that there is.
+    pub fn dialect(&self) -> Option<Dialect> {
+        *self.dialect.borrow()
+    }
+
+    /// Follows the kind of report that there is.
+    pub fn dialects(&self) -> watch::Receiver<Option<Dialect>> {
+        self.dialect.subscribe()
+    }
+
+    /// What is known of owners. Not held over a wait.
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The snapshot of the moment.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.context.latest.borrow())
+    }
+
+    /// The API server.
+    pub fn client(&self) -> &Client {
+        &self.context.client
+    }
+
+    /// How fast all of it goes.
+    pub fn settings(&self) -> Settings {
+        self.context.settings
+    }
+
+    /// Whether this replica may write.
+    pub fn leads(&self) -> bool {
+        self.context.leadership.holds()
+    }
+
+    /// A write did not go; it is tried again with the next reading.
+    pub fn trouble(&self, doing: &str, name: &str, failure: &Failure) {
+        self.is_late();
+        self.complain(doing, &format!("{name}: {failure}"));
+    }
+
+    /// A write went well.
+    pub fn went_well(&self) {
+        self.works("the report cannot be written");
+    }
+
+    /// Something does not work: the log says so once, until it is something else.
+    pub fn complain(&self, doing: &str, text: &str) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if complaints.get(doing).map(String::as_str) != Some(text) {
+            tracing::warn!("{doing}: {text}");
+            complaints.insert(doing.to_owned(), text.to_owned());
+        }
+    }
+
+    /// It works.
+    pub fn works(&self, doing: &str) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        complaints.remove(doing);
+    }
+
+    /// Says how the reports stand.
+    fn say(&self) {
+        let said = self.amiss().map_or(Reporting::Written, |(reason, message)| {
+            Reporting::Amiss(reason, message)
+        });
+        self.context.reporting.send_if_modified(|before| {
+            let is_new = *before != said;
+            if is_new {
+                *before = said;
+            }
+            is_new
+        });
+    }
+
+    fn amiss(&self) -> Option<(&'static str, String)> {
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = complaints
+            .iter()
+            .next()
+            .map(|(doing, text)| format!("{doing}: {text}"));
+        drop(complaints);
+        if let Some(text) = first {
+            return Some(("Refused", text));
+        }
+        if self.dialect().is_none() {
+            return Some((
+                "NoReportApi",
+                "the API server has neither reports of openreports.io/v1alpha1 nor policyreports of wgpolicyk8s.io/v1alpha2: \
+                 install one of these CustomResourceDefinitions; metrics and Events go on without"
+                    .to_owned(),
+            ));
+        }
+        let ledger = self.ledger();
+        if ledger.is_full() {
+            let text = format!("more than {MOST_OWNERS} objects have findings; no report tells of the others");
+            return Some(("TooMany", text));
+        }
+        let unreadable = ledger.all_unreadable();
+        let count = unreadable.len();
+        if count == 0 {
+            return None;
+        }
+        let named = unreadable.take(NAMED);
+        let named: Vec<String> = named
+            .map(|it| format!("{} {} ({})", it.kind, it.name, it.why))
+            .collect();
+        Some((
+            "Unreadable",
+            format!(
+                "{count} stored objects cannot be read and are passed over: {}",
+                named.join(", ")
+            ),
+        ))
+    }
+}
