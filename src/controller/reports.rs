@@ -9,6 +9,7 @@ mod ledger;
 mod minder;
 mod report;
 mod session;
+mod sweep;
 mod tell;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 pub use self::dialect::Dialect;
 pub use self::gauges::Gauges;
-pub use self::report::LABEL;
+pub use self::sweep::sweep;
 
 use self::session::Session;
 use crate::cluster::lease::Leadership;
@@ -49,11 +50,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            ask: Duration::from_secs(60),
+            ask: Duration::from_secs(10),
             writes_per_second: 10,
             rest: Duration::from_millis(20),
             gather: Duration::from_secs(2),
-            retry: Duration::from_secs(30),
+            retry: Duration::from_secs(10),
         }
     }
 }

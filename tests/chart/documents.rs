@@ -12,7 +12,7 @@ use super::generated;
 use super::read;
 
 /// The pages about the chart, with those that `tests/readme.rs` has no eye on.
-const PAGES: [&str; 21] = [
+const PAGES: [&str; 24] = [
     "README.md",
     "charts/transom/README.md",
     "docs/coexistence.md",
@@ -32,7 +32,10 @@ const PAGES: [&str; 21] = [
     "docs/runbooks/TransomPanics.md",
     "docs/runbooks/TransomPolicyNotInForce.md",
     "docs/runbooks/TransomRegistrationDiffers.md",
+    "docs/runbooks/TransomReportsBehind.md",
     "docs/runbooks/TransomShedsLoad.md",
+    "docs/runbooks/TransomStoredWouldBeDenied.md",
+    "docs/runbooks/TransomUnreadableObjects.md",
     "docs/security.md",
 ];
 

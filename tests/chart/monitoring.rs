@@ -86,12 +86,23 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
         .kubectl_with(&["create", "-f", "-"], &node.to_string())
         .succeeded();
     install::prepare(cluster, install::POLICIES);
+    let spec = json!({
+        "nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+        "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
+    });
+    let stored = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "stored", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}},
+                 "template": {"metadata": {"labels": {"app": "a"}}, "spec": spec.clone()}},
+    });
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &stored.to_string())
+        .succeeded();
     let [port, health] = free_ports();
     install::register(cluster, port, &["--validate-failure-policy", "Fail"]);
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "namespace": "default"},
-        "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
-                 "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]},
+        "spec": spec,
     });
     let create = || cluster.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &pod.to_string());
     // Nobody listens yet: /mutate is passed by, and /validate refused. The API server takes a moment to know the webhooks.
@@ -106,7 +117,7 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
         "replica",
         port,
         health,
-        &["--probe-namespace", "default"],
+        &["--probe-namespace", "default", "--reports"],
     );
     replica.is_ready(cluster);
     let denied = || create().err.contains("denied the request");
@@ -124,6 +135,11 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     let minutes = Duration::from_secs(120);
     let both = || arrives("mutating", 1) && arrives("validating", 1);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
+    let found = || {
+        let metrics = replica.get("/metrics");
+        metrics.is_some_and(|(_, text)| text.contains("transom_findings{namespace=\"default\""))
+    };
+    assert!(wait(minutes, found), "{}", cluster.end_of_log("replica"));
     let mut live = BTreeMap::new();
     scraped(&replica.get("/metrics").unwrap().1, &mut live);
     // As behind a firewall: nobody answers there, and both webhooks fail open.
@@ -163,7 +179,8 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
         return;
     };
     let live = live(&cluster);
-    let values = json!({"metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
+    let values = json!({"reports": {"enabled": true},
+                        "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                                     "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
     let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
@@ -179,6 +196,13 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             asked.push((target["expr"].as_str().unwrap().to_owned(), String::new()));
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        if let Some(query) = variable["query"]["query"].as_str() {
+            let within = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
+            let (metric, label) = within.and_then(|it| it.split_once(", ")).unwrap();
+            asked.push((format!("sum by ({label}) ({metric}{{}})"), String::new()));
         }
     }
     assert!(asked.len() > 15, "{asked:?}");
@@ -226,7 +250,7 @@ fn every_alert_has_a_page_and_every_page_an_alert() {
         rule.as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        json!({"metrics": {"prometheusRule": rule}})
+        json!({"reports": {"enabled": true}, "metrics": {"prometheusRule": rule}})
     };
     let mut named = BTreeSet::new();
     for alert in alerts(rule(json!({}))) {

@@ -145,6 +145,7 @@ impl Session<'_> {
             _ = join_all(feeds) => (),
             () = writer::run(self, tray) => (),
             () = self.mind_reports() => (),
+            () = self.sweep_others() => (),
             () = self.supervise(before) => (),
         }
     }
