@@ -9,6 +9,7 @@
 #                             minutes
 #   benches/run.sh --storm    only how long reviews take while labels of nodes are patched, beside 5,000 Windows nodes: about
 #                             four minutes
+#   benches/run.sh --stored   only scans and reports beside 100,000 stored pods (PODS): about ten minutes
 #   benches/run.sh --all      all of it, and the criterion benchmarks of benches/engine.rs and benches/check.rs
 #
 # ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load, API_ROUNDS (20) and REQUESTS (100) what is sent to the
@@ -39,6 +40,10 @@ if [ "${1:-}" = --cluster ]; then
 fi
 if [ "${1:-}" = --storm ]; then
     "$load" storm --transom "$transom"
+    exit
+fi
+if [ "${1:-}" = --stored ]; then
+    "$load" stored --transom "$transom" --pods "${PODS:-100000}"
     exit
 fi
 if [ "${1:-}" = --cost ]; then

@@ -13,6 +13,7 @@ mod inputs;
 mod latency;
 mod memory;
 mod process;
+mod stored;
 mod storm;
 
 use std::net::SocketAddr;
@@ -80,6 +81,18 @@ enum Command {
         /// Seconds of each part
         #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
         seconds: u64,
+    },
+    /// Time, memory and requests of a scan, and of the reports that the leader writes, beside a real API server that holds a
+    /// large cluster's pods; needs the programs of envtest, and a few gigabytes for etcd and the API server
+    Stored {
+        #[command(flatten)]
+        transom: Transom,
+        /// Pods, twenty of each ReplicaSet and Deployment; one in twenty stands alone
+        #[arg(long, default_value_t = 100_000)]
+        pods: usize,
+        /// More arguments of `transom serve`, as those that turn reports on; without any it is not started
+        #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+        serve: Vec<String>,
     },
     /// Resident memory of Transom when idle, under small reviews and under 3 MiB ones, and the time until it answers
     Memory {
@@ -183,6 +196,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             nodes,
             seconds,
         } => storm::run(&transom.transom, nodes, Duration::from_secs(seconds)).await,
+        Command::Stored { transom, pods, serve } => stored::run(&transom.transom, pods, &serve).await,
         Command::Memory {
             transom,
             connections,

@@ -146,20 +146,7 @@ impl Server {
 
     /// What it has in memory.
     pub fn memory(&self) -> anyhow::Result<Memory> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
-            .context("the server is gone")?;
-        let field = |name: &str| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-                .unwrap_or(0)
-        };
-        Ok(Memory {
-            resident: field("VmRSS"),
-            anonymous: field("RssAnon"),
-            peak: field("VmHWM"),
-        })
+        memory_of(self.child.id())
     }
 }
 
@@ -185,6 +172,23 @@ pub fn cpu_of(process: u32) -> anyhow::Result<f64> {
         .filter_map(|field| field.parse::<f64>().ok())
         .sum();
     Ok(ticks / TICKS)
+}
+
+/// What a process has in memory.
+pub fn memory_of(process: u32) -> anyhow::Result<Memory> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("the process is gone")?;
+    let field = |name: &str| {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    Ok(Memory {
+        resident: field("VmRSS"),
+        anonymous: field("RssAnon"),
+        peak: field("VmHWM"),
+    })
 }
 
 /// A port that nobody listens on. Somebody else may take it before the server does; then the server says so.

@@ -29,7 +29,7 @@ pub async fn run(transom: &Path, nodes: usize, time: Duration) -> anyhow::Result
         .map_err(anyhow::Error::msg)?;
     let client = Client::try_from(cluster.config().await)?;
     fill(&client, nodes).await?;
-    let target = start(transom, &cluster)?;
+    let target = start(transom, &cluster, &[])?;
     let pid = cluster.pid("transom");
     let body = Bytes::from(crate::inputs::read(
         &crate::inputs::reviews().join(crate::TYPICAL),
@@ -134,7 +134,7 @@ async fn fill(client: &Client, nodes: usize) -> anyhow::Result<()> {
 }
 
 /// Installs the resources and the policies, and starts Transom beside the cluster.
-fn start(transom: &Path, cluster: &ControlPlane) -> anyhow::Result<Target> {
+pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::Result<Target> {
     let crds = std::process::Command::new(transom)
         .args(["generate", "crds"])
         .output()
@@ -156,7 +156,7 @@ fn start(transom: &Path, cluster: &ControlPlane) -> anyhow::Result<Target> {
         }
     }
     let [port, health] = free_ports();
-    let args = [
+    let mut args = vec![
         "serve".to_owned(),
         format!("--kubeconfig={}", cluster.path("admin.kubeconfig").display()),
         "--namespace=transom-system".to_owned(),
@@ -164,6 +164,7 @@ fn start(transom: &Path, cluster: &ControlPlane) -> anyhow::Result<Target> {
         format!("--listen=127.0.0.1:{port}"),
         format!("--health-listen=127.0.0.1:{health}"),
     ];
+    args.extend(more.iter().map(ToString::to_string));
     cluster.run_program("transom", &transom.canonicalize()?, &args);
     let ca = cluster.path("transom-ca.pem");
     let path = "-o=jsonpath={.data.ca\\.crt}";

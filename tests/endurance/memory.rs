@@ -1,20 +1,11 @@
-//! How much memory the real program takes beside a large cluster: 5,000 nodes, 2,000 namespaces, real sizes. Without the
-//! programs of envtest this says so and proves nothing.
-#![cfg(target_os = "linux")]
-
-#[path = "support/control_plane.rs"]
-#[allow(dead_code)] // other tests need more of it
-mod control_plane;
-#[path = "support/install.rs"]
-#[allow(dead_code)]
-mod install;
+//! How much memory the real program takes beside a large cluster: 5,000 nodes, 2,000 namespaces, real sizes.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use control_plane::{ControlPlane, wait};
+use super::control_plane::{ControlPlane, wait};
+use super::install::{self, Replica};
 use futures::StreamExt as _;
-use install::Replica;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -35,7 +26,7 @@ const HEARTBEATS: usize = 50;
 
 #[test]
 fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
-    let Some(cluster) = ControlPlane::start_or_skip("tests/memory.rs") else {
+    let Some(cluster) = ControlPlane::start_or_skip("tests/endurance.rs") else {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();

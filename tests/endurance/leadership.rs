@@ -1,14 +1,8 @@
-//! Leadership over a real API server: a killed leader is followed, a paused one is refused. Without the programs of
-//! envtest these tests say so and prove nothing.
-#![cfg(unix)]
-
-#[path = "support/control_plane.rs"]
-#[allow(dead_code, reason = "this file uses a part of the harness")]
-mod control_plane;
+//! Leadership over a real API server: a killed leader is followed, a paused one is refused.
 
 use std::time::Duration;
 
-use control_plane::ControlPlane;
+use super::control_plane::ControlPlane;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -67,7 +61,7 @@ async fn get(client: &Client, name: &str) -> Lease {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leadership_passes_on_when_a_leader_is_killed_paused_or_ends() {
-    let Some(cluster) = ControlPlane::start_or_skip("tests/leadership.rs") else {
+    let Some(cluster) = ControlPlane::start_or_skip("tests/endurance.rs") else {
         return;
     };
     let config = cluster.config().await;

@@ -1,18 +1,13 @@
 //! Certificates over a real API server: rotated again and again under load, mended when somebody breaks them, and the
-//! chart's own fields left alone. Without the programs of envtest these tests say so and prove nothing.
-#![cfg(unix)]
-
-#[path = "support/control_plane.rs"]
-#[allow(dead_code, reason = "this file uses a part of the harness")]
-mod control_plane;
+//! chart's own fields left alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::control_plane::ControlPlane;
 use base64::Engine as _;
-use control_plane::ControlPlane;
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -379,16 +374,19 @@ async fn bundles(client: &Client, name: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_kept_over_a_real_api_server() {
-    let Some(cluster) = ControlPlane::start_or_skip("tests/certificates.rs") else {
+    let Some(cluster) = ControlPlane::start_or_skip("tests/endurance.rs") else {
         return;
     };
     let client = Client::try_from(cluster.config().await).unwrap();
-    rotation_under_load_fails_nobody(&cluster, &client).await;
-    the_chart_keeps_its_fields_and_we_keep_ours(&client).await;
-    a_bundle_that_somebody_replaces_is_taken_back(&client).await;
-    a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader(&client).await;
-    a_configuration_that_was_deleted_is_not_made_again(&client).await;
-    files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(&client).await;
+    // Each has configurations and a Secret of its own, and mostly waits.
+    let beside = async {
+        the_chart_keeps_its_fields_and_we_keep_ours(&client).await;
+        a_bundle_that_somebody_replaces_is_taken_back(&client).await;
+        a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader(&client).await;
+        a_configuration_that_was_deleted_is_not_made_again(&client).await;
+        files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(&client).await;
+    };
+    tokio::join!(rotation_under_load_fails_nobody(&cluster, &client), beside);
 }
 
 async fn rotation_under_load_fails_nobody(cluster: &ControlPlane, client: &Client) {
