@@ -12,6 +12,8 @@ mod session;
 mod sweep;
 mod tell;
 #[cfg(test)]
+mod stream_tests;
+#[cfg(test)]
 mod tests;
 mod writer;
 

@@ -55,6 +55,7 @@ impl Session<'_> {
                 Err(failure) => return failure.to_string(),
             };
             self.works(doing);
+            let began = Instant::now();
             let ended = loop {
                 let is_reading = !reading.is_terminated();
                 tokio::select! {
@@ -64,7 +65,8 @@ impl Session<'_> {
                 }
             };
             match ended {
-                Ended::InTime => (),
+                // One that ends at once is not asked for at once again.
+                Ended::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
                 Ended::Expired => return "what changed since the last look is not known any more".to_owned(),
                 // It goes on where it broke; a version that is too old by then says so.
                 Ended::Broken(why) => {
