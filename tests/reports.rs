@@ -30,26 +30,37 @@ metadata: {name: default}
 spec: {validation: Audit, placement: Apply}
 ";
 
-fn deployment(name: &str, user: Option<u32>) -> Value {
-    let mut context = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
-    if let Some(user) = user {
-        context["runAsUser"] = json!(user);
-    }
+fn deployment(name: &str, pod: Value) -> Value {
+    let labels = json!({"app": name});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "shop"},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {
-                    "os": {"name": "linux"},
-                    "nodeSelector": {"kubernetes.io/os": "linux"},
-                    "securityContext": context,
-                    "containers": [{"name": "web", "image": "nginx", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
-                },
-            },
-        },
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
     })
+}
+
+/// A Deployment of Windows pods, with a user id that Windows does not have or without.
+fn windows(name: &str, is_bad: bool) -> Value {
+    let mut context = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
+    if is_bad {
+        context["runAsUser"] = json!(1000);
+    }
+    let resources = json!({"cpu": "1", "memory": "1Gi"});
+    let pod = json!({
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.20348"]}]},
+        ]}}},
+        "securityContext": context,
+        "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022",
+                        "resources": {"requests": resources, "limits": resources}}],
+    });
+    deployment(name, pod)
+}
+
+fn linux(name: &str) -> Value {
+    let pod = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "securityContext": {"runAsUser": 1000},
+                     "containers": [{"name": "web", "image": "nginx"}]});
+    deployment(name, pod)
 }
 
 struct Test {
@@ -136,7 +147,7 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     install::prepare(cluster, POLICIES);
     cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
     test.apply(&windows("stored", true).to_string());
-    test.apply(&deployment("linux", Some(1000)).to_string());
+    test.apply(&linux("linux").to_string());
     test.define(OPEN, OPEN_REPORTS);
     let one = Replica::start(cluster, "one", &["--reports"]);
     install::register(cluster, one.port, &[]);
@@ -240,16 +251,6 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
         "{said}"
     );
     assert!(test.reports(OPEN).is_empty() && test.reports(OLDER).is_empty());
-}
-
-/// A Deployment of Windows pods, with a user id that Windows does not have or without.
-fn windows(name: &str, is_bad: bool) -> Value {
-    let mut object = deployment(name, is_bad.then_some(1000));
-    let spec = &mut object["spec"]["template"]["spec"];
-    spec.as_object_mut().unwrap().remove("os");
-    spec["nodeSelector"]["kubernetes.io/os"] = json!("windows");
-    spec["containers"][0]["image"] = json!("mcr.microsoft.com/windows/nanoserver:ltsc2022");
-    object
 }
 
 /// The result that would refuse the object.
