@@ -2,6 +2,7 @@
 
 mod choice;
 pub mod files;
+mod objects;
 mod parallel;
 mod policies;
 mod scope;

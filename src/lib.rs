@@ -33,6 +33,8 @@
 //!               cli ───┴─ render ─ check ─ manifest, api ────┘          below: tls ─ process
 //! ```
 //!
+//! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet.
+//!
 //! Imports run one way, from left to right; the table of who may use whom is in `tests/architecture.rs`, which holds it.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
@@ -46,6 +48,7 @@ pub mod controller;
 pub mod engine;
 pub mod manifest;
 pub mod model;
+pub mod plan;
 pub mod process;
 pub mod registration;
 pub mod render;

@@ -1,11 +1,15 @@
-//! Rendering: what `check` found, for people and for machines. Writes; judges nothing.
+//! Rendering: what `check` and a scan found, for people and for machines. Writes; judges nothing.
 
+mod html;
 mod json;
+mod plan;
 mod rules;
 mod text;
 mod yaml;
 
+pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::json::Json;
+pub use self::plan::plan_text;
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};

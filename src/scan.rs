@@ -2,6 +2,7 @@
 
 mod judge;
 mod judged;
+pub mod pods;
 pub mod report;
 mod world;
 

@@ -11,10 +11,11 @@ use self::source::{House, Import, Module, files, root, shown};
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 19] = [
+const ROOMS: [(&str, &str); 20] = [
     ("model",        ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
+    ("plan",         "model rules engine"),
     ("admission",    "model rules engine"),
     ("manifest",     "model"),
     ("registration", "model engine"),
@@ -24,13 +25,13 @@ const ROOMS: [(&str, &str); 19] = [
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine manifest check"),
+    ("render",       "model rules engine plan manifest check scan"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),
-    ("cli",          "model rules engine registration api check render process tls cluster \
+    ("cli",          "model rules engine plan registration api check render process tls cluster \
                       controller webhook serve"),
     ("main",         "process cli"),
 ];

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::node::NodeView;
 use super::view::SeenView;
 use crate::model::build::Build;
-use crate::model::node::{Host, NodeSigns as _, Taint};
+use crate::model::node::{Host, NodeSigns as _, POOL_LABELS, Taint};
 
 /// The ConfigMap in Transom's namespace that it is kept in.
 pub const SEEN_CONFIG_MAP: &str = "transom-seen";
@@ -22,16 +22,6 @@ pub const SEEN_KEY: &str = "pools.json";
 pub const KEPT_DAYS: i64 = 90;
 /// How many pools are remembered at most; those seen last.
 const MOST: usize = 200;
-
-/// Labels that say to which pool a node belongs, on the platforms that have such; the first that a node has counts.
-pub(super) const POOL_LABELS: [&str; 6] = [
-    "kubernetes.azure.com/agentpool",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "cloud.google.com/gke-nodepool",
-    "karpenter.sh/nodepool",
-    "agentpool",
-];
 
 /// A pool as it was seen: what its nodes have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use hints::{glued, release_after, tokens};
 mod hints;
 mod linux;
 
-pub use hints::{BuildHint, OsHint, build_hint, end_of_support, os_hint};
+pub use hints::{BuildHint, OsHint, build_hint, end_of_support, os_hint, retagged};
 
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
@@ -149,6 +149,15 @@ impl<'a> ImageRef<'a> {
             tag,
             digest,
         })
+    }
+
+    /// Registry and repository as authors write them: Docker Hub goes without its name.
+    pub fn familiar_name(&self) -> String {
+        if self.registry == DOCKER_HUB {
+            self.repository.to_owned()
+        } else {
+            format!("{}/{}", self.registry, self.repository)
+        }
     }
 
     /// Whether it is one of Docker Hub's official images, whose full path begins with `library/`.

@@ -29,6 +29,15 @@ pub const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
 pub const OS_SKU_LABEL: &str = "kubernetes.azure.com/os-sku";
 /// The label that says a node's own name, or another name of its host.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// Labels that say to which pool a node belongs, on the platforms that have such; the first that a node has counts.
+pub const POOL_LABELS: [&str; 6] = [
+    "kubernetes.azure.com/agentpool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "karpenter.sh/nodepool",
+    "agentpool",
+];
 /// What Windows nodes of EKS offer: an address of the VPC for each pod.
 pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 

@@ -1,9 +1,10 @@
 //! What stored objects are judged by: facts, policies, and what the API server asks about at all.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cluster::snapshot::Snapshot;
-use crate::engine::effective::PolicySet;
+use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Action, Inert, Policy, Switch};
 use crate::registration::configurations::Configurations;
@@ -88,6 +89,18 @@ impl<'w> World<'w> {
             self.policies = self.policies.with(|policy| overrides.apply(policy));
         }
         self
+    }
+
+    /// The policy that counts in a namespace, for a requester of whom nothing is known.
+    pub fn policy_in(&self, namespace: &str) -> Cow<'_, Policy> {
+        let known = self.facts.namespaces.get(namespace);
+        self.policies.effective(&Asker {
+            namespace,
+            labels: known.map(|known| &known.labels),
+            user: "",
+            groups: &[],
+            today: self.facts.today,
+        })
     }
 
     /// Why the API server does not ask about objects of a namespace; `None` where it asks.

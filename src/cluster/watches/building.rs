@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use crate::api::WindowsNodePolicy;
 use crate::cluster::node::{NodeView, PROOF_LABEL};
-use crate::cluster::pools::POOL_LABELS;
 use crate::cluster::view::ClusterView;
 use crate::model::node::{
-    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, BUILD_LABEL, HOSTNAME_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL,
+    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, BUILD_LABEL, HOSTNAME_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, POOL_LABELS,
 };
 
 /// The labels of nodes that are read whatever the policies say.

@@ -90,11 +90,26 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
 /// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
 /// builds names none.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
-    let tag = image.tag?;
-    let microsoft = image.is_microsoft();
-    let bare = microsoft && (image.is_windows_only_repository() || tag.split('-').any(is_windows_word));
     let mut found: Option<(Build, &'a str)> = None;
-    for (before, token) in tokens(image.tag) {
+    for (_, token, build) in build_tokens(image) {
+        match (build, found) {
+            (Some(build), None) => found = Some((build, token)),
+            (Some(build), Some((known, _))) if build != known => return None,
+            _ => {}
+        }
+    }
+    found.map(|(build, token)| BuildHint {
+        build,
+        token,
+        certain: image.is_microsoft() && image.digest.is_none(),
+    })
+}
+
+/// The dash-separated tokens of the reference's tag, each with the one before it and the build that it means there.
+fn build_tokens<'a>(image: &ImageRef<'a>) -> impl Iterator<Item = (&'a str, &'a str, Option<Build>)> {
+    let words = || image.tag.into_iter().flat_map(|tag| tag.split('-'));
+    let bare = image.is_microsoft() && (image.is_windows_only_repository() || words().any(is_windows_word));
+    tokens(image.tag).map(move |(before, token)| {
         let build = if let Some((_, build)) = glued(token) {
             Some(build)
         } else if is_ltsc(token) {
@@ -106,17 +121,64 @@ pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
         } else {
             None
         };
-        match (build, found) {
-            (Some(build), None) => found = Some((build, token)),
-            (Some(build), Some((known, _))) if build != known => return None,
-            _ => {}
-        }
-    }
-    found.map(|(build, token)| BuildHint {
-        build,
-        token,
-        certain: microsoft && image.digest.is_none(),
+        (before, token, build)
     })
+}
+
+/// The reference that the same author's image for another release would have by the pattern of this tag: each word for a
+/// build is replaced by that release's, in the same spelling where the release has one. Nothing tells that it exists.
+///
+/// `None` where the tag names no build, or the release has no base image.
+pub fn retagged(image: &ImageRef<'_>, release: &Release) -> Option<String> {
+    build_hint(image)?;
+    let nano_server = image.is_nano_server();
+    let words: Vec<String> = build_tokens(image)
+        .filter(|(_, token, _)| !is_knowledge_base(token))
+        .map(|(before, token, build)| match build {
+            Some(_) => respelled(before, token, release, nano_server),
+            None => Some(token.to_owned()),
+        })
+        .collect::<Option<_>>()?;
+    let repository = image
+        .mcr_equivalent()
+        .map_or_else(|| image.familiar_name(), str::to_owned);
+    Some(format!("{repository}:{}", words.join("-")))
+}
+
+/// A word of a tag for another release, spelled as the word that it replaces.
+fn respelled(before: &str, token: &str, release: &Release, nano_server: bool) -> Option<String> {
+    let own = match release.name {
+        "ltsc2016" if nano_server => "sac2016",
+        "ltsc2019" if nano_server => "1809",
+        name if release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(name)) => name,
+        _ => return None,
+    };
+    // Years and halves of a year are vendors' names for long-term releases; of others Microsoft's own name is taken.
+    let vendors = |likeness: fn(&str) -> bool| {
+        let mut names = VENDORS_NAMES.iter();
+        names
+            .find(|(name, build)| Build::new(*build) == release.build && likeness(name))
+            .map_or(own, |(name, _)| *name)
+    };
+    let alike = |text: &str| match text {
+        year if year.len() == 4 && year.starts_with("20") && year.bytes().all(|b| b.is_ascii_digit()) && year != "2004" => {
+            vendors(|name| !name.contains('H'))
+        }
+        "21H2" | "21h2" | "24H2" | "24h2" => vendors(|name| name.contains('H')),
+        _ => own,
+    };
+    let of_ltsc = before.eq_ignore_ascii_case("ltsc");
+    Some(match glued(token) {
+        Some((word, _)) => format!("{word}{}", alike(token.get(word.len()..)?)),
+        None if of_ltsc => own.strip_prefix("ltsc")?.to_owned(),
+        None => alike(token).to_owned(),
+    })
+}
+
+/// `KB5005039`: an update of one release.
+fn is_knowledge_base(token: &str) -> bool {
+    let number = token.strip_prefix("KB").or_else(|| token.strip_prefix("kb"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// The last day on which an image of this build is serviced; for Nano Server that can be before the end of
@@ -338,6 +400,37 @@ mod tests {
                 })
             });
             assert_eq!(got, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_tag_of_another_release_keeps_the_pattern_of_this_one() {
+        // Image, release, proposal; `-` where none can be made.
+        let table = "\
+            mcr.microsoft.com/windows/servercore:ltsc2022 ltsc2025 => mcr.microsoft.com/windows/servercore:ltsc2025
+            mcr.microsoft.com/windows/nanoserver:1809 ltsc2025 => mcr.microsoft.com/windows/nanoserver:ltsc2025
+            mcr.microsoft.com/windows/nanoserver:ltsc2025 ltsc2019 => mcr.microsoft.com/windows/nanoserver:1809
+            mcr.microsoft.com/windows/nanoserver:ltsc2025 ltsc2016 => mcr.microsoft.com/windows/nanoserver:sac2016
+            mcr.microsoft.com/windows/nanoserver:1809-KB4551853 ltsc2022 => mcr.microsoft.com/windows/nanoserver:ltsc2022
+            mcr.microsoft.com/windows/nanoserver:20H2-amd64 ltsc2022 => mcr.microsoft.com/windows/nanoserver:ltsc2022-amd64
+            mcr.microsoft.com/windows/servercore:10.0.20348.2700 ltsc2025 => mcr.microsoft.com/windows/servercore:ltsc2025
+            mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-1809 ltsc2025 => mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2025
+            mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-1809@D ltsc2025 => mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2025
+            corp.example:5000/web:1.4-ltsc2019 ltsc2025 => corp.example:5000/web:1.4-ltsc2025
+            golang:1.22-windowsservercore-1809 ltsc2022 => golang:1.22-windowsservercore-ltsc2022
+            shop/web:1.4-windows-2019 ltsc2025 => shop/web:1.4-windows-2025
+            shop/web:1.4-windows-ltsc-2019 ltsc2025 => shop/web:1.4-windows-ltsc-2025
+            shop/web:1.4-winltsc2022 ltsc2025 => shop/web:1.4-winltsc2025
+            shop/web:servercore21H2 ltsc2025 => shop/web:servercore24H2
+            microsoft/iis:windowsservercore-1709 ltsc2022 => mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022
+            mcr.microsoft.com/windows/servercore:ltsc2022 23H2 => -
+            shop/web:1.4 ltsc2025 => -
+            shop/web:1.4-ltsc2019-ltsc2022 ltsc2025 => -";
+        for (text, expected) in rows(table) {
+            let (image, name) = text.split_once(' ').unwrap();
+            let release = RELEASES.iter().find(|release| release.name == name).unwrap();
+            let got = on(image, |image| retagged(image, release));
+            assert_eq!(got.as_deref().unwrap_or("-"), expected, "{text}");
         }
     }
 

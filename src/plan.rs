@@ -1,0 +1,420 @@
+//! Upgrade planning: what another Windows build on the nodes would mean for each workload, for the order in which pools can
+//! be drained, and for room. Pure: objects are looked at one after the other, and a plan comes out.
+
+mod amount;
+mod images;
+mod nodes;
+mod order;
+mod outline;
+mod pins;
+mod requirements;
+mod statement;
+mod target;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+pub use self::amount::Amount;
+pub use self::images::Answer;
+use self::images::{Kernel, Knowledge, Use};
+use self::nodes::Nodes;
+pub use self::order::{BuildRoom, Held, NoPool, NodesNeeded, Plan, Room, Step, Summary, WorkloadPlan};
+use self::outline::{ClassOutline, Outline, PodOutline};
+use self::pins::World;
+pub use self::statement::{Because, By, Class, Proposal, Statement, Verified};
+pub use self::target::{NoRelease, Target};
+use self::workload::{Key, Reading, Workload};
+use crate::engine::effective::{Asker, PolicySet};
+use crate::engine::infer;
+use crate::model::build::{Build, Isolation};
+use crate::model::facts::Facts;
+use crate::model::os::Verdict;
+use crate::model::subject::{Body, Stage, Subject, SubjectError};
+use crate::model::workload::Kind;
+use crate::rules::{Cx, Image};
+
+/// The schema of a plan.
+pub const SCHEMA: &str = "transom.dev/plan/v1";
+
+/// What is asked of the planner.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The build to upgrade to.
+    pub to: Build,
+    /// The pools that go, by name or by build; empty: every pool of an older build.
+    pub from: Vec<String>,
+    /// Whether the new nodes may read the passwords of group-managed service accounts.
+    pub gmsa_ready: bool,
+}
+
+/// What became of an object that was looked at.
+enum Entry {
+    /// A workload, by index.
+    Workload(usize),
+    /// Nothing for Windows, or at its end.
+    Other,
+    /// Its owner was looked at before.
+    OwnedBy(Key),
+}
+
+/// Looks at objects and plans.
+pub struct Planner<'f> {
+    facts: &'f Facts,
+    policies: &'f PolicySet,
+    question: Question,
+    nodes: Nodes,
+    workloads: Vec<Workload>,
+    entries: HashMap<Key, Entry>,
+    overheads: BTreeMap<String, Amount>,
+    /// Names of images, each kept once.
+    names: BTreeSet<Arc<str>>,
+    /// Accounts with which a pod is ready on a node of the new build, and that node.
+    proven: BTreeMap<String, String>,
+    answers: BTreeMap<String, Answer>,
+    has_pods: bool,
+}
+
+impl<'f> Planner<'f> {
+    /// A planner that has looked at nothing yet. The facts hold RuntimeClasses, namespaces, and pools at zero nodes.
+    pub fn new(facts: &'f Facts, policies: &'f PolicySet, question: Question) -> Self {
+        Planner {
+            facts,
+            policies,
+            question,
+            nodes: Nodes::default(),
+            workloads: Vec::new(),
+            entries: HashMap::new(),
+            overheads: BTreeMap::new(),
+            names: BTreeSet::new(),
+            proven: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            has_pods: false,
+        }
+    }
+
+    /// In which of its passes objects of a kind must be looked at: nodes and RuntimeClasses first, owners before what they
+    /// own, pods last. `None` for kinds that say nothing.
+    pub fn pass(kind: Kind) -> Option<u8> {
+        match kind {
+            Kind::Node | Kind::RuntimeClass => Some(0),
+            Kind::Deployment
+            | Kind::CronJob
+            | Kind::StatefulSet
+            | Kind::DaemonSet
+            | Kind::ReplicationController
+            | Kind::PodTemplate => Some(1),
+            Kind::ReplicaSet | Kind::Job => Some(2),
+            Kind::Pod => Some(3),
+            _ => None,
+        }
+    }
+
+    /// How many passes there are.
+    pub const PASSES: u8 = 4;
+
+    /// Looks at one object, in the order of [`Planner::pass`].
+    ///
+    /// # Errors
+    /// When it is not what its kind says.
+    pub fn look(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
+        match kind {
+            Kind::Node => {
+                if let Body::Node(node) = &Subject::parse(kind, json, Stage::Stored)?.body {
+                    self.nodes.add(node);
+                }
+                Ok(())
+            }
+            Kind::RuntimeClass => {
+                let class: ClassOutline<'_> = read(json)?;
+                if let Some(overhead) = &class.overhead {
+                    let amount = Amount::of(&overhead.pod_fixed);
+                    self.overheads.insert(class.metadata.name.to_string(), amount);
+                }
+                Ok(())
+            }
+            Kind::Pod => self.look_at_pod(json),
+            kind if kind.has_pod() => self.look_at_template(kind, json),
+            _ => Ok(()),
+        }
+    }
+
+    /// Learns what a registry has said of an image.
+    pub fn learn(&mut self, image: String, answer: Answer) {
+        self.answers.insert(image, answer);
+    }
+
+    fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
+        let subject = in_namespace(Subject::parse(kind, json, Stage::Stored)?);
+        let outline: Outline<'_> = read(json)?;
+        let key = Key {
+            namespace: subject.namespace.to_string(),
+            kind: kind.to_string(),
+            name: subject.meta.display_name().to_owned(),
+        };
+        let replicas = outline.replicas(kind);
+        if let Some(owner) = subject.meta.controller() {
+            let owner = Key {
+                namespace: key.namespace.clone(),
+                kind: owner.kind.to_string(),
+                name: owner.name.to_string(),
+            };
+            if self.entries.contains_key(&owner) {
+                self.entries.insert(key, Entry::OwnedBy(owner));
+                return Ok(());
+            }
+            // What a rollout has left behind.
+            if replicas == Some(0) {
+                self.entries.insert(key, Entry::Other);
+                return Ok(());
+            }
+        }
+        if outline.has_ended(kind) {
+            self.entries.insert(key, Entry::Other);
+            return Ok(());
+        }
+        let requests = self.requests(outline.asking());
+        self.judge(&subject, key, |workload| Workload {
+            replicas,
+            requests,
+            is_daemon_set: kind == Kind::DaemonSet,
+            ..workload
+        });
+        Ok(())
+    }
+
+    fn requests(&self, asking: Option<&amount::Asking<'_>>) -> Amount {
+        let overhead = |class: &str| self.overheads.get(class).copied();
+        asking.map_or_else(Amount::default, |asking| asking.requests(overhead))
+    }
+
+    fn look_at_pod(&mut self, json: &str) -> Result<(), SubjectError> {
+        let pod: PodOutline<'_> = read(json)?;
+        if pod.has_ended() {
+            return Ok(());
+        }
+        let requests = self.requests(pod.spec.as_ref());
+        let owner = pod.metadata.controller();
+        let is_daemon = owner.is_some_and(|owner| &*owner.kind == "DaemonSet");
+        let on = pod.node_name().and_then(|name| self.nodes.get(name));
+        let on = on.map(|node| (node.pool, node.build == Some(self.question.to), node.name.clone()));
+        if let Some(pool) = on.as_ref().and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool)) {
+            pool.requested += requests;
+            if !is_daemon && !pod.is_mirror() {
+                pool.moving += requests;
+            }
+        }
+        if pod.is_mirror() {
+            return Ok(());
+        }
+        let namespace = Some(&*pod.metadata.namespace).filter(|name| !name.is_empty()).unwrap_or("default");
+        let key = Key {
+            namespace: namespace.to_owned(),
+            kind: owner.map_or("Pod", |owner| &*owner.kind).to_owned(),
+            name: owner.map_or(pod.metadata.display_name(), |owner| &*owner.name).to_owned(),
+        };
+        let index = match self.workload_of(key) {
+            Ok(index) => Some(index),
+            // A Linux agent that tolerates everything is on Windows nodes too.
+            Err((_, true)) if is_daemon || on.is_none() => None,
+            Err((key, _)) => self.judge_pod(json, key, requests, on.is_some() && !is_daemon)?,
+        };
+        let Some(workload) = index.and_then(|index| self.workloads.get_mut(index)) else {
+            return Ok(());
+        };
+        self.has_pods = true;
+        match on {
+            Some((pool, is_new, node)) => {
+                *workload.pods.entry(pool).or_default() += 1;
+                if is_new && pod.is_ready() {
+                    for account in &workload.accounts {
+                        self.proven.insert(account.name.clone(), node.clone());
+                    }
+                    workload.ready_on.get_or_insert(node);
+                }
+            }
+            None => workload.pending += 1,
+        }
+        Ok(())
+    }
+
+    /// The workload that an owner belongs to; else the key that it has, and whether it was looked at.
+    fn workload_of(&self, mut key: Key) -> Result<usize, (Key, bool)> {
+        // An owner of an owner of an owner is more than Kubernetes' own controllers make.
+        for _ in 0..4 {
+            match self.entries.get(&key) {
+                Some(Entry::Workload(index)) => return Ok(*index),
+                Some(Entry::Other) => return Err((key, true)),
+                Some(Entry::OwnedBy(owner)) => key = owner.clone(),
+                None => break,
+            }
+        }
+        Err((key, false))
+    }
+
+    /// Judges a workload by one of its pods: its own object was not among what was looked at.
+    fn judge_pod(&mut self, json: &str, key: Key, requests: Amount, on_windows: bool) -> Result<Option<usize>, SubjectError> {
+        let subject = in_namespace(Subject::parse(Kind::Pod, json, Stage::Stored)?);
+        let read_from = (key.kind != "Pod").then(|| subject.meta.display_name().to_owned());
+        let is_daemon_set = key.kind == "DaemonSet";
+        let before = self.workloads.len();
+        self.judge_as(&subject, key, on_windows, |workload| Workload {
+            requests,
+            read_from,
+            is_daemon_set,
+            ..workload
+        });
+        Ok((self.workloads.len() > before).then_some(before))
+    }
+
+    fn judge(&mut self, subject: &Subject<'_>, key: Key, with: impl FnOnce(Workload) -> Workload) {
+        self.judge_as(subject, key, false, with);
+    }
+
+    /// Keeps what a subject says, where it is for Windows: by its evidence, or because it runs on Windows.
+    fn judge_as(
+        &mut self,
+        subject: &Subject<'_>,
+        key: Key,
+        runs_on_windows: bool,
+        with: impl FnOnce(Workload) -> Workload,
+    ) {
+        let labels = self.facts.namespaces.get(&*subject.namespace).map(|it| &it.labels);
+        let policy = self.policies.effective(&Asker {
+            namespace: &subject.namespace,
+            labels,
+            user: "",
+            groups: &[],
+            today: self.facts.today,
+        });
+        let inference = infer(subject, self.facts, &policy);
+        let is_windows = match inference.verdict {
+            Verdict::Windows => true,
+            Verdict::Unknown => runs_on_windows,
+            Verdict::Linux | Verdict::Conflicting => false,
+        };
+        let images = subject.pod().map(|pod| Image::of_pod(pod, self.facts)).unwrap_or_default();
+        let Some(cx) = Cx::new(subject, &inference, self.facts, &policy, &images).pod().filter(|_| is_windows) else {
+            self.entries.insert(key, Entry::Other);
+            return;
+        };
+        let world = World {
+            nodes: &self.nodes,
+            facts: self.facts,
+            policy: &policy,
+            target: self.question.to,
+        };
+        let reading = Reading {
+            as_placed: subject.kind == Kind::Pod && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
+            world,
+            cx,
+        };
+        let found = reading.images();
+        let workload = Workload {
+            read_from: None,
+            is_daemon_set: false,
+            replicas: Some(1),
+            requests: Amount::default(),
+            images: Vec::new(),
+            kernel: reading.kernel(),
+            statements: reading.statements(),
+            accounts: reading.accounts(),
+            fits: reading.fits(&self.nodes),
+            pods: BTreeMap::new(),
+            pending: 0,
+            ready_on: None,
+            key: key.clone(),
+        };
+        let images = found.into_iter().map(|(path, image)| Use { path, image: self.intern(&image) }).collect();
+        self.workloads.push(with(Workload { images, ..workload }));
+        self.entries.insert(key, Entry::Workload(self.workloads.len() - 1));
+    }
+
+    fn intern(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    fn knowledge(&self) -> Knowledge<'_> {
+        let classes = &mut self.facts.runtime_classes.iter();
+        let of_hyper_v = classes.find(|(_, class)| class.isolation() == Isolation::HyperV);
+        Knowledge {
+            facts: self.facts,
+            target: self.question.to,
+            answers: &self.answers,
+            hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
+        }
+    }
+
+    /// The images of which a registry would tell more than their names do: those whose builds are not known, and those that
+    /// are proposed.
+    pub fn open_images(&self) -> BTreeSet<String> {
+        let knowledge = self.knowledge();
+        let mut open = BTreeSet::new();
+        for workload in &self.workloads {
+            for used in &workload.images {
+                let statement = knowledge.state(used, workload.kernel);
+                if statement.class == Class::Unknown {
+                    open.insert(used.image.to_string());
+                }
+                open.extend(statement.proposed.map(|proposal| proposal.image));
+            }
+        }
+        open.retain(|image| !self.answers.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok());
+        open
+    }
+
+    /// What is to be said of one workload by itself.
+    fn state(&self, workload: &Workload) -> Vec<Statement> {
+        let knowledge = self.knowledge();
+        let images = workload.images.iter().map(|used| {
+            let statement = knowledge.state(used, workload.kernel);
+            match &workload.ready_on {
+                Some(node) if statement.class == Class::Unknown => {
+                    let message = format!("a pod with {} is ready on {node}", crate::model::text::shown(&used.image));
+                    let because = Because::row(format!("ready on a node of {}", self.question.to), READY);
+                    Statement::new(Class::Unchanged, &*used.path, message, because)
+                }
+                _ => statement,
+            }
+        });
+        let mut said: Vec<Statement> = images.collect();
+        said.extend(workload.statements.iter().cloned());
+        let target = target::named(self.question.to);
+        if workload.kernel != Kernel::Known(Isolation::HostProcess) {
+            said.extend(workload.accounts.iter().map(|account| {
+                let proven = self.proven.get(&account.name).map(String::as_str);
+                let statement = account.state(&target, proven);
+                if self.question.gmsa_ready {
+                    Statement { class: Class::Unchanged, ..statement.note() }
+                } else {
+                    statement
+                }
+            }));
+        }
+        said
+    }
+}
+
+const READY: &str = "https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions";
+
+fn in_namespace(mut subject: Subject<'_>) -> Subject<'_> {
+    if subject.namespace.is_empty() {
+        subject.namespace = "default".into();
+    }
+    subject
+}
+
+fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, SubjectError> {
+    serde_json::from_str(json).map_err(|error| SubjectError {
+        path: ".".to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! What the new build means for the images of a workload, by the tables of compatibility.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::statement::{Because, By, Class, Proposal, Statement, Verified};
+use super::target::named;
+use crate::model::build::{Build, Compatibility, Isolation, RELEASES, Release, compatibility};
+use crate::model::facts::Facts;
+use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
+use crate::model::text::shown;
+
+const VERSIONS: &str =
+    "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
+const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+const PAUSE: &str = "https://github.com/kubernetes/kubernetes/blob/master/build/pause/CHANGELOG.md";
+const TAGS: &str = "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
+
+/// A container's image, and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Use {
+    pub path: String,
+    pub image: Arc<str>,
+}
+
+/// What separates the containers of a workload from its node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kernel {
+    Known(Isolation),
+    /// It names a RuntimeClass that is not known: process or Hyper-V isolation.
+    InDoubt,
+}
+
+/// What a registry says of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It is there for these Windows builds; none, where it is there and not for Windows.
+    Builds(Vec<Build>),
+    /// There is nothing by that name.
+    Missing,
+}
+
+/// What is known of images besides their names.
+pub(super) struct Knowledge<'k> {
+    pub facts: &'k Facts,
+    pub target: Build,
+    pub answers: &'k BTreeMap<String, Answer>,
+    /// A RuntimeClass of the cluster that isolates with Hyper-V.
+    pub hyper_v_class: Option<&'k str>,
+}
+
+/// Which builds an image is for, and how that is known.
+struct Builds {
+    builds: Vec<Build>,
+    how: &'static str,
+    source: &'static str,
+}
+
+impl Knowledge<'_> {
+    /// What is to be said of one image.
+    pub(super) fn state(&self, used: &Use, kernel: Kernel) -> Statement {
+        let text = &*used.image;
+        if kernel == Kernel::Known(Isolation::HostProcess) {
+            let name = format!("HostProcess: any image on {} host", self.target);
+            let message = format!("{} is in a HostProcess container, whose image need not match its node", shown(text));
+            return Statement::new(Class::Unchanged, &*used.path, message, Because::row(name, HOST_PROCESS));
+        }
+        let Ok(image) = ImageRef::parse(text) else {
+            let message = format!("\"{}\" is no image reference", shown(text));
+            return self.unknown(used, message, Because::row("the form of an image reference", TAGS));
+        };
+        match self.builds(&image, text) {
+            Some(known) => self.of_builds(used, &image, &known, kernel),
+            None => self.of_name(used, &image),
+        }
+    }
+
+    fn builds(&self, image: &ImageRef<'_>, text: &str) -> Option<Builds> {
+        let known = |builds, how, source| Some(Builds { builds, how, source });
+        match self.answers.get(text) {
+            Some(Answer::Builds(builds)) => return known(builds.clone(), "by the registry", VERSIONS),
+            Some(Answer::Missing) | None => {}
+        }
+        if let Some(build) = self.facts.images.get(text).and_then(|image| image.build) {
+            return known(vec![build], "by the registry", VERSIONS);
+        }
+        if let Some(hint) = build_hint(image) {
+            let how = if hint.certain { "by its tag" } else { "by what its tag says" };
+            return known(vec![hint.build], how, VERSIONS);
+        }
+        let pause = pause(image)?;
+        known(pause, "by the list of Kubernetes", PAUSE)
+    }
+
+    fn of_builds(&self, used: &Use, image: &ImageRef<'_>, known: &Builds, kernel: Kernel) -> Statement {
+        let best = |isolation| {
+            let each = known.builds.iter().map(|build| (compatibility(*build, self.target, isolation), *build));
+            // The newest that runs: a pull takes it.
+            let rank = |(how, build): &(Compatibility, Build)| {
+                let order = match how {
+                    Compatibility::Runs => 3,
+                    Compatibility::Disputed => 2,
+                    Compatibility::Unknown => 1,
+                    Compatibility::Fails => 0,
+                };
+                (order, *build)
+            };
+            each.max_by_key(rank)
+        };
+        let Some((process, build)) = best(Isolation::Process) else {
+            let message = format!("{} is there for no Windows build, {}", shown(&used.image), known.how);
+            return self.propose(self.new_image(used, message, Because::rule("linux-image-on-windows-pod")), image);
+        };
+        let (hyper_v, isolated) = best(Isolation::HyperV).unwrap_or((process, build));
+        let row = |how: &str, build: Build| {
+            Because::row(format!("{how}: {build} image on {} host", self.target), known.source)
+        };
+        let of = |build| format!("{} is for {}, {}", shown(&used.image), named(build), known.how);
+        let process_row = || row("process isolation", build);
+        match (kernel, process) {
+            (Kernel::Known(Isolation::HyperV), _) if hyper_v == Compatibility::Runs => {
+                let statement = Statement::new(Class::Unchanged, &*used.path, of(isolated), row("Hyper-V isolation", isolated));
+                if process == Compatibility::Runs {
+                    return statement;
+                }
+                let remedy = "see that the new nodes offer the handler of its RuntimeClass";
+                Statement { class: Class::HyperVOnly, ..statement }.remedy(remedy).note()
+            }
+            (Kernel::Known(Isolation::HyperV), _) => {
+                self.propose(self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)), image)
+            }
+            (_, Compatibility::Runs) => Statement::new(Class::Unchanged, &*used.path, of(build), process_row()),
+            (_, Compatibility::Disputed) => {
+                let message = format!("{}; containerd runs that there, and hcsshim may not", of(build));
+                self.unknown(used, message, process_row()).remedy("try it on one node")
+            }
+            (_, Compatibility::Unknown) => {
+                self.unknown(used, format!("{}, and no table says whether that runs", of(build)), process_row())
+            }
+            (Kernel::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
+                let message = format!("{}, and its RuntimeClass is not known: only Hyper-V isolation runs that", of(build));
+                self.unknown(used, message, process_row()).remedy("let the RuntimeClass be among what is read")
+            }
+            (_, Compatibility::Fails) => {
+                let statement = self.propose(self.new_image(used, of(build), process_row()), image);
+                let is_there = statement.proposed.as_ref().is_some_and(|it| it.verified != Verified::Missing);
+                if hyper_v == Compatibility::Runs && !is_there {
+                    self.hyper_v_only(statement)
+                } else {
+                    self.or_hyper_v(statement, hyper_v)
+                }
+            }
+        }
+    }
+
+    fn new_image(&self, used: &Use, message: String, because: Because) -> Statement {
+        let statement = Statement::new(Class::NewImage, &*used.path, message, because);
+        statement.remedy(format!("use an image for {}", named(self.target)))
+    }
+
+    /// No image for the new build is known: what is left is a virtual machine around the one that is there.
+    fn hyper_v_only(&self, statement: Statement) -> Statement {
+        let class = self.hyper_v_class.map_or_else(
+            || "a RuntimeClass with the handler runhcs-wcow-hypervisor".to_owned(),
+            |name| format!("the RuntimeClass {name}"),
+        );
+        Statement { class: Class::HyperVOnly, ..statement }
+            .by(By::RuntimeClass)
+            .remedy(format!("name {class}, or build the image for {}", named(self.target)))
+    }
+
+    fn or_hyper_v(&self, statement: Statement, hyper_v: Compatibility) -> Statement {
+        if hyper_v != Compatibility::Runs {
+            return statement;
+        }
+        let or = match self.hyper_v_class {
+            Some(name) => format!("Hyper-V isolation (RuntimeClass {name})"),
+            None => "Hyper-V isolation (a RuntimeClass with the handler runhcs-wcow-hypervisor)".to_owned(),
+        };
+        let remedy = statement.remedy.clone().unwrap_or_default();
+        statement.remedy(format!("{remedy}, or {or}"))
+    }
+
+    /// Adds the image of the target's release by the pattern of this one's tag.
+    fn propose(&self, statement: Statement, image: &ImageRef<'_>) -> Statement {
+        let Some(release) = base_release(self.target) else {
+            return statement;
+        };
+        let Some(proposed) = retagged(image, release).or_else(|| dotnet(image, release)) else {
+            return statement;
+        };
+        let verified = match self.answers.get(&proposed) {
+            Some(Answer::Missing) => Verified::Missing,
+            Some(Answer::Builds(builds)) => {
+                let runs = |build: &Build| compatibility(*build, self.target, Isolation::Process) == Compatibility::Runs;
+                if builds.iter().any(runs) { Verified::Exists } else { Verified::Missing }
+            }
+            None => Verified::NotVerified,
+        };
+        let state = match verified {
+            Verified::NotVerified => "proposed, not verified",
+            Verified::Exists => "the registry has it",
+            Verified::Missing => "the registry has no such image",
+        };
+        let remedy = match verified {
+            Verified::Missing => format!("build the image for {}: {} would be its name, and {state}", named(self.target), shown(&proposed)),
+            _ => format!("use {proposed} ({state})"),
+        };
+        Statement {
+            proposed: Some(Proposal { image: proposed, verified }),
+            ..statement.remedy(remedy)
+        }
+    }
+
+    /// What the name alone says of an image whose build it does not say.
+    fn of_name(&self, used: &Use, image: &ImageRef<'_>) -> Statement {
+        let text = shown(&used.image);
+        match os_hint(image) {
+            OsHint::DotnetLinuxOnly => {
+                let message = format!("{text} has no Windows variant since .NET 8");
+                self.propose(self.new_image(used, message, Because::rule("dotnet-tag-linux-only")), image)
+            }
+            OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
+                let message = format!("{text} is for Linux by its name: it does not run on the nodes of today either");
+                self.unknown(used, message, Because::rule("linux-image-on-windows-pod"))
+            }
+            _ => {
+                let because = if image.is_untagged_or_latest() {
+                    Because::rule("image-untagged-or-latest")
+                } else {
+                    Because::row("the build of an image by its name", TAGS)
+                };
+                let message = format!("the build of {text} is not known from its name: it may be there for several");
+                self.unknown(used, message, because)
+            }
+        }
+    }
+
+    fn unknown(&self, used: &Use, message: String, because: Because) -> Statement {
+        let told = if self.answers.contains_key(&*used.image) {
+            "try it on one node of the new build"
+        } else {
+            "ask the registry (--ask-registries), or start a pod of it on one node of the new build"
+        };
+        Statement::new(Class::Unknown, &*used.path, message, because).remedy(told)
+    }
+}
+
+/// The newest release with a base image that a host runs with process isolation.
+fn base_release(target: Build) -> Option<&'static Release> {
+    let runs = |release: &&Release| {
+        !release.tags.is_empty() && compatibility(release.build, target, Isolation::Process) == Compatibility::Runs
+    };
+    RELEASES.iter().rev().find(runs)
+}
+
+/// The tag of a .NET image for Windows, by the one that has no Windows variant.
+fn dotnet(image: &ImageRef<'_>, release: &Release) -> Option<String> {
+    let of_dotnet = os_hint(image) == OsHint::DotnetLinuxOnly;
+    let tag = image.tag.filter(|tag| of_dotnet && *tag != "latest")?;
+    Some(format!("{}:{tag}-nanoserver-{}", image.familiar_name(), release.name))
+}
+
+/// The builds of Kubernetes' pause image, which one tag holds for several.
+fn pause(image: &ImageRef<'_>) -> Option<Vec<Build>> {
+    let is_pause = matches!(
+        (image.registry, image.repository),
+        ("registry.k8s.io" | "k8s.gcr.io", "pause") | ("mcr.microsoft.com", "oss/kubernetes/pause")
+    );
+    let mut numbers = image.tag.filter(|_| is_pause)?.trim_start_matches('v').split('.');
+    let mut number = || numbers.next().map_or(Some(0), |part| part.parse::<u32>().ok());
+    let version = (number()?, number()?, number()?);
+    let builds: &[u32] = match version {
+        (3, 4..=5, _) => &[17763],
+        (3, 6..=9, _) | (3, 10, 0..=1) => &[17763, 20348],
+        _ if version >= (3, 10, 2) => &[17763, 20348, 26100],
+        _ => return None,
+    };
+    Some(builds.iter().copied().map(Build::new).collect())
+}

@@ -1,0 +1,122 @@
+//! The Windows nodes as the planner keeps them, and the pools that they are in.
+
+use std::collections::BTreeMap;
+
+use super::amount::Amount;
+use super::requirements::{Requirement, Requirements};
+use crate::model::build::Build;
+use crate::model::node::{Host, POOL_LABELS, Taint};
+use crate::model::object;
+
+/// A Windows node.
+pub(super) struct Node {
+    pub name: String,
+    pub build: Option<Build>,
+    /// Its pool, by index.
+    pub pool: usize,
+    pub taints: Vec<Taint>,
+    pub containerd: Option<(u32, u32)>,
+    pub allocatable: Amount,
+    labels: BTreeMap<String, String>,
+}
+
+/// Nodes of one build that a platform made together; those without a label of a pool are one for each build.
+pub(super) struct Pool {
+    /// Its name on its platform.
+    pub name: String,
+    /// The label that says so; empty for nodes without one.
+    pub label: &'static str,
+    pub build: Option<Build>,
+    pub nodes: u64,
+    pub allocatable: Amount,
+    /// What all pods on its nodes ask for.
+    pub requested: Amount,
+    /// What of it will be made anew elsewhere: not the pods of DaemonSets, and not those of the nodes themselves.
+    pub moving: Amount,
+}
+
+/// Every Windows node that was looked at.
+#[derive(Default)]
+pub(super) struct Nodes {
+    by_name: BTreeMap<String, Node>,
+    pub pools: Vec<Pool>,
+}
+
+impl Node {
+    /// Whether it meets a requirement of a pod.
+    pub(super) fn meets(&self, requirement: &Requirement<'_>) -> bool {
+        let value = if requirement.is_field {
+            Some(self.name.as_str())
+        } else {
+            self.labels.get(requirement.key).map(String::as_str)
+        };
+        requirement.is_met_by(value)
+    }
+
+    /// Whether it meets all of what a pod requires.
+    pub(super) fn meets_all(&self, requirements: &Requirements<'_>) -> bool {
+        let mut terms = requirements.terms.iter();
+        requirements.always.iter().all(|it| self.meets(it))
+            && (requirements.terms.is_empty() || terms.any(|term| term.iter().all(|it| self.meets(it))))
+    }
+}
+
+impl Nodes {
+    /// Takes a node in; nothing where it is no Windows node.
+    pub(super) fn add(&mut self, node: &object::Node<'_>) {
+        let Some(host) = Host::of_node(node) else {
+            return;
+        };
+        let labels: BTreeMap<String, String> = (node.metadata.labels.iter())
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect();
+        let label = POOL_LABELS.iter().find_map(|key| Some((*key, labels.get(*key)?.clone())));
+        let (label, name) = label.unwrap_or_default();
+        let allocatable = Amount::of(&node.status.allocatable);
+        let same = |pool: &Pool| pool.label == label && pool.name == name && pool.build == host.build;
+        let index = self.pools.iter().position(same).unwrap_or_else(|| {
+            self.pools.push(Pool {
+                name,
+                label,
+                build: host.build,
+                nodes: 0,
+                allocatable: Amount::default(),
+                requested: Amount::default(),
+                moving: Amount::default(),
+            });
+            self.pools.len() - 1
+        });
+        if let Some(pool) = self.pools.get_mut(index) {
+            pool.nodes += 1;
+            pool.allocatable += allocatable;
+        }
+        let node = Node {
+            name: host.name.clone(),
+            build: host.build,
+            pool: index,
+            taints: host.taints,
+            containerd: host.containerd,
+            allocatable,
+            labels,
+        };
+        self.by_name.insert(host.name, node);
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Node> {
+        self.by_name.values()
+    }
+
+    /// The nodes of one build.
+    pub(super) fn of(&self, build: Build) -> impl Iterator<Item = &Node> {
+        self.all().filter(move |node| node.build == Some(build))
+    }
+
+    /// The nodes of every other build.
+    pub(super) fn not_of(&self, build: Build) -> impl Iterator<Item = &Node> {
+        self.all().filter(move |node| node.build != Some(build))
+    }
+}

@@ -1,0 +1,98 @@
+//! The build that nodes are to be upgraded to, as people write it.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::model::build::{Build, RELEASES, Release};
+
+/// A text that names no build of Windows that runs containers.
+#[derive(thiserror::Error, Debug, PartialEq, Eq)]
+#[error("{text:?} is no Windows release; write one of {known}, or a build as in 10.0.26100", known = known())]
+pub struct NoRelease {
+    text: String,
+}
+
+fn known() -> String {
+    let names: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+    names.join(", ")
+}
+
+/// A build, with its release in every output.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Target(pub Build);
+
+impl Target {
+    /// Reads `ltsc2025`, `20H2`, `10.0.26100`, `26100`.
+    ///
+    /// # Errors
+    /// When it names no release, and no build since the first that ran containers.
+    pub fn parse(text: &str) -> Result<Self, NoRelease> {
+        let named = |release: &&Release| {
+            release.name.eq_ignore_ascii_case(text) || release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(text))
+        };
+        if let Some(release) = RELEASES.iter().find(named) {
+            return Ok(Target(release.build));
+        }
+        let spelled = if text.starts_with("10.0.") {
+            Build::parse_label(text)
+        } else {
+            Build::parse_label(&format!("10.0.{text}"))
+        };
+        let first = RELEASES.first().map_or(u32::MAX, |release| release.build.number());
+        spelled
+            .filter(|build| build.number() >= first)
+            .map(Target)
+            .ok_or_else(|| NoRelease { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&named(self.0))
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut object = serializer.serialize_struct("Target", 3)?;
+        object.serialize_field("build", &self.0.to_string())?;
+        object.serialize_field("release", &self.0.release().map(|release| release.name))?;
+        object.serialize_field("product", &self.0.release().map(|release| release.product))?;
+        object.end()
+    }
+}
+
+/// A build for people: `Windows Server 2022 (10.0.20348)`.
+pub(super) fn named(build: Build) -> String {
+    build.release().map_or_else(
+        || build.to_string(),
+        |release| format!("{} ({build})", release.product),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_and_builds_are_read_as_people_write_them() {
+        for (text, build) in [
+            ("ltsc2025", 26100),
+            ("LTSC2022", 20348),
+            ("1809", 17763),
+            ("20h2", 19042),
+            ("23H2", 25398),
+            ("26100", 26100),
+            ("10.0.26100", 26100),
+            ("10.0.26200", 26200),
+        ] {
+            assert_eq!(Target::parse(text), Ok(Target(Build::new(build))), "{text}");
+        }
+        for text in ["", "2025", "10240", "10.0.26100.1", "windows", "10.0.10240", "026100"] {
+            let error = Target::parse(text).unwrap_err().to_string();
+            assert!(error.contains("ltsc2016, 1709") && error.contains("ltsc2025"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A workload as the planner keeps it: what its template says that counts for another build, and where its pods are.
+
+use std::collections::BTreeMap;
+
+use super::amount::Amount;
+use super::images::{Kernel, Use};
+use super::nodes::Nodes;
+use super::pins::{World, pins};
+use super::requirements::Requirements;
+use super::statement::{Because, By, Class, Statement};
+use super::target::named;
+use crate::engine::{Admission, untolerated};
+use crate::model::build::Isolation;
+use crate::model::node::Taint;
+use crate::model::policy::Switch;
+use crate::model::pod::WindowsOptions;
+use crate::model::text::shown;
+use crate::model::workload::Kind;
+use crate::rules::{self, PodCx};
+
+const GMSA: &str =
+    "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
+const DRAIN: &str = "https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/";
+const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+
+/// So many containers of one pod are looked at; no author writes more.
+const MOST_CONTAINERS: usize = 128;
+/// So many statements of one kind are kept of a workload.
+const MOST: usize = 32;
+
+/// The name of a workload: namespace, kind, name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Key {
+    pub namespace: String,
+    pub kind: String,
+    pub name: String,
+}
+
+/// A group-managed service account that a workload uses.
+pub(super) struct Account {
+    pub path: String,
+    /// The name of its credential spec; empty for one that stands in the pod alone.
+    pub name: String,
+    /// Whether the credential spec says how a node without a domain asks for the password.
+    pub has_own_host_account: bool,
+}
+
+/// A workload for Windows.
+pub(super) struct Workload {
+    pub key: Key,
+    /// The pod that it was read from, where its own object was not among what was looked at.
+    pub read_from: Option<String>,
+    pub is_daemon_set: bool,
+    pub replicas: Option<u64>,
+    pub requests: Amount,
+    pub images: Vec<Use>,
+    pub kernel: Kernel,
+    /// Everything but images, accounts and what other workloads tell.
+    pub statements: Vec<Statement>,
+    pub accounts: Vec<Account>,
+    /// The pools that its template may run in as it is.
+    pub fits: Vec<usize>,
+    /// Its pods, by pool.
+    pub pods: BTreeMap<usize, u64>,
+    /// Its pods without a node.
+    pub pending: u64,
+    /// A node of the new build on which a pod of it is ready.
+    pub ready_on: Option<String>,
+}
+
+/// What is looked at as what.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'r, 'c> {
+    pub cx: PodCx<'c>,
+    pub world: World<'r>,
+    /// Whether it is a pod that placement and the scheduler have written into.
+    pub as_placed: bool,
+}
+
+impl Reading<'_, '_> {
+    pub(super) fn kernel(&self) -> Kernel {
+        let names_class = self.cx.spec.runtime_class_name.as_deref().is_some_and(|name| !name.is_empty());
+        if self.cx.spec.has_host_process() {
+            Kernel::Known(Isolation::HostProcess)
+        } else if names_class && self.cx.runtime_class().is_none() {
+            Kernel::InDoubt
+        } else {
+            Kernel::Known(self.cx.isolation())
+        }
+    }
+
+    /// The path and the image of each container; of those that are the same, the first.
+    pub(super) fn images(&self) -> Vec<(String, String)> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        for container in self.cx.containers().take(MOST_CONTAINERS) {
+            let image = container.image.as_deref().unwrap_or_default();
+            if !found.iter().any(|(_, known)| known == image) {
+                found.push((container.at(&["image"]).named(), image.to_owned()));
+            }
+        }
+        found
+    }
+
+    /// The pools that the template may run in as it is.
+    pub(super) fn fits(&self, nodes: &Nodes) -> Vec<usize> {
+        let requirements = Requirements::of(&self.cx, self.as_placed);
+        let mut pools: Vec<usize> =
+            nodes.all().filter(|node| node.meets_all(&requirements)).map(|node| node.pool).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        pools
+    }
+
+    /// Everything that its template says but images and accounts.
+    pub(super) fn statements(&self) -> Vec<Statement> {
+        let mut said = pins(&Requirements::of(&self.cx, self.as_placed), self.world);
+        said.truncate(MOST);
+        said.extend(self.taint());
+        if self.cx.spec.has_host_process() {
+            self.host_process(&mut said);
+        }
+        let subject = self.cx.subject;
+        if subject.kind == Kind::Pod && subject.meta.controller().is_none() {
+            said.push(no_controller());
+        }
+        said
+    }
+
+    /// A taint that keeps it off every node of the new build that there is.
+    fn taint(&self) -> Option<Statement> {
+        let (subject, policy) = (self.cx.subject, self.cx.policy);
+        let admission = if subject.kind == Kind::DaemonSet {
+            Admission::AsWritten
+        } else if policy.placement == Switch::Apply {
+            Admission::Placed
+        } else {
+            Admission::Merged
+        };
+        let mut first = None;
+        for node in self.world.nodes.of(self.world.target) {
+            let lasting: Vec<Taint> = node.taints.iter().filter(|taint| taint.lasts()).cloned().collect();
+            let found = untolerated(subject, &lasting, self.world.facts, policy, admission);
+            first = first.or_else(|| Some((node.name.clone(), (*found.first()?).clone())));
+            if found.is_empty() {
+                return None;
+            }
+        }
+        let (node, taint) = first?;
+        let message = format!(
+            "every node of {} carries a taint that it does not tolerate, as {node} does {taint}",
+            named(self.world.target)
+        );
+        let because = if taint.marks_windows() {
+            Because::rule("missing-windows-toleration")
+        } else {
+            Because::row("taints and tolerations", "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/")
+        };
+        let path = self.cx.at(&["tolerations"]).named();
+        let statement = Statement::new(Class::Blocked, path, message, because).by(By::Taint);
+        Some(statement.remedy(format!("add a toleration of {taint}")))
+    }
+
+    fn host_process(&self, said: &mut Vec<Statement>) {
+        let path = self.cx.at(&["securityContext", "windowsOptions", "hostProcess"]).named();
+        let mut findings = Vec::new();
+        if let Some(rule) = rules::find("host-process-hyperv") {
+            rule.run_regardless(&self.cx.cx, &mut findings);
+        }
+        said.extend(findings.iter().map(|finding| {
+            let because = Because::rule(finding.rule.name);
+            Statement::new(Class::Blocked, finding.path.named(), &*finding.message, because)
+                .by(By::HostProcess)
+                .remedy(&*finding.remedy)
+        }));
+        let versions = self.world.nodes.of(self.world.target).filter_map(|node| node.containerd);
+        if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
+            let message = format!(
+                "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
+                named(self.world.target)
+            );
+            let statement = Statement::new(Class::Blocked, &*path, message, Because::rule("host-process-version"));
+            said.push(statement.by(By::HostProcess).remedy("upgrade containerd on them to 1.6 or later"));
+        }
+        let message = "what a HostProcess container does to its node may differ from release to release, and no object says it";
+        let note = Statement::new(
+            Class::Unchanged,
+            path,
+            message,
+            Because::row("HostProcess containers run on the node itself", HOST_PROCESS),
+        );
+        said.push(note.by(By::HostProcess).remedy("try it on one node of the new build").note());
+    }
+
+    /// The accounts of its containers: of a container that sets either field its own pair, else that of the pod.
+    pub(super) fn accounts(&self) -> Vec<Account> {
+        let of_pod = self.cx.spec.windows_options().filter(|options| has_account(options));
+        let mut found: Vec<Account> = Vec::new();
+        for container in self.cx.containers().take(MOST_CONTAINERS) {
+            let own = container.windows_options().filter(|options| has_account(options));
+            let (options, path) = match (own, of_pod) {
+                (Some(own), _) => (own, container.at(&["securityContext", "windowsOptions", "gmsaCredentialSpecName"])),
+                (None, Some(pod)) => (pod, self.cx.at(&["securityContext", "windowsOptions", "gmsaCredentialSpecName"])),
+                (None, None) => continue,
+            };
+            let name = options.gmsa_credential_spec_name.as_deref().unwrap_or_default();
+            let spec = options.gmsa_credential_spec.as_deref().unwrap_or_default();
+            if found.len() < MOST && !found.iter().any(|known| known.name == name) {
+                found.push(Account {
+                    path: path.named(),
+                    name: name.to_owned(),
+                    has_own_host_account: spec.contains("HostAccountConfig"),
+                });
+            }
+        }
+        found
+    }
+}
+
+fn has_account(options: &WindowsOptions<'_>) -> bool {
+    options.gmsa_credential_spec_name.is_some() || options.gmsa_credential_spec.is_some()
+}
+
+fn no_controller() -> Statement {
+    let message = "nothing makes the pod anew when its node is drained: it has no controller";
+    let because = Because::row("kubectl drain: pods without a controller", DRAIN);
+    Statement::new(Class::Blocked, "metadata.ownerReferences", message, because)
+        .by(By::NoController)
+        .remedy("make it part of a Deployment or a Job, or create it again once its node is gone")
+}
+
+impl Account {
+    /// What is to be said of it: Kubernetes names the requirement on nodes, and cannot tell whether new ones meet it.
+    pub(super) fn state(&self, target: &str, proven: Option<&str>) -> Statement {
+        let name = if self.name.is_empty() {
+            "of its credential spec".to_owned()
+        } else {
+            shown(&self.name)
+        };
+        let because = || Because::row("gMSA: the nodes must be allowed to read the password", GMSA);
+        let said = |class, message: String| Statement::new(class, &*self.path, message, because()).by(By::Gmsa);
+        if let Some(node) = proven {
+            return said(Class::Unchanged, format!("a pod with the account {name} is ready on {node}"));
+        }
+        if self.has_own_host_account {
+            let message = format!("the account {name} asks by the plug-in of its credential spec, which the new nodes need");
+            return said(Class::Unchanged, message).remedy("see that the new nodes have that plug-in").note();
+        }
+        let message = format!(
+            "the nodes of {target} must be allowed to read the password of the account {name}, which no object says"
+        );
+        said(Class::Blocked, message).remedy(
+            "let the new nodes into the security group of the account in Active Directory, then say --gmsa-ready or start \
+             a pod with it there",
+        )
+    }
+}

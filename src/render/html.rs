@@ -1,0 +1,133 @@
+//! The page of a scan: one HTML file for people to look at, which needs no network. Draws; judges nothing.
+
+mod findings;
+mod matrix;
+mod plan;
+mod security;
+mod timeline;
+mod workloads;
+
+pub use self::plan::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
+
+use std::fmt;
+use std::io::{self, Write};
+
+use askama::Template;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use self::findings::Crosstab;
+use self::matrix::Matrix;
+use self::timeline::Timeline;
+use self::workloads::{Choices, Workload};
+use crate::model::text::one_line;
+use crate::scan::report::Report;
+
+/// Draws bars from tables.
+const CHARTS: &str = include_str!("html/assets/charts.css-1.2.0/charts.min.css");
+/// Sorts tables.
+const TABLESORT: &str = include_str!("html/assets/tablesort-5.7.1/tablesort.min.js");
+/// How the page looks.
+const STYLE: &str = include_str!("html/assets/page.css");
+/// What the page does: filters, sorting, the theme.
+const SCRIPT: &str = include_str!("html/assets/page.js");
+/// Puts on the theme that was chosen before, before anything is drawn.
+const THEME: &str = include_str!("html/assets/theme.js");
+
+/// The whole page. The template escapes every value that it is not told to leave alone.
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'r> {
+    security: String,
+    style: String,
+    theme: String,
+    script: String,
+    version: &'static str,
+    report: &'r Report,
+    made: String,
+    today: Date,
+    timeline: Timeline,
+    matrix: Matrix,
+    crosstab: Crosstab<'r>,
+    choices: Choices<'r>,
+    workloads: Vec<Workload<'r>>,
+    plan: Option<&'r PlanSection>,
+}
+
+/// Writes the page of a report, with an upgrade plan where there is one.
+///
+/// # Errors
+/// Whatever the writer says.
+pub fn page(report: &Report, plan: Option<&PlanSection>, out: &mut dyn Write) -> io::Result<()> {
+    let today = report.at.to_zoned(TimeZone::UTC).date();
+    let timeline = Timeline::of(report, today);
+    let style = [CHARTS, STYLE, &timeline.style(), &plan::style(plan)]
+        .map(plain)
+        .join("\n");
+    let theme = plain(THEME);
+    let script = [TABLESORT, SCRIPT].map(plain).join("\n");
+    let page = Page {
+        security: security::policy(&style, &[&theme, &script]),
+        style,
+        theme,
+        script,
+        version: env!("CARGO_PKG_VERSION"),
+        report,
+        made: report.at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        today,
+        timeline,
+        matrix: Matrix::of(report),
+        crosstab: Crosstab::of(report),
+        choices: Choices::of(report),
+        workloads: report.owners.iter().map(Workload::of).collect(),
+        plan,
+    };
+    let mut lines = Lines { out, failed: None };
+    match (page.render_into(&mut lines), lines.failed) {
+        (_, Some(failed)) => Err(failed),
+        (Err(error), None) => Err(io::Error::other(error)),
+        (Ok(()), None) => Ok(()),
+    }
+}
+
+/// An asset as a browser hashes it: without the carriage returns that a checkout may have put in.
+fn plain(asset: &str) -> String {
+    asset.replace('\r', "")
+}
+
+/// Writes text line by line, and nothing in it that turns the direction of writing or that has no width.
+struct Lines<'w> {
+    out: &'w mut dyn Write,
+    failed: Option<io::Error>,
+}
+
+impl fmt::Write for Lines<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        for line in piece.split_inclusive('\n') {
+            let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
+            let written = (self.out.write_all(one_line(text).as_bytes()))
+                .and_then(|()| self.out.write_all(end.as_bytes()));
+            if let Err(error) = written {
+                self.failed = Some(error);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A count with its noun: `1 node`, `3 nodes`.
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// The name of a build: its release where it has one.
+fn release_name(build: crate::model::build::Build) -> &'static str {
+    build
+        .release()
+        .map_or("no release of Windows Server", |release| release.product)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Findings by rule and namespace: how many, and how bad the worst is.
+
+use std::collections::BTreeMap;
+
+use crate::model::severity::Severity;
+use crate::scan::report::Report;
+use crate::scan::{Fate, Found};
+
+/// So many namespaces have a column of their own; the rest share one.
+const MOST_COLUMNS: usize = 12;
+
+/// Whether a finding counts: what admission mends and what an exemption lifts does not.
+pub(super) fn counts(found: &Found) -> bool {
+    !matches!(found.fate, Fate::Mended | Fate::Exempted)
+}
+
+/// How many findings, and the worst of them.
+#[derive(Clone, Copy)]
+pub(super) struct Cell {
+    /// How many.
+    pub(super) count: usize,
+    /// How bad the worst is.
+    pub(super) worst: Severity,
+}
+
+impl Cell {
+    fn add(cell: &mut Option<Cell>, severity: Severity) {
+        let (count, worst) = cell.map_or((0, severity), |cell| (cell.count, cell.worst));
+        *cell = Some(Cell {
+            count: count + 1,
+            worst: worst.max(severity),
+        });
+    }
+
+    /// The mark of its severity, for eyes.
+    pub(super) fn mark(&self) -> &'static str {
+        mark(self.worst)
+    }
+}
+
+/// The mark of a severity, for eyes; its name stands beside it.
+pub(super) fn mark(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "▲",
+        Severity::Warning => "●",
+        Severity::Advice => "○",
+    }
+}
+
+/// One rule.
+pub(super) struct Line<'r> {
+    /// Its name.
+    pub(super) rule: &'static str,
+    /// Its id.
+    pub(super) id: &'static str,
+    /// The namespaces with a column, and what was found in each.
+    pub(super) cells: Vec<(&'r str, Option<Cell>)>,
+    /// What was found in the namespaces without a column.
+    pub(super) others: Option<Cell>,
+    /// All of it.
+    pub(super) total: Cell,
+}
+
+/// The whole table.
+pub(super) struct Crosstab<'r> {
+    /// The namespaces with a column, by name.
+    pub(super) namespaces: Vec<&'r str>,
+    /// How many namespaces share the last column.
+    pub(super) others: usize,
+    /// The rules, worst first, then the most frequent.
+    pub(super) lines: Vec<Line<'r>>,
+}
+
+impl<'r> Crosstab<'r> {
+    /// Of everything that counts.
+    pub(super) fn of(report: &'r Report) -> Crosstab<'r> {
+        let counted = || {
+            (report.owners.iter()).flat_map(|owner| {
+                let found = owner.findings.iter().filter(|found| counts(found));
+                found.map(|found| (owner.namespace.as_str(), found))
+            })
+        };
+        let (namespaces, others) = columns(counted().map(|(namespace, _)| namespace));
+        let mut lines: BTreeMap<&str, Line<'_>> = BTreeMap::new();
+        for (namespace, found) in counted() {
+            let line = lines.entry(found.rule).or_insert_with(|| Line {
+                rule: found.rule,
+                id: found.id,
+                cells: namespaces.iter().map(|name| (*name, None)).collect(),
+                others: None,
+                total: Cell {
+                    count: 0,
+                    worst: found.severity,
+                },
+            });
+            line.total.count += 1;
+            line.total.worst = line.total.worst.max(found.severity);
+            let column = namespaces.binary_search(&namespace).ok();
+            let cell = match column.and_then(|at| line.cells.get_mut(at)) {
+                Some((_, cell)) => cell,
+                None => &mut line.others,
+            };
+            Cell::add(cell, found.severity);
+        }
+        let mut lines: Vec<Line<'_>> = lines.into_values().collect();
+        lines.sort_by(|a, b| (b.total.worst, b.total.count).cmp(&(a.total.worst, a.total.count)));
+        Crosstab {
+            namespaces,
+            others,
+            lines,
+        }
+    }
+}
+
+/// The namespaces with the most findings, by name, and how many there are besides.
+fn columns<'r>(of_findings: impl Iterator<Item = &'r str>) -> (Vec<&'r str>, usize) {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    for namespace in of_findings {
+        *numbers.entry(namespace).or_default() += 1;
+    }
+    let mut numbers: Vec<(&str, usize)> = numbers.into_iter().collect();
+    let mut others = 0;
+    if numbers.len() > MOST_COLUMNS {
+        numbers.sort_by(|a, b| b.1.cmp(&a.1));
+        others = numbers.len() - (MOST_COLUMNS - 1);
+        numbers.truncate(MOST_COLUMNS - 1);
+    }
+    let mut names: Vec<&str> = numbers.into_iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    (names, others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_namespaces_with_the_most_findings_have_columns() {
+        let names: Vec<String> = (0..14).map(|at| format!("n{at:02}")).collect();
+        let findings = names
+            .iter()
+            .enumerate()
+            .flat_map(|(at, name)| vec![name.as_str(); at + 1]);
+        let (columns, others) = columns(findings);
+        assert_eq!((columns.len(), others), (11, 3));
+        assert_eq!(columns.first(), Some(&"n03"));
+        assert!(columns.is_sorted());
+    }
+
+    #[test]
+    fn twelve_namespaces_need_no_column_of_others() {
+        let names: Vec<String> = (0..12).map(|at| format!("n{at:02}")).collect();
+        let (columns, others) = columns(names.iter().map(String::as_str));
+        assert_eq!((columns.len(), others), (12, 0));
+    }
+}

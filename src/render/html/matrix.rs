@@ -1,0 +1,206 @@
+//! Image builds against node builds: which container runs where, and how many workloads that is.
+
+use std::collections::BTreeMap;
+
+use super::{count, release_name};
+use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::os::Verdict;
+use crate::scan::Judged;
+use crate::scan::report::Report;
+
+/// How a container of one build fares on a node of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fit {
+    /// It runs in process isolation, the default.
+    Runs,
+    /// The known tables disagree about process isolation.
+    Disputed,
+    /// It runs with Hyper-V isolation only.
+    HyperV,
+    /// It does not run.
+    Fails,
+    /// No table knows, or the name of the image does not tell its build.
+    Unknown,
+}
+
+impl Fit {
+    /// Of a container build on a node build.
+    pub(super) fn of(image: Build, node: Build) -> Fit {
+        let with = |isolation| compatibility(image, node, isolation);
+        match with(Isolation::Process) {
+            Compatibility::Runs => Fit::Runs,
+            Compatibility::Disputed => Fit::Disputed,
+            Compatibility::Unknown => Fit::Unknown,
+            Compatibility::Fails if with(Isolation::HyperV) == Compatibility::Runs => Fit::HyperV,
+            Compatibility::Fails => Fit::Fails,
+        }
+    }
+
+    /// In words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Fit::Runs => "runs (process isolation)",
+            Fit::Disputed => "disputed",
+            Fit::HyperV => "only Hyper-V",
+            Fit::Fails => "does not run",
+            Fit::Unknown => "not known",
+        }
+    }
+
+    /// The class of its cell.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Fit::Runs => "ok",
+            Fit::Disputed | Fit::HyperV => "warning",
+            Fit::Fails => "error",
+            Fit::Unknown => "quiet",
+        }
+    }
+}
+
+/// One build of nodes.
+pub(super) struct Column {
+    /// The build.
+    pub(super) build: Build,
+    /// Its release.
+    pub(super) name: &'static str,
+    /// How many nodes have it.
+    pub(super) nodes: usize,
+}
+
+/// One build of images; `None` for images whose names do not tell.
+#[derive(Default)]
+pub(super) struct Line {
+    /// The build.
+    pub(super) build: Option<Build>,
+    /// The workloads with such an image.
+    pub(super) workloads: usize,
+    /// The pods that these ask for.
+    pub(super) pods: u64,
+    /// Those of the workloads that say no number.
+    pub(super) uncounted: usize,
+    /// How it fares, by column.
+    pub(super) cells: Vec<Fit>,
+}
+
+impl Line {
+    fn add(&mut self, owner: &Judged) {
+        self.workloads += 1;
+        match pods(owner) {
+            Some(pods) => self.pods = self.pods.saturating_add(pods),
+            None => self.uncounted += 1,
+        }
+    }
+
+    /// What its images are for.
+    pub(super) fn name(&self) -> &'static str {
+        self.build.map_or("not told by the name", release_name)
+    }
+
+    /// The pods in words.
+    pub(super) fn pods_in_words(&self) -> String {
+        match self.uncounted {
+            0 => self.pods.to_string(),
+            uncounted => format!("{}, and those of {}", self.pods, count(uncounted, "workload")),
+        }
+    }
+}
+
+/// How many pods an owner asks for; a pod is one.
+fn pods(owner: &Judged) -> Option<u64> {
+    let alone = owner.kind == crate::model::workload::Kind::Pod && owner.owner.is_none();
+    owner.replicas.or(alone.then_some(1))
+}
+
+/// The whole table.
+pub(super) struct Matrix {
+    /// The builds of the nodes, lowest first.
+    pub(super) columns: Vec<Column>,
+    /// The builds of the images, lowest first; those that are not told last.
+    pub(super) lines: Vec<Line>,
+    /// Nodes that do not tell their build.
+    pub(super) untold_nodes: usize,
+}
+
+impl Matrix {
+    /// Of the Windows workloads and nodes of a report.
+    pub(super) fn of(report: &Report) -> Matrix {
+        let (nodes, untold_nodes) = nodes(report);
+        let columns: Vec<Column> = (nodes.into_iter())
+            .map(|(build, nodes)| Column {
+                build,
+                name: release_name(build),
+                nodes,
+            })
+            .collect();
+        let mut lines: BTreeMap<Build, Line> = BTreeMap::new();
+        let mut untold = Line::default();
+        for owner in report
+            .owners
+            .iter()
+            .filter(|owner| owner.verdict == Verdict::Windows)
+        {
+            for build in &owner.image_builds {
+                lines.entry(*build).or_default().add(owner);
+            }
+            if owner.has_unknown_images {
+                untold.add(owner);
+            }
+        }
+        let mut lines: Vec<Line> = (lines.into_iter())
+            .map(|(image, line)| Line {
+                build: Some(image),
+                cells: columns.iter().map(|node| Fit::of(image, node.build)).collect(),
+                ..line
+            })
+            .collect();
+        if untold.workloads > 0 {
+            untold.cells = vec![Fit::Unknown; columns.len()];
+            lines.push(untold);
+        }
+        Matrix {
+            columns,
+            lines,
+            untold_nodes,
+        }
+    }
+}
+
+/// The nodes by build, and how many do not tell theirs.
+pub(super) fn nodes(report: &Report) -> (BTreeMap<Build, usize>, usize) {
+    let mut known = BTreeMap::new();
+    let mut untold = 0;
+    for node in &report.nodes {
+        match node.build.as_deref().and_then(Build::parse_kernel_version) {
+            Some((build, _)) => *known.entry(build).or_default() += 1,
+            None => untold += 1,
+        }
+    }
+    (known, untold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_runs_where_the_tables_say() {
+        for (image, node, fit) in [
+            (17763, 17763, Fit::Runs),
+            (17763, 20348, Fit::HyperV),
+            (20348, 17763, Fit::Fails),
+            (20348, 20348, Fit::Runs),
+            (20348, 25398, Fit::Runs),
+            (20348, 26100, Fit::Runs),
+            (20348, 29000, Fit::Disputed),
+            (26100, 20348, Fit::Fails),
+            (10240, 20348, Fit::Unknown),
+        ] {
+            assert_eq!(
+                Fit::of(Build::new(image), Build::new(node)),
+                fit,
+                "{image} on {node}"
+            );
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! An upgrade plan as text for people.
+
+use std::io::{self, Write};
+
+use crate::model::text::{list, one_line};
+use crate::plan::{Amount, Class, Plan, Room, Statement, Step, Target, WorkloadPlan};
+
+/// Writes a plan: workloads by class, the worst first; the order of pools; room; what is not known.
+///
+/// # Errors
+/// When the output cannot be written.
+pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    let from = if plan.from.is_empty() {
+        "no pool".to_owned()
+    } else {
+        list(&plan.from, 12)
+    };
+    writeln!(out, "to {}, from {from}", plan.to)?;
+    for class in Class::ALL.into_iter().rev() {
+        let of_class: Vec<&WorkloadPlan> = plan.workloads.iter().filter(|it| it.class == class).collect();
+        if !of_class.is_empty() {
+            writeln!(out, "\n{} ({})", title(class), of_class.len())?;
+        }
+        for workload in of_class {
+            write_workload(workload, out)?;
+        }
+    }
+    write_order(plan, out)?;
+    write_capacity(plan, out)?;
+    for note in &plan.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    let summary = &plan.summary;
+    let classes = Class::ALL.into_iter().filter_map(|class| {
+        let count = summary.by_class.get(class.as_str()).copied().unwrap_or_default();
+        (count > 0).then(|| format!("{count} {}", short(class)))
+    });
+    let classes: Vec<String> = classes.collect();
+    let classes = if classes.is_empty() { String::new() } else { format!(": {}", classes.join(", ")) };
+    writeln!(
+        out,
+        "\n{} Windows workloads{classes}; {} of {} on the pools that go can move as they are",
+        summary.workloads, summary.can_move, summary.affected
+    )
+}
+
+fn title(class: Class) -> &'static str {
+    match class {
+        Class::Unchanged => "runs unchanged",
+        Class::HyperVOnly => "only by Hyper-V isolation",
+        Class::Unknown => "not known",
+        Class::NewImage => "needs a new image",
+        Class::Pinned => "pinned to other nodes",
+        Class::Blocked => "blocked",
+    }
+}
+
+fn short(class: Class) -> &'static str {
+    match class {
+        Class::Unchanged => "run unchanged",
+        Class::HyperVOnly => "only by Hyper-V isolation",
+        Class::Unknown => "not known",
+        Class::NewImage => "need a new image",
+        Class::Pinned => "pinned",
+        Class::Blocked => "blocked",
+    }
+}
+
+fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()> {
+    let pods = match (workload.pods, workload.replicas) {
+        (0, Some(replicas)) => format!("{replicas} wanted"),
+        (0, None) => "no pods".to_owned(),
+        (1, _) => "1 pod".to_owned(),
+        (pods, _) => format!("{pods} pods"),
+    };
+    let on = if workload.pools.is_empty() { String::new() } else { format!(" on {}", list(&workload.pools, 4)) };
+    let not = if workload.affected { "" } else { ", not on the pools that go" };
+    let read_from = workload.read_from.as_ref();
+    let read_from = read_from.map_or_else(String::new, |pod| format!(", read from the pod {pod}"));
+    let line = format!("{}/{} {}: {pods}{on}{not}{read_from}", workload.namespace, workload.name, workload.kind);
+    writeln!(out, "  {}", one_line(&line))?;
+    for statement in &workload.statements {
+        write_statement(statement, out)?;
+    }
+    Ok(())
+}
+
+fn write_statement(statement: &Statement, out: &mut dyn Write) -> io::Result<()> {
+    let by = statement.by.filter(|_| statement.holds);
+    let by = by.map_or_else(String::new, |by| format!("by {by}: "));
+    let line = format!("{}: {by}{} [{}]", statement.path, statement.message, statement.because.name);
+    writeln!(out, "    {}", one_line(&line))?;
+    match &statement.remedy {
+        Some(remedy) => writeln!(out, "      → {}", one_line(remedy)),
+        None => Ok(()),
+    }
+}
+
+fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    if plan.order.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\npools, in the order in which they can be drained")?;
+    for Step { step, pool, build, nodes, ready, moving, held_by, new_nodes_by_then } in &plan.order {
+        let build = build.map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
+        let new = new_nodes_by_then.map_or_else(String::new, |count| format!(", {count} new nodes by then"));
+        let state = if *ready { "ready" } else { "held" };
+        let line = format!("{step}. {pool}: {build}, {}, {}{new}: {state}", nodes_of(*nodes), shown(*moving));
+        writeln!(out, "  {}", one_line(&line))?;
+        for held in held_by {
+            let by = held.by.map_or_else(String::new, |by| format!(" by {by}"));
+            writeln!(out, "     held by {}: {}{by}", one_line(&held.workload), short(held.class))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_capacity(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nroom by build: asked for / offered")?;
+    for room in &plan.capacity {
+        let build = room.build.map_or_else(|| "unknown build".to_owned(), |build: Target| build.to_string());
+        writeln!(out, "  {build}")?;
+        writeln!(out, "    before: {}", room_of(&room.before))?;
+        writeln!(out, "    after:  {}", room_of(&room.after))?;
+    }
+    let needed = &plan.needed;
+    let counted = if needed.by_pods { "by pods" } else { "by replicas" };
+    writeln!(out, "  moving, {counted}: {}; free on {}: {}", shown(needed.moving), plan.to, shown(needed.free))?;
+    match (&needed.like, needed.nodes) {
+        (Some(like), Some(count)) => writeln!(
+            out,
+            "  at least {} more like {like} ({} each, of which DaemonSets take {})",
+            nodes_of(count),
+            shown(needed.like_allocatable),
+            shown(needed.daemon_sets)
+        ),
+        (Some(like), None) => writeln!(out, "  nodes like {like} have no room for it beside their DaemonSets"),
+        (None, _) => Ok(()),
+    }
+}
+
+fn nodes_of(count: u64) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+}
+
+fn room_of(room: &Room) -> String {
+    let (asked, offered) = (room.requested, room.allocatable);
+    format!(
+        "{}: cpu {} / {}, memory {} / {}, pods {} / {}",
+        nodes_of(room.nodes),
+        cpu(asked.cpu_millis),
+        cpu(offered.cpu_millis),
+        memory(asked.memory_bytes),
+        memory(offered.memory_bytes),
+        asked.pods,
+        offered.pods
+    )
+}
+
+fn shown(amount: Amount) -> String {
+    let pods = if amount.pods == 1 { "1 pod".to_owned() } else { format!("{} pods", amount.pods) };
+    format!("{pods}, cpu {}, memory {}", cpu(amount.cpu_millis), memory(amount.memory_bytes))
+}
+
+fn cpu(millis: u64) -> String {
+    if millis.is_multiple_of(1000) { (millis / 1000).to_string() } else { format!("{millis}m") }
+}
+
+/// In the largest unit of which there are ten, rounded up.
+fn memory(bytes: u64) -> String {
+    for (shift, unit) in [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")] {
+        if bytes >> shift >= 10 {
+            return format!("{}{unit}", bytes.div_ceil(1 << shift));
+        }
+    }
+    bytes.to_string()
+}

@@ -1,0 +1,267 @@
+//! Pods that are where they cannot run, and those that wait for a node for a reason that is Transom's business. Pure.
+
+mod pending;
+mod selection;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use self::status::{Around, Said};
+use super::report::{PodTrouble, Wrong};
+use super::world::World;
+use crate::cluster::node::NodeView;
+use crate::engine::infer;
+use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::facts::RuntimeClassFacts;
+use crate::model::node::{BUILD_LABEL, NodeSigns as _};
+use crate::model::os::{Inference, Verdict};
+use crate::model::pod::PodSpec;
+use crate::model::policy::Policy;
+use crate::model::subject::Subject;
+use crate::rules::Image;
+
+/// What there is for pods to run on.
+pub struct Ground<'g> {
+    /// What stored objects are judged by.
+    pub world: &'g World<'g>,
+    /// The nodes of the view, by name: every Windows node is among them. `None` where nodes could not be read; then nothing
+    /// is said of where pods are.
+    pub nodes: Option<&'g BTreeMap<String, Arc<NodeView>>>,
+    /// Whether a node of this name is known and is no Windows node. A node that is not known at all may be a new one.
+    pub is_other: &'g (dyn Fn(&str) -> bool + Send + Sync),
+    /// Whether RuntimeClasses could be read.
+    pub knows_classes: bool,
+}
+
+/// What is wrong with where a pod is, or why it waits; `None` where nothing is, or where that is none of Transom's business.
+///
+/// A pod that is ready runs where it is, whatever its fields say. What only an image's name tells of an operating system or a
+/// build is told where the kubelet says the same. `owner` is the pod's top owner, as in `Deployment web`, where that is known;
+/// else its controller counts.
+pub fn trouble(
+    subject: &Subject<'_>,
+    json: &str,
+    owner: Option<&str>,
+    ground: &Ground<'_>,
+    now: Timestamp,
+) -> Option<PodTrouble> {
+    let spec = subject.pod()?;
+    if subject.meta.deletion_timestamp.0 || subject.is_mirror() {
+        return None;
+    }
+    let around: Around = serde_json::from_str(json).unwrap_or_default();
+    if around.is_ready() || around.has_ended() {
+        return None;
+    }
+    let policy = ground.world.policy_in(&subject.namespace);
+    let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
+    let pod = Pod {
+        subject,
+        spec,
+        owner: owner.map(str::to_owned).or_else(controller),
+        inference: infer(subject, ground.world.facts, &policy),
+        policy: &policy,
+        ground,
+    };
+    let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+        Some(node) => pod.misplaced(node, around.said())?,
+        None if around.waits_for_a_node(now) => pod.waits()?,
+        None => return None,
+    };
+    Some(PodTrouble {
+        namespace: subject.namespace.to_string(),
+        name: subject.meta.name.to_string(),
+        owner: pod.owner,
+        node: spec.node_name.as_ref().map(ToString::to_string),
+        wrong,
+        message,
+        remedy,
+        since: around.since(),
+    })
+}
+
+/// What is wrong, in words, and what to do.
+type Told = (Wrong, String, String);
+
+/// One pod and what is known around it.
+struct Pod<'p> {
+    subject: &'p Subject<'p>,
+    spec: &'p PodSpec<'p>,
+    /// Its top owner, as in `Deployment web`.
+    owner: Option<String>,
+    inference: Inference,
+    policy: &'p Policy,
+    ground: &'p Ground<'p>,
+}
+
+impl Pod<'_> {
+    fn is_for(&self, verdict: Verdict) -> bool {
+        self.inference.verdict == verdict
+    }
+
+    /// Whether something else than an image or the namespace says what the pod is for.
+    fn is_certain(&self) -> bool {
+        !self.inference.is_weak()
+    }
+
+    /// The RuntimeClass that the pod names; an error where there is none of that name.
+    fn class(&self) -> Result<Option<(&str, &RuntimeClassFacts)>, &str> {
+        let Some(name) = self.spec.runtime_class_name.as_deref() else {
+            return Ok(None);
+        };
+        match self.ground.world.facts.runtime_classes.get(name) {
+            Some(class) => Ok(Some((name, class))),
+            None if self.ground.knows_classes => Err(name),
+            None => Ok(None),
+        }
+    }
+
+    fn misplaced(&self, node: &str, said: Said) -> Option<Told> {
+        let nodes = self.ground.nodes?;
+        let windows = nodes.get(node).filter(|view| view.is_windows());
+        match windows {
+            Some(view) => self.on_windows(view, said),
+            None if (self.ground.is_other)(node) => self.on_another(node, said),
+            None => None,
+        }
+    }
+
+    /// A pod on a node that is not for Windows.
+    fn on_another(&self, node: &str, said: Said) -> Option<Told> {
+        if !self.is_for(Verdict::Windows) || !(self.is_certain() || said.is_wrong_platform()) {
+            return None;
+        }
+        let remedy = self.anew("select kubernetes.io/os: windows");
+        Some((
+            Wrong::OperatingSystem,
+            format!("a Windows pod on {node}, which is no Windows node"),
+            remedy,
+        ))
+    }
+
+    fn on_windows(&self, node: &NodeView, said: Said) -> Option<Told> {
+        let name = &node.name;
+        let of_linux = self.is_for(Verdict::Linux) && (self.is_certain() || said.is_wrong_platform());
+        // A pod of which nothing is known may be for Windows: an agent for every operating system mostly is.
+        let of_none = self.is_for(Verdict::Unknown) && said.is_wrong_platform();
+        if of_linux || of_none {
+            let message = if of_linux {
+                format!("a Linux pod on {name}, which is a Windows node")
+            } else {
+                format!(
+                    "on {name}, a Windows node, where its image does not run; it selects no operating system"
+                )
+            };
+            let remedy = self.anew("select kubernetes.io/os: linux");
+            return Some((Wrong::OperatingSystem, message, remedy));
+        }
+        if self.is_for(Verdict::Linux) || self.is_for(Verdict::Unknown) {
+            return None;
+        }
+        self.without_class(Some(node))
+            .or_else(|| self.wrong_build(node, said))
+    }
+
+    /// A pod whose RuntimeClass is gone, or whose node does not have its handler.
+    fn without_class(&self, node: Option<&NodeView>) -> Option<Told> {
+        let told = |message, remedy: String| Some((Wrong::WaitsForRuntimeClass, message, remedy));
+        let (name, class) = match self.class() {
+            Err(name) => {
+                let remedy = format!("create the RuntimeClass {name} again, or name another one");
+                return told(
+                    format!("there is no RuntimeClass {name}, which the pod names"),
+                    remedy,
+                );
+            }
+            Ok(class) => class?,
+        };
+        let node = node?;
+        let has_it = node
+            .runtime_handlers
+            .iter()
+            .any(|handler| *handler == class.handler);
+        if node.runtime_handlers.is_empty() || has_it {
+            return None;
+        }
+        let handler = &class.handler;
+        told(
+            format!(
+                "the node {} has no handler {handler}, which the RuntimeClass {name} asks for",
+                node.name
+            ),
+            format!(
+                "set the handler up in the node's containerd, or let the RuntimeClass {name} select nodes that have it"
+            ),
+        )
+    }
+
+    fn isolation(&self) -> Isolation {
+        if self.spec.has_host_process() {
+            return Isolation::HostProcess;
+        }
+        let class = self.class().ok().flatten();
+        class.map_or(Isolation::Process, |(_, class)| class.isolation())
+    }
+
+    fn wrong_build(&self, node: &NodeView, said: Said) -> Option<Told> {
+        let isolation = self.isolation();
+        // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
+        let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
+        if isolation == Isolation::HostProcess {
+            return None;
+        }
+        let host = node.build();
+        let images = Image::of_pod(self.spec, self.ground.world.facts);
+        let unfit = images.iter().flatten().find_map(|image| {
+            let (build, is_certain) = image.build?;
+            let fails = compatibility(build, host?, isolation) == Compatibility::Fails;
+            let is_told = is_certain && !in_doubt || said.is_wrong_build() || said.is_wrong_platform();
+            (fails && is_told).then_some((image.text, build))
+        });
+        let of_node = match (host, host.and_then(Build::release)) {
+            (Some(host), Some(release)) => format!("{} ({host}, {})", node.name, release.product),
+            (Some(host), None) => format!("{} ({host})", node.name),
+            (None, _) => node.name.clone(),
+        };
+        let (message, remedy) = match unfit {
+            Some((image, build)) => {
+                let runs: Vec<String> = compatible_hosts(build, isolation)
+                    .map(|host| host.to_string())
+                    .collect();
+                let select = format!("require {BUILD_LABEL} to be {}", runs.join(" or "));
+                (
+                    format!("its image {image} is for {build}, which {of_node} does not run"),
+                    self.anew(&if runs.is_empty() {
+                        "use an image for a build that there are nodes of".to_owned()
+                    } else {
+                        select
+                    }),
+                )
+            }
+            None if said.is_wrong_build() => (
+                format!(
+                    "an image of it is for another Windows build than that of {of_node}: so its kubelet says"
+                ),
+                self.anew(&format!(
+                    "use an image for that build, or select the image's with {BUILD_LABEL}"
+                )),
+            ),
+            None => return None,
+        };
+        Some((Wrong::Build, message, remedy))
+    }
+
+    /// What to write, and where: a pod cannot be changed, and its owner makes it anew.
+    fn anew(&self, what: &str) -> String {
+        match &self.owner {
+            Some(owner) => format!("let the template of the {owner} {what}"),
+            None => format!("delete the pod, and create it again; let it {what}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! What the status of a pod tells: whether it runs, waits for a node, and what its kubelet says of its images.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+/// How long a pod may be without a word of the scheduler: it takes pods in turn.
+const SILENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// What the views leave out of a pod.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Around {
+    metadata: AroundMeta,
+    spec: AroundSpec,
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct AroundMeta {
+    creation_timestamp: Option<Timestamp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct AroundSpec {
+    scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: Option<String>,
+    conditions: Option<Vec<Condition>>,
+    init_container_statuses: Option<Vec<ContainerStatus>>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Condition {
+    r#type: Option<String>,
+    status: Option<String>,
+    last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerStatus {
+    state: Option<State>,
+    last_state: Option<State>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct State {
+    waiting: Option<Words>,
+    terminated: Option<Words>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Words {
+    message: Option<String>,
+}
+
+/// What a kubelet says of the containers of a pod, as far as it is about platforms.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Said {
+    wrong_build: bool,
+    wrong_platform: bool,
+}
+
+impl Said {
+    /// The image is for another Windows build than the node's.
+    pub(super) fn is_wrong_build(self) -> bool {
+        self.wrong_build
+    }
+
+    /// There is no image for the node's operating system, or for its build.
+    pub(super) fn is_wrong_platform(self) -> bool {
+        self.wrong_platform
+    }
+
+    /// Reads a kubelet's message.
+    ///
+    /// Source: hcsshim's and Windows' own text for 0xc0370101, the pull of Docker and hcsshim for an image of a newer build;
+    /// containerd's and Docker's pull where an index has no image for the platform.
+    fn read(&mut self, message: &str) {
+        const BUILD: [&str; 4] = [
+            "0xc0370101",
+            "operating system does not match the host operating system",
+            "operating system of the container does not match the operating system of the host",
+            "-based image is incompatible with a",
+        ];
+        const PLATFORM: [&str; 4] = [
+            "no match for platform in manifest",
+            "no matching manifest for",
+            "image operating system \"",
+            "cannot be used on this platform",
+        ];
+        let message = message.to_ascii_lowercase();
+        let has = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+        self.wrong_build |= has(&BUILD);
+        self.wrong_platform |= has(&PLATFORM);
+    }
+}
+
+impl Around {
+    fn condition(&self, name: &str) -> Option<&Condition> {
+        let mut conditions = self.status.conditions.iter().flatten();
+        conditions.find(|condition| condition.r#type.as_deref() == Some(name))
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        let ready = self.condition("Ready");
+        ready.is_some_and(|ready| ready.status.as_deref() == Some("True"))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+
+    /// Whether the scheduler has found no node, or has been silent for long. A pod with gates is not looked at by it.
+    pub(super) fn waits_for_a_node(&self, now: Timestamp) -> bool {
+        let is_gated = self
+            .spec
+            .scheduling_gates
+            .as_ref()
+            .is_some_and(|gates| !gates.is_empty());
+        let is_old = |created| now.duration_since(created) > SILENCE;
+        let scheduled = self
+            .condition("PodScheduled")
+            .map(|scheduled| scheduled.status.as_deref());
+        !is_gated
+            && match scheduled {
+                Some(status) => status == Some("False"),
+                None => self.metadata.creation_timestamp.is_some_and(is_old),
+            }
+    }
+
+    /// Since when it is where it is, or waits.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        let scheduled = self.condition("PodScheduled");
+        scheduled
+            .and_then(|scheduled| scheduled.last_transition_time)
+            .or(self.metadata.creation_timestamp)
+    }
+
+    pub(super) fn said(&self) -> Said {
+        let mut said = Said::default();
+        let lists = [
+            &self.status.init_container_statuses,
+            &self.status.container_statuses,
+        ];
+        for container in lists.into_iter().flatten().flatten() {
+            for state in [&container.state, &container.last_state].into_iter().flatten() {
+                let words = [&state.waiting, &state.terminated];
+                for message in words
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|words| words.message.as_deref())
+                {
+                    said.read(message);
+                }
+            }
+        }
+        said
+    }
+}

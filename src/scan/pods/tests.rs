@@ -1,0 +1,404 @@
+//! Pods with trouble, and pods without, on a cluster of plain data.
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::node::NodeView;
+use crate::engine::effective::PolicySet;
+use crate::model::facts::{Facts, RuntimeClassFacts};
+use crate::model::node::Host;
+use crate::model::subject::Stage;
+use crate::model::workload::Kind;
+
+const NOW: &str = "2026-06-01T12:00:00Z";
+
+/// Nodes: `old` (2019) and `new` (2022), both tainted os=windows, `lin`.
+struct Cluster {
+    facts: Facts,
+    nodes: BTreeMap<String, Arc<NodeView>>,
+    policy: Policy,
+    knows_nodes: bool,
+}
+
+fn windows(name: &str, build: &str) -> NodeView {
+    NodeView {
+        name: name.to_owned(),
+        operating_system: "windows".to_owned(),
+        kernel_version: format!("{build}.1"),
+        labels: [
+            ("kubernetes.io/os", "windows"),
+            ("node.kubernetes.io/windows-build", build),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+        taints: serde_json::from_value(json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]))
+            .unwrap(),
+        runtime_handlers: vec!["runhcs-wcow-process".to_owned()],
+        ..NodeView::default()
+    }
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let nodes = [windows("old", "10.0.17763"), windows("new", "10.0.20348")];
+        let mut cluster = Cluster {
+            facts: Facts::new(36, date(2026, 6, 1)),
+            nodes: nodes.map(|node| (node.name.clone(), Arc::new(node))).into(),
+            policy: Policy::cluster_default(),
+            knows_nodes: true,
+        };
+        cluster.class(
+            "hyperv",
+            "runhcs-wcow-hypervisor",
+            &[("kubernetes.io/os", "windows")],
+        );
+        cluster.class("nowhere", "runhcs-wcow-process", &[("pool", "gone")]);
+        cluster
+    }
+
+    fn class(&mut self, name: &str, handler: &str, selector: &[(&str, &str)]) {
+        let selector = selector
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let class = RuntimeClassFacts {
+            handler: handler.to_owned(),
+            node_selector: selector.collect(),
+            ..RuntimeClassFacts::default()
+        };
+        self.facts.runtime_classes.insert(name.to_owned(), class);
+    }
+
+    fn change(&mut self, node: &str, change: impl FnOnce(&mut NodeView)) {
+        change(Arc::make_mut(self.nodes.get_mut(node).unwrap()));
+    }
+
+    fn trouble(&self, pod: &Value) -> Option<PodTrouble> {
+        let json = pod.to_string();
+        let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).unwrap();
+        let world = World {
+            facts: &self.facts,
+            policies: PolicySet::new(Vec::new(), self.policy.clone()),
+            excluded: &[],
+            registered: None,
+        };
+        let ground = Ground {
+            world: &world,
+            nodes: self.knows_nodes.then_some(&self.nodes),
+            is_other: &|name| name == "lin",
+            knows_classes: true,
+        };
+        trouble(&subject, &json, None, &ground, NOW.parse().unwrap())
+    }
+
+    fn wrong(&self, pod: &Value) -> Option<Wrong> {
+        self.trouble(pod).map(|trouble| trouble.wrong)
+    }
+}
+
+const TAINT: &str = r#"[{"key": "os", "value": "windows", "effect": "NoSchedule"}]"#;
+
+fn pod(spec: Value, status: Value) -> Value {
+    json!({
+        "metadata": {"name": "web-1", "namespace": "shop", "creationTimestamp": "2026-06-01T11:00:00Z",
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": true}]},
+        "spec": spec,
+        "status": status,
+    })
+}
+
+fn windows_pod(more: Value, status: Value) -> Value {
+    let mut spec = json!({
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "tolerations": serde_json::from_str::<Value>(TAINT).unwrap(),
+        "containers": [{"name": "web", "image": "web:1"}],
+    });
+    let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else {
+        unreachable!()
+    };
+    spec_map.extend(more);
+    pod(spec, status)
+}
+
+fn unschedulable() -> Value {
+    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "lastTransitionTime": "2026-06-01T11:30:00Z"}]})
+}
+
+fn waiting(message: &str) -> Value {
+    json!({"phase": "Pending", "containerStatuses": [{"name": "web", "state":
+        {"waiting": {"reason": "RunContainerError", "message": message}}}]})
+}
+
+const MISMATCH: &str = "failed to create containerd task: failed to create shim task: hcs::CreateComputeSystem web: The \
+                        container operating system does not match the host operating system.: unknown";
+const NO_IMAGE: &str = "failed to pull and unpack image \"docker.io/library/alpine:3\": no match for platform in manifest: \
+                        not found";
+
+#[test]
+fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
+    let cluster = Cluster::new();
+    let windows = |node: &str| windows_pod(json!({"nodeName": node}), json!({"phase": "Pending"}));
+    let told = cluster.trouble(&windows("lin")).unwrap();
+    assert_eq!(told.wrong, Wrong::OperatingSystem);
+    assert_eq!(told.message, "a Windows pod on lin, which is no Windows node");
+    assert_eq!(
+        told.remedy,
+        "let the template of the ReplicaSet web select kubernetes.io/os: windows"
+    );
+    assert_eq!(
+        (told.owner.as_deref(), told.node.as_deref()),
+        (Some("ReplicaSet web"), Some("lin"))
+    );
+    assert_eq!(cluster.wrong(&windows("new")), None);
+    assert_eq!(cluster.wrong(&windows("made-since-the-nodes-were-read")), None);
+    let linux = pod(
+        json!({"nodeName": "new", "nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "a"}]}),
+        json!({}),
+    );
+    assert_eq!(cluster.wrong(&linux), Some(Wrong::OperatingSystem));
+}
+
+#[test]
+fn an_agent_for_every_operating_system_is_left_alone_until_its_kubelet_says_that_it_cannot_run() {
+    let cluster = Cluster::new();
+    let agent = |status| {
+        pod(
+            json!({"nodeName": "new", "tolerations": [{"operator": "Exists"}], "containers": [{"name": "a", "image": "agent:1"}]}),
+            status,
+        )
+    };
+    assert_eq!(cluster.wrong(&agent(json!({"phase": "Pending"}))), None);
+    assert_eq!(
+        cluster.wrong(&agent(waiting("back-off 5m0s restarting failed container"))),
+        None
+    );
+    assert_eq!(
+        cluster.wrong(&agent(waiting(NO_IMAGE))),
+        Some(Wrong::OperatingSystem)
+    );
+}
+
+#[test]
+fn a_pod_that_is_ready_or_has_ended_runs_where_it_is() {
+    let cluster = Cluster::new();
+    let on_linux = |status| windows_pod(json!({"nodeName": "lin"}), status);
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    assert_eq!(cluster.wrong(&on_linux(ready)), None);
+    assert_eq!(cluster.wrong(&on_linux(json!({"phase": "Failed"}))), None);
+    let mut leaving = on_linux(json!({}));
+    leaving["metadata"]["deletionTimestamp"] = json!(NOW);
+    assert_eq!(cluster.wrong(&leaving), None);
+}
+
+#[test]
+fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
+    let cluster = Cluster::new();
+    let on = |node: &str, image: &str, more: Value, status: Value| {
+        let mut pod = windows_pod(
+            json!({"nodeName": node, "containers": [{"name": "web", "image": image}]}),
+            status,
+        );
+        let (Value::Object(spec), Value::Object(more)) = (&mut pod["spec"], more) else {
+            unreachable!()
+        };
+        spec.extend(more);
+        pod
+    };
+    let nano = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
+    let told = cluster.trouble(&on("old", nano, json!({}), json!({}))).unwrap();
+    assert_eq!(told.wrong, Wrong::Build);
+    assert_eq!(
+        told.message,
+        "its image mcr.microsoft.com/windows/nanoserver:ltsc2022 is for 10.0.20348, which old (10.0.17763, Windows Server \
+         2019) does not run"
+    );
+    assert_eq!(cluster.wrong(&on("new", nano, json!({}), json!({}))), None);
+    let host_process = json!({"securityContext": {"windowsOptions": {"hostProcess": true}}});
+    assert_eq!(
+        cluster.wrong(&on("old", nano, host_process, waiting(MISMATCH))),
+        None
+    );
+    let mut hyperv = cluster;
+    hyperv.change("new", |node| {
+        node.runtime_handlers.push("runhcs-wcow-hypervisor".to_owned())
+    });
+    let old_image = "mcr.microsoft.com/windows/nanoserver:1809";
+    let of = |class: Value| on("new", old_image, class, json!({}));
+    assert_eq!(hyperv.wrong(&of(json!({}))), Some(Wrong::Build));
+    assert_eq!(hyperv.wrong(&of(json!({"runtimeClassName": "hyperv"}))), None);
+    // What a tag of another repository says is told where the kubelet says the same.
+    let own = |status| on("old", "registry.example/web:ltsc2022", json!({}), status);
+    assert_eq!(hyperv.wrong(&own(json!({}))), None);
+    assert_eq!(hyperv.wrong(&own(waiting(MISMATCH))), Some(Wrong::Build));
+    assert_eq!(
+        hyperv.wrong(&on("old", "web:1", json!({}), waiting(MISMATCH))),
+        Some(Wrong::Build)
+    );
+}
+
+#[test]
+fn a_bound_pod_without_its_runtime_class_or_handler_is_told() {
+    let cluster = Cluster::new();
+    let of = |class: &str| windows_pod(json!({"nodeName": "new", "runtimeClassName": class}), json!({}));
+    let told = cluster.trouble(&of("gone")).unwrap();
+    assert_eq!(told.wrong, Wrong::WaitsForRuntimeClass);
+    assert_eq!(told.message, "there is no RuntimeClass gone, which the pod names");
+    let told = cluster.trouble(&of("hyperv")).unwrap();
+    assert_eq!(
+        told.message,
+        "the node new has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv asks for"
+    );
+    let mut silent = cluster;
+    silent.change("new", |node| node.runtime_handlers.clear());
+    assert_eq!(silent.wrong(&of("hyperv")), None);
+}
+
+#[test]
+fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
+    let cluster = Cluster::new();
+    for (more, wrong, message) in [
+        (json!({}), None, ""),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "Windows"}}),
+            Some(Wrong::WaitsForOs),
+            "no Windows node has kubernetes.io/os: Windows",
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.26100"}}),
+            Some(Wrong::WaitsForBuild),
+            "it asks for build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.26100"]}]}]}}}}),
+            Some(Wrong::WaitsForBuild),
+            "it asks for build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
+        ),
+        (
+            json!({"tolerations": []}),
+            Some(Wrong::WaitsForToleration),
+            "the Windows nodes that it may run on carry os=windows:NoSchedule, which it does not tolerate",
+        ),
+        (
+            json!({"runtimeClassName": "gone"}),
+            Some(Wrong::WaitsForRuntimeClass),
+            "there is no RuntimeClass gone, which the pod names",
+        ),
+        (
+            json!({"runtimeClassName": "nowhere", "nodeSelector": {"kubernetes.io/os": "windows", "pool": "gone"}}),
+            Some(Wrong::WaitsForRuntimeClass),
+            "the RuntimeClass nowhere selects pool=gone, which no Windows node has",
+        ),
+        (
+            json!({"runtimeClassName": "hyperv"}),
+            Some(Wrong::WaitsForRuntimeClass),
+            "the node old has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv asks for",
+        ),
+        // Another label than those of operating systems and builds is not Transom's business.
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "windows", "zone": "z"}, "tolerations": []}),
+            None,
+            "",
+        ),
+        // Another node than the one that does not run the image may take it.
+        (
+            json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}),
+            None,
+            "",
+        ),
+        (
+            json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2025"}]}),
+            Some(Wrong::WaitsForBuild),
+            "its image mcr.microsoft.com/windows/nanoserver:ltsc2025 is for 10.0.26100, which none of the nodes that it may \
+             run on runs; there is 10.0.17763 (1), 10.0.20348 (1)",
+        ),
+    ] {
+        let told = cluster.trouble(&windows_pod(more.clone(), unschedulable()));
+        assert_eq!(told.as_ref().map(|told| told.wrong), wrong, "{more}");
+        assert_eq!(
+            told.map(|told| told.message).unwrap_or_default(),
+            message,
+            "{more}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_waits_only_for_what_passes_is_not_told() {
+    let mut cluster = Cluster::new();
+    for node in ["old", "new"] {
+        cluster.change(node, |node| {
+            node.taints = serde_json::from_value(
+                json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
+            )
+            .unwrap();
+        });
+    }
+    let untolerating = windows_pod(json!({"tolerations": []}), unschedulable());
+    assert_eq!(cluster.wrong(&untolerating), None);
+    let gated = windows_pod(
+        json!({"tolerations": [], "schedulingGates": [{"name": "quota"}]}),
+        unschedulable(),
+    );
+    assert_eq!(Cluster::new().wrong(&gated), None);
+    assert_eq!(
+        Cluster::new().wrong(&untolerating),
+        Some(Wrong::WaitsForToleration)
+    );
+}
+
+#[test]
+fn a_pod_without_a_word_of_the_scheduler_is_told_after_a_minute_and_whatever_the_clock_does() {
+    let cluster = Cluster::new();
+    for (created, told) in [
+        ("2026-06-01T11:58:59Z", true),
+        ("2026-06-01T11:59:30Z", false),
+        ("2026-06-02T12:00:00Z", false),
+    ] {
+        let mut silent = windows_pod(json!({"tolerations": []}), json!({"phase": "Pending"}));
+        silent["metadata"]["creationTimestamp"] = json!(created);
+        assert_eq!(cluster.wrong(&silent).is_some(), told, "{created}");
+    }
+}
+
+#[test]
+fn where_placement_would_give_the_toleration_the_remedy_is_to_make_the_pod_anew() {
+    let mut cluster = Cluster::new();
+    let untolerating = windows_pod(json!({"tolerations": []}), unschedulable());
+    let told = cluster.trouble(&untolerating).unwrap();
+    assert_eq!(
+        told.remedy,
+        "let the template of the ReplicaSet web tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"
+    );
+    assert_eq!(told.since, "2026-06-01T11:30:00Z".parse().ok());
+    cluster.policy = Policy::standalone();
+    let told = cluster.trouble(&untolerating).unwrap();
+    assert_eq!(
+        told.remedy,
+        "delete the pod: placement gives the next one the toleration"
+    );
+}
+
+#[test]
+fn without_a_windows_node_the_pools_at_zero_are_named() {
+    let mut cluster = Cluster::new();
+    cluster.nodes.clear();
+    let waiting = windows_pod(json!({}), unschedulable());
+    let told = cluster.trouble(&waiting).unwrap();
+    assert_eq!(told.wrong, Wrong::WaitsForOs);
+    assert_eq!(told.remedy, "add a pool of Windows nodes to the cluster");
+    cluster.facts.add_host(Host {
+        name: "of the pool agentpool=win (at zero nodes)".to_owned(),
+        may_be_at_zero: true,
+        ..Host::default()
+    });
+    let told = cluster.trouble(&waiting).unwrap();
+    assert!(
+        told.remedy.ends_with("of the pool agentpool=win (at zero nodes)"),
+        "{}",
+        told.remedy
+    );
+    cluster.knows_nodes = false;
+    assert_eq!(cluster.trouble(&waiting), None);
+}

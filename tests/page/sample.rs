@@ -1,0 +1,318 @@
+//! A report as a cluster of some size makes it, with hostile texts wherever a report holds a text.
+
+use jiff::Timestamp;
+use transom::model::build::Build;
+use transom::model::os::Verdict;
+use transom::model::severity::Severity;
+use transom::model::workload::Kind;
+use transom::render::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
+use transom::rules::{Rule, catalogue};
+use transom::scan::report::{Cluster, Gap, Namespace, Node, PodTrouble, Report, SCHEMA, Summary, Wrong};
+use transom::scan::{Fate, Foreign, Found, Judged, Outcome};
+
+/// What an author of an object may write where a text is read.
+pub const HOSTILE: &str =
+    "<script>window.hurt=1</script>\"'><img src=x onerror=window.hurt=1>&amp;\u{202e}</style>";
+
+const NAMESPACES: [&str; 12] = [
+    "billing",
+    "build-agents",
+    "checkout",
+    "crm",
+    "identity",
+    "kube-system",
+    "legacy-erp",
+    "monitoring",
+    "payments-eu",
+    "reporting",
+    "shop",
+    "warehouse",
+];
+const NAMES: [&str; 8] = [
+    "api",
+    "web",
+    "worker",
+    "iis-frontend",
+    "batch-import",
+    "report-renderer",
+    "session-cache",
+    "print-spooler",
+];
+const KINDS: [Kind; 5] = [
+    Kind::Deployment,
+    Kind::Deployment,
+    Kind::StatefulSet,
+    Kind::DaemonSet,
+    Kind::CronJob,
+];
+const BUILDS: [u32; 5] = [14393, 17763, 19042, 20348, 26100];
+const POOLS: [(u32, &str, usize); 4] = [
+    (17763, "win2019", 4),
+    (20348, "win2022", 9),
+    (26100, "win2025", 3),
+    (25398, "wincore", 1),
+];
+
+/// A report about so many workloads, the same in every run.
+pub fn report(owners: usize) -> Report {
+    let rules: Vec<&'static Rule> = catalogue()
+        .filter(|rule| !rule.id.starts_with("TSM8"))
+        .take(22)
+        .collect();
+    let mut owners: Vec<Judged> = (0..owners).map(|at| owner(at, &rules)).collect();
+    if let Some(first) = owners.first_mut() {
+        hurt(first);
+    }
+    owners.sort_by(|a, b| {
+        (&a.namespace, a.kind.as_str(), &a.name).cmp(&(&b.namespace, b.kind.as_str(), &b.name))
+    });
+    let mut summary = Summary {
+        objects: owners.len() * 7,
+        misplaced: 2,
+        pending: 3,
+        unreadable: 1,
+        ..Summary::default()
+    };
+    for owner in &owners {
+        summary.count(owner);
+    }
+    Report {
+        schema: SCHEMA,
+        at: "2026-11-22T09:30:00Z".parse().unwrap(),
+        cluster: Cluster {
+            name: "prod-westeurope".to_owned(),
+            kubernetes: "1.36".to_owned(),
+            has_webhooks: true,
+            policies: vec!["default".to_owned(), HOSTILE.to_owned()],
+        },
+        judged_as: vec!["validation=Deny".to_owned()],
+        summary,
+        nodes: nodes(),
+        namespaces: (NAMESPACES.iter())
+            .map(|name| Namespace {
+                name: (*name).to_owned(),
+                policy: "default".to_owned(),
+                validation: "Warn",
+                placement: "DryRun",
+                not_asked: (*name == "kube-system")
+                    .then(|| format!("the namespace {name} is left out by name")),
+            })
+            .collect(),
+        owners,
+        pods: pods(),
+        gaps: vec![Gap {
+            what: "jobs".to_owned(),
+            why: format!("the API server answered 403 Forbidden: {HOSTILE}"),
+            cure: Some("grant list on jobs.batch to the account of the scan".to_owned()),
+        }],
+    }
+}
+
+fn owner(at: usize, rules: &[&'static Rule]) -> Judged {
+    let namespace = NAMESPACES[at * 7 % NAMESPACES.len()];
+    let is_asked = namespace != "kube-system";
+    let findings = findings(at, rules, is_asked);
+    let is_denied = findings.iter().any(|found| found.fate == Fate::Denied);
+    let changes = [
+        "spec.template.spec.nodeSelector",
+        "spec.template.spec.tolerations",
+    ]
+    .map(str::to_owned);
+    let outcome = match (is_asked, is_denied, at % 3) {
+        (false, ..) => Outcome::NotAsked,
+        (_, true, _) => Outcome::Denied,
+        (_, _, 1) => Outcome::Changed,
+        _ => Outcome::Passes,
+    };
+    let verdict = match at % 11 {
+        9 => Verdict::Linux,
+        10 => Verdict::Unknown,
+        _ => Verdict::Windows,
+    };
+    Judged {
+        api_version: "apps/v1".to_owned(),
+        kind: KINDS[at % KINDS.len()],
+        namespace: namespace.to_owned(),
+        name: format!("{}-{at}", NAMES[at * 5 % NAMES.len()]),
+        uid: String::new(),
+        owner: (at % 40 == 3).then(|| Foreign {
+            api_version: "argoproj.io/v1alpha1".to_owned(),
+            kind: "Rollout".to_owned(),
+            name: "web".to_owned(),
+        }),
+        verdict,
+        evidence: vec!["spec.template.spec.nodeSelector[kubernetes.io/os]: windows".to_owned()],
+        policy: "default".to_owned(),
+        outcome,
+        not_asked: (!is_asked).then(|| format!("the namespace {namespace} is left out by name")),
+        image_builds: match (verdict, at % 9) {
+            (Verdict::Windows, 0..8) => vec![Build::new(BUILDS[at * 3 % BUILDS.len()])],
+            _ => Vec::new(),
+        },
+        has_unknown_images: verdict == Verdict::Windows && at % 9 > 6,
+        replicas: (at % 5 < 3).then_some((at % 6) as u64 + 1),
+        changes: if outcome == Outcome::Changed {
+            changes.to_vec()
+        } else {
+            Vec::new()
+        },
+        would_change: Vec::new(),
+        findings,
+    }
+}
+
+fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<Found> {
+    let number = [0, 1, 2, 0, 4, 1, 7][at % 7];
+    let found = |nth: usize| {
+        let rule = rules[(at * 13 + nth * nth * 5) % rules.len()];
+        let fate = match (is_asked, (at + nth) % 8, rule.severity) {
+            (false, ..) => Fate::Passed,
+            (_, 5, _) => Fate::Mended,
+            (_, 6, _) => Fate::Exempted,
+            (_, _, Severity::Error) => Fate::Denied,
+            (_, _, Severity::Warning) => Fate::Warned,
+            _ => Fate::Noted,
+        };
+        Found {
+            id: rule.id,
+            rule: rule.name,
+            severity: rule.severity,
+            class: rule.class,
+            path: format!("spec.template.spec.containers[{nth}].securityContext.runAsUser"),
+            message: format!(
+                "{} (container {nth}, image registry.example.com/a/rather/long/path/to/an/image/that/goes/on:ltsc2019@sha256:{})",
+                rule.summary,
+                "0f".repeat(32)
+            ),
+            remedy: rule.remedy.to_owned(),
+            fate,
+            would_deny: rule.severity == Severity::Error && is_asked,
+            because: (fate == Fate::Exempted).then(|| "until the move in spring".to_owned()),
+        }
+    };
+    (0..number).map(found).collect()
+}
+
+/// Puts a hostile text into everything that an author writes.
+fn hurt(owner: &mut Judged) {
+    for text in [&mut owner.namespace, &mut owner.name, &mut owner.policy] {
+        HOSTILE.clone_into(text);
+    }
+    owner.evidence = vec![HOSTILE.to_owned()];
+    owner.changes = vec![HOSTILE.to_owned()];
+    owner.would_change = vec![HOSTILE.to_owned()];
+    owner.not_asked = Some(HOSTILE.to_owned());
+    owner.owner = Some(Foreign {
+        api_version: HOSTILE.to_owned(),
+        kind: HOSTILE.to_owned(),
+        name: HOSTILE.to_owned(),
+    });
+    let rule = catalogue().next().unwrap();
+    owner.findings.push(Found {
+        id: rule.id,
+        rule: rule.name,
+        severity: Severity::Error,
+        class: rule.class,
+        path: HOSTILE.to_owned(),
+        message: HOSTILE.to_owned(),
+        remedy: HOSTILE.to_owned(),
+        fate: Fate::Noted,
+        would_deny: true,
+        because: Some(HOSTILE.to_owned()),
+    });
+}
+
+fn nodes() -> Vec<Node> {
+    let mut nodes: Vec<Node> = (POOLS.iter())
+        .flat_map(|(build, pool, number)| (0..*number).map(move |at| node(*build, pool, at)))
+        .collect();
+    nodes.push(Node {
+        name: HOSTILE.to_owned(),
+        pool: Some(HOSTILE.to_owned()),
+        build: None,
+        release: None,
+        available: None,
+        end_of_service: None,
+        taints: vec![HOSTILE.to_owned()],
+        container_runtime: HOSTILE.to_owned(),
+        is_at_zero: true,
+    });
+    nodes
+}
+
+fn node(build: u32, pool: &str, at: usize) -> Node {
+    let build = Build::new(build);
+    let release = build.release();
+    Node {
+        name: format!("aks{pool}00000{at}"),
+        pool: Some(pool.to_owned()),
+        build: Some(build.to_string()),
+        release: release.map(|release| release.product),
+        available: release.and_then(|release| release.available),
+        end_of_service: release.and_then(transom::model::build::Release::end_of_support),
+        taints: vec!["os=windows:NoSchedule".to_owned()],
+        container_runtime: "containerd://2.1.4".to_owned(),
+        is_at_zero: false,
+    }
+}
+
+fn pods() -> Vec<PodTrouble> {
+    let since: Timestamp = "2026-11-21T17:05:00Z".parse().unwrap();
+    (Wrong::ALL.into_iter().enumerate())
+        .map(|(at, wrong)| PodTrouble {
+            namespace: NAMESPACES[at].to_owned(),
+            name: if at == 0 {
+                HOSTILE.to_owned()
+            } else {
+                format!("web-6f7c9d-{at}")
+            },
+            owner: (at != 1).then(|| HOSTILE.to_owned()),
+            node: wrong.is_misplaced().then(|| HOSTILE.to_owned()),
+            wrong,
+            message: format!("the pod asks for build 10.0.17763, and no node has it {HOSTILE}"),
+            remedy: format!("build the image for ltsc2022, or add a pool {HOSTILE}"),
+            since: Some(since),
+        })
+        .collect()
+}
+
+/// A plan of an upgrade.
+pub fn plan() -> PlanSection {
+    let classes = [
+        ("ready", "its images run on the new build", 88),
+        ("rebuild", "its images must be built again", 61),
+        ("look", "its images do not tell their build", 12),
+    ];
+    PlanSection {
+        target: format!("Windows Server 2025 (10.0.26100) {HOSTILE}"),
+        classes: (classes.into_iter())
+            .map(|(name, meaning, count)| PlanClass {
+                name: name.to_owned(),
+                meaning: meaning.to_owned(),
+                count,
+            })
+            .collect(),
+        rows: (0..6)
+            .map(|at| PlanRow {
+                namespace: NAMESPACES[at].to_owned(),
+                kind: "Deployment".to_owned(),
+                name: format!("web-{at}"),
+                class: HOSTILE.to_owned(),
+                statements: vec!["build the image for ltsc2025".to_owned(), HOSTILE.to_owned()],
+            })
+            .collect(),
+        pools: (POOLS.iter())
+            .map(|(build, name, nodes)| PlanPool {
+                name: (*name).to_owned(),
+                build: Build::new(*build).to_string(),
+                nodes: *nodes,
+                note: HOSTILE.to_owned(),
+            })
+            .collect(),
+        capacity: vec![PlanCapacity {
+            resource: "cpu".to_owned(),
+            before: "128".to_owned(),
+            after: "112".to_owned(),
+        }],
+    }
+}
