@@ -2,6 +2,7 @@
 //! become of it. It streams objects and keeps none; facts and policies are the snapshot's.
 
 mod basis;
+mod desk;
 mod dialect;
 mod feed;
 mod gauges;
@@ -15,6 +16,7 @@ mod tell;
 mod stream_tests;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod writer;
 
 use std::time::Duration;

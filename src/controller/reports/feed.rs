@@ -9,7 +9,7 @@ use futures::io::AsyncBufRead;
 use tokio::time::{Instant, sleep};
 
 use super::basis::Anew;
-use super::session::Session;
+use super::session::{Session, Source};
 use crate::cluster::stored::{Change, Changes, Ended, Stored};
 use crate::scan::World;
 
@@ -106,10 +106,9 @@ impl Session<'_> {
     }
 
     fn seen(&self, stored: Stored, json: &str) {
-        self.ledger().touch(stored.kind, &Session::uid_of(json));
         let snapshot = self.snapshot();
         let pass = self.passes.load(Ordering::Relaxed);
-        if let Some(write) = self.judge(&World::of(&snapshot), stored.kind, json, pass) {
+        if let Some(write) = self.judge(&World::of(&snapshot), stored.kind, json, pass, Source::Watch) {
             self.news(write);
         }
     }
@@ -154,12 +153,7 @@ impl Session<'_> {
             let snapshot = self.snapshot();
             let world = World::of(&snapshot);
             let next = pages.next(self.client(), |json| {
-                let is_old = self
-                    .ledger()
-                    .is_touched(stored.kind, &Session::uid_of(json));
-                if !is_old {
-                    writes.extend(self.judge(&world, stored.kind, json, pass));
-                }
+                writes.extend(self.judge(&world, stored.kind, json, pass, Source::List));
             });
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(world);

@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::report::{content, reported};
 use crate::model::workload::Kind;
@@ -10,6 +13,8 @@ use crate::scan::{Fate, Found, Judged};
 
 /// So many owners are known at once. The findings of more are not counted, and no report tells of them.
 pub const MOST_OWNERS: usize = 50_000;
+/// So many pods that wait for a node are known at once.
+const MOST_WAITING: usize = 1_000;
 /// So many objects that cannot be read are known by name.
 const MOST_UNREADABLE: usize = 1_000;
 
@@ -42,6 +47,17 @@ struct Entry {
     counts: Box<[(&'static str, &'static str, u32)]>,
     /// The pass that saw it last, or the first one after a change.
     pass: u64,
+}
+
+/// A pod that waits for a node.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// When it is looked at next: by no clock that jumps.
+    pub due: Instant,
 }
 
 /// What to do about the report of an owner.
@@ -77,6 +93,8 @@ pub struct Ledger {
     names: HashSet<Arc<str>>,
     /// For owners of kinds that are not judged: the one object that stands for all.
     standing_for: HashMap<u64, Box<str>>,
+    /// Pods that wait for a node, by uid.
+    waiting: HashMap<Box<str>, Waiting>,
     /// Whether an owner was left out because there are too many.
     is_full: bool,
 }
@@ -153,6 +171,7 @@ impl Ledger {
     /// An object is gone; its report goes with it.
     pub fn gone(&mut self, uid: &str) {
         self.unreadable.remove(uid);
+        self.waiting.remove(uid);
         self.clean.remove(uid);
         self.remove(uid);
         self.standing_for.retain(|_, one| &**one != uid);
@@ -165,6 +184,27 @@ impl Ledger {
             self.unreadable.insert(uid.into(), (which, pass));
         }
         known != Some(true)
+    }
+
+    /// A pod waits for a node, or does not.
+    pub fn waits(&mut self, uid: &str, waiting: Option<Waiting>) {
+        match waiting {
+            None => drop(self.waiting.remove(uid)),
+            Some(waiting) if self.waiting.len() < MOST_WAITING => {
+                self.waiting.entry(uid.into()).or_insert(waiting);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Some of the pods that are to be looked at; they are again after a while, if they wait still.
+    pub fn waited(&mut self, now: Instant, again: Duration, most: usize) -> Vec<Waiting> {
+        let due = self.waiting.values_mut().filter(|pod| pod.due <= now);
+        let due = due.take(most).map(|pod| {
+            pod.due = now + again;
+            pod.clone()
+        });
+        due.collect()
     }
 
     /// Whether this object is the one to be judged of those of an owner that is not.

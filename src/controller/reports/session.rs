@@ -15,10 +15,10 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep};
 
 use super::basis::{Anew, changed};
+use super::desk::{Desk, Tray, Write, desk};
 use super::dialect::Dialect;
 use super::ledger::{Ledger, MOST_OWNERS, Next, Unreadable};
 use super::tell::note;
-use super::writer::{self, Desk, Write, desk};
 use super::{Context, Settings, lost, report};
 use crate::cluster::errors::Failure;
 use crate::cluster::pace::patience;
@@ -86,6 +86,15 @@ impl Wish {
     }
 }
 
+/// Where an object comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A reading of everything, which may be old by now.
+    List,
+    /// A change.
+    Watch,
+}
+
 /// What every object says of itself.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -134,7 +143,7 @@ impl Session<'_> {
         }
     }
 
-    async fn work(&self, tray: writer::Tray) {
+    async fn work(&self, tray: Tray) {
         let before = Arc::clone(&self.context.latest.borrow());
         while !self.find_dialect().await {
             self.say();
@@ -143,9 +152,10 @@ impl Session<'_> {
         let feeds = Stored::all().map(|stored| self.follow(stored));
         tokio::select! {
             _ = join_all(feeds) => (),
-            () = writer::run(self, tray) => (),
+            () = self.write_all(tray) => (),
             () = self.mind_reports() => (),
             () = self.sweep_others() => (),
+            () = self.mind_waiting() => (),
             () = self.supervise(before) => (),
         }
     }
@@ -170,12 +180,14 @@ impl Session<'_> {
                 self.find_dialect().await;
                 asked = Instant::now();
             }
-            if !self.late.load(Ordering::Relaxed) {
-                in_vain = 0;
-            } else if caught_up.elapsed() >= patience(self.settings().retry, in_vain) && self.desk.is_empty() {
+            let wait = patience(self.settings().retry, in_vain);
+            let is_late = self.late.load(Ordering::Relaxed);
+            if is_late && caught_up.elapsed() >= wait && self.desk.is_empty() {
                 self.late.store(false, Ordering::Relaxed);
                 self.wish(&Anew::All);
                 (caught_up, in_vain) = (Instant::now(), in_vain.saturating_add(1));
+            } else if !is_late && caught_up.elapsed() >= wait * 2 {
+                in_vain = 0;
             }
             self.say();
         }
@@ -208,21 +220,43 @@ impl Session<'_> {
         }
     }
 
-    /// Judges one object; what is to be written of it. `pass`: the reading that brings it.
-    pub fn judge(&self, world: &World<'_>, kind: Kind, json: &str, pass: u64) -> Option<Write> {
+    /// Judges one object; what is to be written of it. `pass`: the reading that brings it, or the last one. What a reading
+    /// brings does not count where a change came meanwhile.
+    pub fn judge(
+        &self,
+        world: &World<'_>,
+        kind: Kind,
+        json: &str,
+        pass: u64,
+        from: Source,
+    ) -> Option<Write> {
         let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
         let uid = head.metadata.uid.as_str();
+        if from == Source::List && self.ledger().is_touched(kind, uid) {
+            return None;
+        }
+        if kind == Kind::Pod {
+            self.mind_pod(json);
+        }
         let judged = match look(world, kind, json) {
             Ok(Looked::Judged(judged)) => judged,
-            Ok(Looked::Owned(..) | Looked::Passed(_)) => {
+            // Most pods: of these nothing was ever said.
+            Ok(Looked::Owned(..)) => {
+                self.ledger().is_clean(uid);
+                return None;
+            }
+            Ok(Looked::Passed(_)) => {
+                self.is_seen(kind, uid, from);
                 self.ledger().is_clean(uid);
                 return None;
             }
             Err(error) => {
+                self.is_seen(kind, uid, from);
                 self.unreadable(kind, &head, &error.to_string(), pass);
                 return None;
             }
         };
+        self.is_seen(kind, uid, from);
         let mut ledger = self.ledger();
         if let Some(owner) = &judged.owner {
             let mut hasher = DefaultHasher::new();
@@ -246,6 +280,12 @@ impl Session<'_> {
             }),
             note: note(&judged),
         })
+    }
+
+    fn is_seen(&self, kind: Kind, uid: &str, from: Source) {
+        if from == Source::Watch {
+            self.ledger().touch(kind, uid);
+        }
     }
 
     fn unreadable(&self, kind: Kind, head: &Head<'_>, why: &str, pass: u64) {

@@ -36,12 +36,18 @@ struct Server {
     asked: Vec<String>,
     /// Reports that were written, by name.
     written: Vec<Value>,
+    /// Events that were made.
+    events: Vec<Value>,
 }
 
 impl Server {
     fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &[u8]) -> (u16, Option<String>) {
         self.asked
             .push(format!("{method} {path}{}", if is_watch { " watch" } else { "" }));
+        if method == "POST" {
+            self.events.push(serde_json::from_slice(body).unwrap());
+            return (201, Some(String::from_utf8(body.to_vec()).unwrap()));
+        }
         if method == "PATCH" {
             let report: Value = serde_json::from_slice(body).unwrap();
             self.written.push(report.clone());
@@ -246,4 +252,56 @@ async fn another_policy_is_another_judgement_of_everything() {
     let written = leader.server.lock().unwrap().written.clone();
     let policies: Vec<&Value> = written.iter().map(|it| &it["results"][0]["policy"]).collect();
     assert_eq!(policies[2..], ["another", "another"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its_top_owner() {
+    let long_ago = "2026-01-01T00:00:00Z";
+    let controller = |kind: &str, name: &str| {
+        json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}])
+    };
+    let pod = |name: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": long_ago,
+                         "ownerReferences": controller("ReplicaSet", "web-1")},
+            "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "web", "image": "web"}]},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": long_ago},
+            ]},
+        })
+    };
+    let set = json!({"metadata": {"name": "web-1", "ownerReferences": controller("Deployment", "web")}});
+    let top = json!({"metadata": {"name": "web"}});
+    let mut running = pod("c");
+    running["spec"]["nodeName"] = json!("n1");
+    let leader = Leader::start(&[
+        ("/api/v1/pods", &[list("9", &[pod("a"), pod("b"), running])]),
+        ("/api/v1/namespaces/shop/pods/a", &[pod("a").to_string()]),
+        ("/api/v1/namespaces/shop/pods/b", &[pod("b").to_string()]),
+        (
+            "/apis/apps/v1/namespaces/shop/replicasets/web-1",
+            &[set.to_string()],
+        ),
+        (
+            "/apis/apps/v1/namespaces/shop/deployments/web",
+            &[top.to_string()],
+        ),
+    ]);
+    leader
+        .until("both are told", |it| it.events.len() >= 2)
+        .await;
+    let server = leader.server.lock().unwrap();
+    let (one, other) = (&server.events[0], &server.events[1]);
+    assert_eq!(
+        (&one["regarding"]["kind"], &one["regarding"]["name"]),
+        (&json!("Deployment"), &json!("web"))
+    );
+    assert_eq!(one["reason"], "WindowsPodWaits");
+    assert_eq!(
+        one["metadata"]["name"], other["metadata"]["name"],
+        "the API server refuses the second one"
+    );
+    let note = one["note"].as_str().unwrap();
+    assert!(note.starts_with("a pod of this waits for a node: "), "{note}");
+    assert!(!server.asked.iter().any(|it| it.ends_with("/pods/c")));
 }

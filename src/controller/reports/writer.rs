@@ -7,9 +7,9 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Client, core::ApiResource};
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use super::desk::{Tray, Write};
 use super::dialect::Dialect;
 use super::report;
 use super::session::Session;
@@ -19,91 +19,29 @@ use crate::cluster::pace::{Allowance, Pace};
 
 /// By this name the API server remembers who wrote a report.
 const FIELD_MANAGER: &str = "transom-reports";
-/// Reports that wait to be written after a change: what is more is read anew later.
-const NEWS: usize = 64;
-/// Reports of a pass that wait to be written: the pass waits for them.
-const REST: usize = 8;
 /// Events in a second, and at once.
 const EVENTS: (u32, u32) = (2, 50);
 /// How long the writer rests where there is nothing to do.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// One report to write.
-#[derive(Debug)]
-pub struct Write {
-    /// The uid of its owner.
-    pub uid: Box<str>,
-    /// What it says.
-    pub content: u64,
-    /// The kind of report that it is.
-    pub dialect: Option<Dialect>,
-    /// The report.
-    pub body: Value,
-    /// What is told of the owner with it.
-    pub note: Option<Note>,
-}
-
-/// Where writes are handed in.
-#[derive(Debug)]
-pub struct Desk {
-    news: mpsc::Sender<Write>,
-    rest: mpsc::Sender<Write>,
-}
-
-/// Where writes are taken from.
-#[derive(Debug)]
-pub struct Tray {
-    news: mpsc::Receiver<Write>,
-    rest: mpsc::Receiver<Write>,
-}
-
-/// A desk and its tray.
-pub fn desk() -> (Desk, Tray) {
-    let (news, take_news) = mpsc::channel(NEWS);
-    let (rest, take_rest) = mpsc::channel(REST);
-    let tray = Tray {
-        news: take_news,
-        rest: take_rest,
-    };
-    (Desk { news, rest }, tray)
-}
-
-impl Desk {
-    /// Hands in what is due after a change; says whether there was room.
-    pub fn news(&self, write: Write) -> bool {
-        self.news.try_send(write).is_ok()
-    }
-
-    /// Hands in what a pass has found, once there is room.
-    pub async fn rest(&self, write: Write) {
-        // The tray is emptied for as long as passes are made.
-        let _ = self.rest.send(write).await;
-    }
-
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.news.capacity() == NEWS && self.rest.capacity() == REST
-    }
-}
-
-/// Writes for ever.
-pub async fn run(session: &Session<'_>, mut tray: Tray) {
-    let pace = Pace::per_second(session.settings().writes_per_second);
-    let events = Mutex::new(Allowance::new(EVENTS.0, EVENTS.1));
-    loop {
-        if let Ok(write) = tray.news.try_recv() {
-            session.write(write, &pace, &events).await;
-        } else if session.take_away_one(&pace).await {
-            // One at a time: news go first.
-        } else if let Ok(write) = tray.rest.try_recv() {
-            session.write(write, &pace, &events).await;
-        } else {
-            sleep(IDLE).await;
+impl Session<'_> {
+    /// Writes for ever.
+    pub async fn write_all(&self, mut tray: Tray) {
+        let pace = Pace::per_second(self.settings().writes_per_second);
+        let events = Mutex::new(Allowance::new(EVENTS.0, EVENTS.1));
+        loop {
+            if let Ok(write) = tray.news.try_recv() {
+                self.write(write, &pace, &events).await;
+            } else if self.take_away_one(&pace).await {
+                // One at a time: news go first.
+            } else if let Ok(write) = tray.rest.try_recv() {
+                self.write(write, &pace, &events).await;
+            } else {
+                sleep(IDLE).await;
+            }
         }
     }
-}
 
-impl Session<'_> {
     async fn write(&self, write: Write, pace: &Pace, events: &Mutex<Allowance>) {
         let Write {
             uid,
