@@ -208,8 +208,12 @@ impl Session<'_> {
                         "the kind of report on stored objects"
                     );
                     self.ledger().forget_reports();
-                    self.is_adopted.store(found.is_none(), Ordering::Relaxed);
+                    self.is_adopted.store(false, Ordering::Relaxed);
                     self.wish(&Anew::All);
+                }
+                if found.is_none() {
+                    // There is nothing to be known of them.
+                    self.is_adopted.store(true, Ordering::Relaxed);
                 }
                 true
             }

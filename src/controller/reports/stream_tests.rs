@@ -38,6 +38,8 @@ struct Server {
     written: Vec<Value>,
     /// Events that were made.
     events: Vec<Value>,
+    /// Whether it has no kind of report.
+    has_no_reports: bool,
 }
 
 impl Server {
@@ -52,6 +54,11 @@ impl Server {
             let report: Value = serde_json::from_slice(body).unwrap();
             self.written.push(report.clone());
             return (200, Some(report.to_string()));
+        }
+        if path.starts_with("/apis/wgpolicyk8s.io") || (self.has_no_reports && path.starts_with("/apis/openreports.io")) {
+            let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+                                "message": "the server could not find the requested resource"});
+            return (404, Some(status.to_string()));
         }
         if path == "/apis/openreports.io/v1alpha1" {
             let list = json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
@@ -123,11 +130,16 @@ struct Leader {
 
 impl Leader {
     fn start(answers: &[(&str, &[String])]) -> Self {
+        Self::start_with(answers, false)
+    }
+
+    fn start_with(answers: &[(&str, &[String])], has_no_reports: bool) -> Self {
         let answers = answers
             .iter()
             .map(|(path, answers)| ((*path).to_owned(), answers.to_vec()));
         let server = Arc::new(Mutex::new(Server {
             answers: answers.collect(),
+            has_no_reports,
             ..Server::default()
         }));
         let (latest, follow) = watch::channel(Arc::new(snapshot(Policy::cluster_default())));
@@ -304,4 +316,18 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
     let note = one["note"].as_str().unwrap();
     assert!(note.starts_with("a pod of this waits for a node: "), "{note}");
     assert!(!server.asked.iter().any(|it| it.ends_with("/pods/c")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_kind_of_report_owners_are_judged_and_told_all_the_same() {
+    let all = list("9", &[deployment("one", 1)]);
+    let leader = Leader::start_with(&[(DEPLOYMENTS, &[all])], true);
+    leader
+        .until("it is told", |it| it.events.len() == 1)
+        .await;
+    let server = leader.server.lock().unwrap();
+    assert_eq!(server.events[0]["regarding"]["name"], "one");
+    assert!(server.written.is_empty());
+    let said = leader.reporting.borrow().clone();
+    assert!(matches!(said, Reporting::Amiss("NoReportApi", _)), "{said:?}");
 }
