@@ -70,7 +70,10 @@ struct Test {
 impl Test {
     fn apply(&self, object: &str) {
         self.cluster
-            .kubectl_with(&["apply", "--server-side", "--force-conflicts", "-f", "-"], object)
+            .kubectl_with(
+                &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+                object,
+            )
             .succeeded();
     }
 
@@ -133,7 +136,11 @@ impl Test {
     }
 
     fn logs(&self) -> String {
-        format!("{}\n{}", self.cluster.end_of_log("one"), self.cluster.end_of_log("two"))
+        format!(
+            "{}\n{}",
+            self.cluster.end_of_log("one"),
+            self.cluster.end_of_log("two")
+        )
     }
 }
 
@@ -169,13 +176,21 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     );
     assert_eq!(refused["category"], "Security context");
     let properties = &refused["properties"];
-    assert_eq!(properties["field"], "spec.template.spec.securityContext.runAsUser");
     assert_eq!(
-        properties["outcome"].as_str().map(|it| it.split(" (").next().unwrap()),
+        properties["field"],
+        "spec.template.spec.securityContext.runAsUser"
+    );
+    assert_eq!(
+        properties["outcome"]
+            .as_str()
+            .map(|it| it.split(" (").next().unwrap()),
         Some("noted in the audit log; denied if validation were Deny")
     );
     let owner = &stored["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["name"]), (&json!("Deployment"), &json!("stored")));
+    assert_eq!(
+        (&owner["kind"], &owner["name"]),
+        (&json!("Deployment"), &json!("stored"))
+    );
     test.condition("True Written");
 
     // What changes meanwhile, and what is mended.
@@ -228,7 +243,10 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
         test.logs()
     );
     let after = test.report(OPEN, "stored", denied);
-    assert_eq!(after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
+    assert_eq!(
+        after["metadata"]["resourceVersion"],
+        before["metadata"]["resourceVersion"]
+    );
     // Another hand takes it away.
     let name = after["metadata"]["name"].as_str().unwrap();
     cluster.kubectl(&["-n", "shop", "delete", OPEN, name]).succeeded();

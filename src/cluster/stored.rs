@@ -111,7 +111,9 @@ impl Stored {
 
     fn path_in(self, namespace: Option<&str>) -> String {
         match (namespace, self.path.rsplit_once('/')) {
-            (Some(namespace), Some((before, resource))) => format!("{before}/namespaces/{namespace}/{resource}"),
+            (Some(namespace), Some((before, resource))) => {
+                format!("{before}/namespaces/{namespace}/{resource}")
+            }
             _ => self.path.to_owned(),
         }
     }
@@ -318,7 +320,9 @@ mod tests {
     #[tokio::test]
     async fn a_watch_window_that_has_expired_is_known_from_other_ends() {
         let error = |code: u16| {
-            format!("{{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"message\":\"m\",\"code\":{code}}}}}\n")
+            format!(
+                "{{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"message\":\"m\",\"code\":{code}}}}}\n"
+            )
         };
         assert_eq!(read_all(&error(410)).await.1, Ended::Expired);
         assert_eq!(read_all(&error(500)).await.1, Ended::Broken("m".to_owned()));

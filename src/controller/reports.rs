@@ -10,10 +10,11 @@ mod ledger;
 mod minder;
 mod report;
 mod session;
-mod sweep;
-mod tell;
+mod standing;
 #[cfg(test)]
 mod stream_tests;
+mod sweep;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod waiting;

@@ -200,7 +200,9 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
     }
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
         if let Some(query) = variable["query"]["query"].as_str() {
-            let within = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
+            let within = query
+                .strip_prefix("label_values(")
+                .and_then(|it| it.strip_suffix(')'));
             let (metric, label) = within.and_then(|it| it.split_once(", ")).unwrap();
             asked.push((format!("sum by ({label}) ({metric}{{}})"), String::new()));
         }
@@ -270,7 +272,12 @@ fn every_alert_has_a_page_and_every_page_an_alert() {
         let text = fs::read_to_string(folder.join(page)).unwrap();
         let title = format!("# {}\n", page.trim_end_matches(".md"));
         assert!(text.starts_with(&title), "{page}");
-        for part in ["**What it means.**", "## See it", "## What to do", "## Safe to ignore"] {
+        for part in [
+            "**What it means.**",
+            "## See it",
+            "## What to do",
+            "## Safe to ignore",
+        ] {
             assert!(text.contains(part), "{page} has no {part}");
         }
     }

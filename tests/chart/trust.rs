@@ -45,7 +45,11 @@ fn reports_take_their_rights_along_and_nothing_is_left_of_them_when_they_are_off
         assert!(verbs(engine, &none, resource).is_empty(), "{resource}");
     }
     let with_nodes = verbs(engine, &json!({}), "deployments");
-    assert_eq!(with_nodes, ["get", "list"], "nothing is watched when they are off");
+    assert_eq!(
+        with_nodes,
+        ["get", "list"],
+        "nothing is watched when they are off"
+    );
     let (off, on) = (engine.render(&none).unwrap(), engine.render(&on).unwrap());
     assert!(!off.list().contains("reports") && !off.list().contains("TRANSOM_REPORTS"));
     assert!(on.list().contains("TRANSOM_REPORTS"));

@@ -69,7 +69,9 @@ impl Source {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let of = |name: &str| {
             let mut parts = query.split('&').filter_map(|part| part.split_once('='));
-            let value = parts.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+            let value = parts
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_owned());
             value.unwrap_or_default()
         };
         Ok(match (is_of_pods, of("watch").as_str()) {
@@ -113,10 +115,7 @@ fn watch() -> Answer {
     let changes = futures::stream::unfold(1001_usize, |version| async move {
         tokio::time::sleep(Duration::from_millis(1000 / CHANGES)).await;
         let number = (version * 7919) % PODS;
-        let event = format!(
-            "{{\"type\":\"MODIFIED\",\"object\":{}}}\n",
-            pod(number, version)
-        );
+        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", pod(number, version));
         Some((Ok(Frame::data(Bytes::from(event))), version + 1))
     });
     answer(StreamBody::new(changes.boxed()).boxed_unsync())

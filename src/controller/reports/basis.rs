@@ -100,7 +100,11 @@ mod tests {
         assert_eq!(anew(&[("a", "x"), ("b", "x")], other), Anew::All);
         let mut tomorrow = before.clone();
         tomorrow.facts.today = date(2026, 1, 2);
-        assert_eq!(changed(&before, &tomorrow), Anew::All, "exemptions end by the day");
+        assert_eq!(
+            changed(&before, &tomorrow),
+            Anew::All,
+            "exemptions end by the day"
+        );
     }
 
     #[test]

@@ -295,7 +295,9 @@ impl Ledger {
 
     /// Whether an object has changed since the pass over its kind began.
     pub fn is_touched(&self, kind: Kind, uid: &str) -> bool {
-        self.touched.get(&kind).is_some_and(|touched| touched.contains(uid))
+        self.touched
+            .get(&kind)
+            .is_some_and(|touched| touched.contains(uid))
     }
 
     /// A pass over a kind has read everything: what it did not see is gone, or was clean from the start.
@@ -384,5 +386,7 @@ fn counted(judged: &Judged) -> Box<[(&'static str, &'static str, u32)]> {
         }
     }
     let counts = counts.into_iter();
-    counts.map(|((rule, action), count)| (rule, action, count)).collect()
+    counts
+        .map(|((rule, action), count)| (rule, action, count))
+        .collect()
 }

@@ -32,11 +32,7 @@ impl Found {
     fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<Self> {
         let meta = &report.metadata;
         let owner = meta.owner_references.iter().flatten().next()?;
-        let says = meta
-            .annotations
-            .iter()
-            .flatten()
-            .find(|(key, _)| *key == CONTENT);
+        let says = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
         Some(Found {
             kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
             namespace: meta.namespace.clone()?,
@@ -67,7 +63,8 @@ impl Session<'_> {
     }
 
     async fn mind(&self, dialect: Dialect) {
-        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client().clone(), &dialect.resource());
+        let api: Api<PartialObjectMeta<DynamicObject>> =
+            Api::all_with(self.client().clone(), &dialect.resource());
         let config = Config::default()
             .labels(&format!("{}={}", LABEL.0, LABEL.1))
             .page_size(PAGE);

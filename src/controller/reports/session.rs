@@ -17,12 +17,11 @@ use tokio::time::{Instant, sleep};
 use super::basis::{Anew, changed};
 use super::desk::{Desk, Tray, Write, desk};
 use super::dialect::Dialect;
-use super::ledger::{Ledger, MOST_OWNERS, Next, Unreadable};
+use super::ledger::{Ledger, Next, Unreadable};
 use super::tell::note;
 use super::{Context, Settings, lost, report};
-use crate::cluster::errors::Failure;
 use crate::cluster::pace::patience;
-use crate::cluster::snapshot::{Reporting, Snapshot};
+use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::Stored;
 use crate::model::field::Str;
 use crate::model::text::cut;
@@ -31,14 +30,13 @@ use crate::scan::{Looked, World, look};
 
 /// How often it is looked what is to be done besides.
 const LOOK: Duration = Duration::from_millis(500);
-/// So many objects that cannot be read are named.
-const NAMED: usize = 3;
 /// So much is said of why an object cannot be read.
 const LONGEST_WHY: usize = 200;
 
 /// What a leader knows.
 pub struct Session<'s> {
-    context: &'s Context,
+    /// What it takes.
+    pub context: &'s Context,
     ledger: Arc<Mutex<Ledger>>,
     dialect: watch::Sender<Option<Dialect>>,
     ask: Notify,
@@ -46,14 +44,14 @@ pub struct Session<'s> {
     wishes: BTreeMap<&'static str, Wish>,
     /// The number of the last reading of everything that began.
     pub passes: AtomicU64,
-    /// One page is in memory at a time, whoever reads it.
+    /// One page is in memory at a time, of whichever kind.
     pub pages: Semaphore,
     /// Whether the reports that are there are known.
     pub is_adopted: AtomicBool,
     /// Whether reports are missing that only another reading brings.
     late: AtomicBool,
     /// What does not work, by what was being done.
-    complaints: Mutex<BTreeMap<String, String>>,
+    pub complaints: Mutex<BTreeMap<String, String>>,
 }
 
 /// What of one kind is to be read anew.
@@ -226,14 +224,7 @@ impl Session<'_> {
 
     /// Judges one object; what is to be written of it. `pass`: the reading that brings it, or the last one. What a reading
     /// brings does not count where a change came meanwhile.
-    pub fn judge(
-        &self,
-        world: &World<'_>,
-        kind: Kind,
-        json: &str,
-        pass: u64,
-        from: Source,
-    ) -> Option<Write> {
+    pub fn judge(&self, world: &World<'_>, kind: Kind, json: &str, pass: u64, from: Source) -> Option<Write> {
         let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
         let uid = head.metadata.uid.as_str();
         if from == Source::List && self.ledger().is_touched(kind, uid) {
@@ -379,86 +370,5 @@ impl Session<'_> {
     /// Whether this replica may write.
     pub fn leads(&self) -> bool {
         self.context.leadership.holds()
-    }
-
-    /// A write did not go; it is tried again with the next reading.
-    pub fn trouble(&self, doing: &str, name: &str, failure: &Failure) {
-        self.is_late();
-        self.complain(doing, &format!("{name}: {failure}"));
-    }
-
-    /// A write went well.
-    pub fn went_well(&self) {
-        self.works("the report cannot be written");
-    }
-
-    /// Something does not work: the log says so once, until it is something else.
-    pub fn complain(&self, doing: &str, text: &str) {
-        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        if complaints.get(doing).map(String::as_str) != Some(text) {
-            tracing::warn!("{doing}: {text}");
-            complaints.insert(doing.to_owned(), text.to_owned());
-        }
-    }
-
-    /// It works.
-    pub fn works(&self, doing: &str) {
-        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        complaints.remove(doing);
-    }
-
-    /// Says how the reports stand.
-    fn say(&self) {
-        let said = self.amiss().map_or(Reporting::Written, |(reason, message)| {
-            Reporting::Amiss(reason, message)
-        });
-        self.context.reporting.send_if_modified(|before| {
-            let is_new = *before != said;
-            if is_new {
-                *before = said;
-            }
-            is_new
-        });
-    }
-
-    fn amiss(&self) -> Option<(&'static str, String)> {
-        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = complaints
-            .iter()
-            .next()
-            .map(|(doing, text)| format!("{doing}: {text}"));
-        drop(complaints);
-        if let Some(text) = first {
-            return Some(("Refused", text));
-        }
-        if self.dialect().is_none() {
-            return Some((
-                "NoReportApi",
-                "the API server has neither reports of openreports.io/v1alpha1 nor policyreports of wgpolicyk8s.io/v1alpha2: \
-                 install one of these CustomResourceDefinitions; metrics and Events go on without"
-                    .to_owned(),
-            ));
-        }
-        let ledger = self.ledger();
-        if ledger.is_full() {
-            let text = format!("more than {MOST_OWNERS} objects have findings; no report tells of the others");
-            return Some(("TooMany", text));
-        }
-        let unreadable = ledger.all_unreadable();
-        let count = unreadable.len();
-        if count == 0 {
-            return None;
-        }
-        let named = unreadable.take(NAMED);
-        let named: Vec<String> = named
-            .map(|it| format!("{} {} ({})", it.kind, it.name, it.why))
-            .collect();
-        Some((
-            "Unreadable",
-            format!(
-                "{count} stored objects cannot be read and are passed over: {}",
-                named.join(", ")
-            ),
-        ))
     }
 }

@@ -83,11 +83,7 @@ pub fn note(judged: &Judged) -> Option<Note> {
     if more > 0 {
         let _ = write!(message, " and {more} more rules");
     }
-    let _ = write!(
-        message,
-        "; {}: {}; {}",
-        first.path, first.message, first.remedy
-    );
+    let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
     Some(Note {
         reason: "WindowsFindings",
         message,

@@ -117,16 +117,16 @@ fn results_are_bounded_and_the_summary_counts_all() {
     let report = report::report(&judged, says, Dialect::OpenReports, Timestamp::UNIX_EPOCH);
     assert_eq!(report["results"].as_array().unwrap().len(), MOST_RESULTS);
     assert_eq!(report["summary"]["fail"], MOST_RESULTS + 17);
-    assert_eq!(report["metadata"]["annotations"]["transom.dev/more-results"], "17");
+    assert_eq!(
+        report["metadata"]["annotations"]["transom.dev/more-results"],
+        "17"
+    );
     assert!(report.to_string().len() < 128 << 10);
 }
 
 #[test]
 fn a_name_is_legal_whatever_the_uid_is() {
-    assert_eq!(
-        report::name(Kind::CronJob, "A_b/c."),
-        "transom-cronjob-a-b-c"
-    );
+    assert_eq!(report::name(Kind::CronJob, "A_b/c."), "transom-cronjob-a-b-c");
 }
 
 #[test]

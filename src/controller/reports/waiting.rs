@@ -106,7 +106,9 @@ impl Session<'_> {
     /// What is told of a pod that waits; nothing where the reason is none that Transom knows.
     async fn why(&self, waiting: &Waiting) -> Option<Note> {
         let path = format!("/api/v1/namespaces/{}/pods", waiting.namespace);
-        let request = Request::new(path).get(&waiting.name, &GetParams::default()).ok()?;
+        let request = Request::new(path)
+            .get(&waiting.name, &GetParams::default())
+            .ok()?;
         let json = answered(self.client().request_text(request)).await.ok()?;
         let snapshot = self.snapshot();
         let (message, mut owner) = {
@@ -130,7 +132,13 @@ impl Session<'_> {
                 name: waiting.name.clone(),
                 uid: brief.metadata.uid.to_string(),
             };
-            (format!("a pod of this waits for a node: {}; {}", told.message, told.remedy), owner)
+            (
+                format!(
+                    "a pod of this waits for a node: {}; {}",
+                    told.message, told.remedy
+                ),
+                owner,
+            )
         };
         for _ in 0..STEPS {
             match self.above(&owner).await {
@@ -147,7 +155,10 @@ impl Session<'_> {
 
     /// The controller of an object.
     async fn above(&self, owner: &Owner) -> Option<Owner> {
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let (group, version) = owner
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &owner.api_version));
         let kind = Kind::of(group, &owner.kind)?;
         let plural = format!("{}s", kind.as_str().to_lowercase());
         let resource =

@@ -99,7 +99,9 @@ impl Session<'_> {
 
     /// Takes one report away; says whether there was one.
     async fn take_away_one(&self, pace: &Pace) -> bool {
-        let Some(dialect) = self.dialect() else { return false };
+        let Some(dialect) = self.dialect() else {
+            return false;
+        };
         let next = self.ledger().to_take_away();
         let Some((kind, namespace, uid)) = next else {
             return false;
