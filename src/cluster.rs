@@ -12,6 +12,7 @@ pub mod pace;
 pub mod policies;
 pub mod pools;
 pub mod snapshot;
+pub mod stored;
 pub mod survey;
 pub mod view;
 pub mod walk;

@@ -14,3 +14,4 @@ pub mod node_policies;
 pub mod pod_policies;
 pub mod probe;
 pub mod remember_pools;
+pub mod reports;

@@ -29,7 +29,7 @@ const ROOMS: [(&str, &str); 22] = [
     ("render",       "model rules engine plan manifest check audit_log scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
-    ("controller",   "model rules engine registration api cluster"),
+    ("controller",   "model rules engine registration api cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),

@@ -15,3 +15,6 @@ mod leadership;
 #[cfg(target_os = "linux")]
 #[path = "endurance/memory.rs"]
 mod memory;
+#[cfg(target_os = "linux")]
+#[path = "endurance/stored.rs"]
+mod stored;

@@ -332,8 +332,10 @@ fn links_between_pages_lead_somewhere() {
         "CONTRIBUTING.md".to_owned(),
         "SECURITY.md".to_owned(),
     ];
-    for entry in fs::read_dir(root().join("docs")).unwrap() {
-        pages.push(format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
+    for folder in ["docs", "docs/runbooks"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            pages.push(format!("{folder}/{}", entry.unwrap().file_name().to_string_lossy()));
+        }
     }
     for page in pages
         .iter()

@@ -93,7 +93,7 @@ fn every_real_review_is_answered_over_tls() {
         "{metrics}"
     );
     assert!(
-        metrics.contains("transom_findings_total{rule=\"run-as-user\",phase="),
+        metrics.contains("transom_review_findings_total{rule=\"run-as-user\",phase="),
         "{metrics}"
     );
     assert_eq!(server.terminate(), Some(0), "it ends in peace when asked to");

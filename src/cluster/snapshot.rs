@@ -36,8 +36,24 @@ pub struct Snapshot {
     pub registered: Option<Arc<Configurations>>,
     /// What is to be said of calls of the API server that do not arrive, on the leader, where they do not.
     pub unreached: Option<Arc<str>>,
+    /// How the reports on stored objects stand.
+    pub reporting: Reporting,
     /// The namespaces that the webhooks leave out by name, besides those that they always do.
     pub excluded: Arc<[String]>,
+}
+
+/// How the reports on stored objects stand.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Reporting {
+    /// None are asked for.
+    #[default]
+    Off,
+    /// It is not known: another replica leads.
+    Unknown,
+    /// Everything that is to be said is said, or will be in a moment.
+    Written,
+    /// They are not all written: reason and message.
+    Amiss(&'static str, String),
 }
 
 /// What counts for the pods of a namespace, with no user in particular.
@@ -60,6 +76,7 @@ impl Snapshot {
             outcomes: Arc::default(),
             registered: None,
             unreached: None,
+            reporting: Reporting::Off,
             excluded: Arc::default(),
         }
     }
@@ -172,6 +189,7 @@ impl Snapshots {
             outcomes: Arc::clone(self.policies.outcomes()),
             registered,
             unreached: None,
+            reporting: Reporting::Off,
             excluded: Arc::clone(&self.excluded),
         }
     }

@@ -4,6 +4,7 @@
 mod beside;
 mod hooks;
 mod leader;
+mod reports;
 
 use std::fmt::Debug;
 
@@ -114,8 +115,9 @@ impl Cleanup<'_> {
         if others.is_empty() {
             say("takes back what is Transom's on nodes, and RuntimeClasses".to_owned());
             self.take_back().await;
+            reports::take_away(self.client, &mut self.report).await;
         } else {
-            let what = "the labels and taints of nodes, and RuntimeClasses";
+            let what = "the labels and taints of nodes, RuntimeClasses, and reports";
             self.report.kept.push(beside::kept(&others, what));
         }
         self.delete_in_namespace(&others).await;

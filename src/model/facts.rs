@@ -207,7 +207,7 @@ impl WindowsWorkload {
 }
 
 /// What is known of the cluster and the day.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     /// The minor version of Kubernetes (`36` for 1.36).
     pub kubernetes: u32,

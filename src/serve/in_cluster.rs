@@ -18,10 +18,10 @@ use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs};
 use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
-use crate::cluster::snapshot::{Latest, Snapshot, Snapshots};
+use crate::cluster::snapshot::{Latest, Reporting, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
 use crate::controller::probe::{self, Arrival};
-use crate::controller::{node_policies, pod_policies, remember_pools};
+use crate::controller::{node_policies, pod_policies, remember_pools, reports};
 use crate::model::facts::Facts;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
@@ -60,6 +60,10 @@ pub struct InClusterArgs {
         default_value = ""
     )]
     probe_namespace: String,
+    /// Judges what is stored already, as it changes: reports, metrics and Events say what would become of it. Needs the
+    /// rights to watch all pods and workloads, and to write reports and Events in all namespaces
+    #[arg(long, env = "TRANSOM_REPORTS")]
+    reports: bool,
     #[command(flatten)]
     certificates: CertificateArgs,
 }
@@ -98,16 +102,38 @@ pub async fn run(
     let freshness = Freshness::new(&config.metrics);
     tasks.spawn("freshness", freshness.clone().tell());
     let (tell_arrival, arrival) = watch::channel(None);
+    let (tell_reporting, reporting) = watch::channel(if args.reports {
+        Reporting::Unknown
+    } else {
+        Reporting::Off
+    });
     let following = Following {
         snapshots,
         registered,
         arrival,
+        reporting,
         gauges,
         readiness: config.readiness.clone(),
         freshness: freshness.clone(),
     };
     let latest = following.start(&mut tasks, &client, &namespace);
     start_controllers(&mut tasks, &client, namespace.clone(), &leadership, &latest);
+    if args.reports {
+        let gauges = reports::Gauges::default();
+        let collector = Box::new(gauges.clone());
+        config
+            .metrics
+            .register(|registry| registry.register_collector(collector));
+        let context = reports::Context {
+            client: client.clone(),
+            leadership: leadership.clone(),
+            latest: latest.clone(),
+            gauges,
+            reporting: tell_reporting,
+            settings: reports::Settings::default(),
+        };
+        tasks.spawn("reports", reports::run(context));
+    }
     if !args.probe_namespace.is_empty() {
         let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
         tasks.spawn(
@@ -175,6 +201,7 @@ struct Following {
     snapshots: Snapshots,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
     arrival: watch::Receiver<Option<Arc<Arrival>>>,
+    reporting: watch::Receiver<Reporting>,
     gauges: Gauges,
     readiness: Readiness,
     freshness: Freshness,
@@ -206,12 +233,14 @@ impl Following {
             let registered = self.registered.borrow_and_update().clone();
             let arrival = self.arrival.borrow_and_update().clone();
             self.gauges.show_arrival(arrival.as_deref());
+            let reporting = self.reporting.borrow_and_update().clone();
             let day = today();
             if let Some(view) = view {
                 let began = Instant::now();
                 let mut snapshot = self.snapshots.take(&view, registered, day);
                 let trouble = arrival.as_deref().and_then(Arrival::trouble);
                 snapshot.unreached = trouble.map(Arc::from);
+                snapshot.reporting = reporting;
                 let snapshot = Arc::new(snapshot);
                 self.gauges.show(&snapshot);
                 // Only at the start: what serves goes on serving.
@@ -229,6 +258,7 @@ impl Following {
                     // Where the task that tells has ended, what it told stays.
                     Ok(()) = self.registered.changed() => break,
                     Ok(()) = self.arrival.changed() => break,
+                    Ok(()) = self.reporting.changed() => break,
                     () = sleep(LOOK) => if today() != day { break },
                 }
             }

@@ -116,7 +116,7 @@ impl ReviewMetrics {
                 new.reviews.family.clone(),
             );
             registry.register(
-                "findings",
+                "review_findings",
                 "Findings of admission reviews",
                 new.findings.family.clone(),
             );
@@ -207,7 +207,7 @@ mod tests {
         let text = metrics.expose();
         for line in [
             "transom_reviews_total{phase=\"mutate\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 2",
-            "transom_findings_total{rule=\"a-rule\",phase=\"mutate\"} 2",
+            "transom_review_findings_total{rule=\"a-rule\",phase=\"mutate\"} 2",
             "transom_review_duration_seconds_bucket{le=\"0.00001\"} 0",
             "transom_review_duration_seconds_bucket{le=\"0.000025\"} 2",
             "transom_reviews_in_flight 0",

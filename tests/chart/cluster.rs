@@ -124,7 +124,7 @@ fn matrix() -> Vec<Value> {
         // `--set` makes a text of it.
         json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01", "headersSecret": {"name": "headers"},
                "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
-        json!({"probe": {"namespace": "other"}}),
+        json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
         json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "limits": {"maxConcurrent": 8, "maxBytesInFlight": "7MiB"}}),
     ]

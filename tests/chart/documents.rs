@@ -12,7 +12,7 @@ use super::generated;
 use super::read;
 
 /// The pages about the chart, with those that `tests/readme.rs` has no eye on.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 24] = [
     "README.md",
     "charts/transom/README.md",
     "docs/coexistence.md",
@@ -20,6 +20,22 @@ const PAGES: [&str; 8] = [
     "docs/metrics.md",
     "docs/operations.md",
     "docs/release.md",
+    "docs/runbooks/README.md",
+    "docs/runbooks/TransomAbsent.md",
+    "docs/runbooks/TransomCallsDoNotArrive.md",
+    "docs/runbooks/TransomCertificateEnds.md",
+    "docs/runbooks/TransomExemptionExpires.md",
+    "docs/runbooks/TransomHasNoLeader.md",
+    "docs/runbooks/TransomIsNotCalled.md",
+    "docs/runbooks/TransomKnowsOldThings.md",
+    "docs/runbooks/TransomNotReached.md",
+    "docs/runbooks/TransomPanics.md",
+    "docs/runbooks/TransomPolicyNotInForce.md",
+    "docs/runbooks/TransomRegistrationDiffers.md",
+    "docs/runbooks/TransomReportsBehind.md",
+    "docs/runbooks/TransomShedsLoad.md",
+    "docs/runbooks/TransomStoredWouldBeDenied.md",
+    "docs/runbooks/TransomUnreadableObjects.md",
     "docs/security.md",
 ];
 

@@ -2,6 +2,8 @@
 //! those of an API server that could not reach one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -84,12 +86,23 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
         .kubectl_with(&["create", "-f", "-"], &node.to_string())
         .succeeded();
     install::prepare(cluster, install::POLICIES);
+    let spec = json!({
+        "nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+        "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
+    });
+    let stored = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "stored", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}},
+                 "template": {"metadata": {"labels": {"app": "a"}}, "spec": spec.clone()}},
+    });
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &stored.to_string())
+        .succeeded();
     let [port, health] = free_ports();
     install::register(cluster, port, &["--validate-failure-policy", "Fail"]);
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "namespace": "default"},
-        "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
-                 "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]},
+        "spec": spec,
     });
     let create = || cluster.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &pod.to_string());
     // Nobody listens yet: /mutate is passed by, and /validate refused. The API server takes a moment to know the webhooks.
@@ -104,7 +117,7 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
         "replica",
         port,
         health,
-        &["--probe-namespace", "default"],
+        &["--probe-namespace", "default", "--reports"],
     );
     replica.is_ready(cluster);
     let denied = || create().err.contains("denied the request");
@@ -122,6 +135,11 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     let minutes = Duration::from_secs(120);
     let both = || arrives("mutating", 1) && arrives("validating", 1);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
+    let found = || {
+        let metrics = replica.get("/metrics");
+        metrics.is_some_and(|(_, text)| text.contains("transom_findings{namespace=\"default\""))
+    };
+    assert!(wait(minutes, found), "{}", cluster.end_of_log("replica"));
     let mut live = BTreeMap::new();
     scraped(&replica.get("/metrics").unwrap().1, &mut live);
     // As behind a firewall: nobody answers there, and both webhooks fail open.
@@ -161,7 +179,8 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
         return;
     };
     let live = live(&cluster);
-    let values = json!({"metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
+    let values = json!({"reports": {"enabled": true},
+                        "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                                     "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
     let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
@@ -177,6 +196,15 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             asked.push((target["expr"].as_str().unwrap().to_owned(), String::new()));
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        if let Some(query) = variable["query"]["query"].as_str() {
+            let within = query
+                .strip_prefix("label_values(")
+                .and_then(|it| it.strip_suffix(')'));
+            let (metric, label) = within.and_then(|it| it.split_once(", ")).unwrap();
+            asked.push((format!("sum by ({label}) ({metric}{{}})"), String::new()));
         }
     }
     assert!(asked.len() > 15, "{asked:?}");
@@ -202,6 +230,60 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
             assert!(has.contains(label), "nothing has {label}: {annotations}");
         }
     }
+}
+
+#[test]
+fn every_alert_has_a_page_and_every_page_an_alert() {
+    let Some(engine) = engine() else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks");
+    let files = fs::read_dir(&folder).unwrap();
+    let mut pages: BTreeSet<String> = files
+        .map(|file| file.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(pages.remove("README.md"), "{pages:?}");
+    let listed = fs::read_to_string(folder.join("README.md")).unwrap();
+    let alerts = |values: Value| {
+        let rendered = engine.render(&values).unwrap();
+        let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
+        rules.as_array().unwrap().clone()
+    };
+    let rule = |more: Value| {
+        let mut rule = json!({"enabled": true, "job": "transom"});
+        rule.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({"reports": {"enabled": true}, "metrics": {"prometheusRule": rule}})
+    };
+    let mut named = BTreeSet::new();
+    for alert in alerts(rule(json!({}))) {
+        let name = alert["alert"].as_str().unwrap();
+        let url = alert["annotations"]["runbook_url"].as_str().unwrap_or_default();
+        assert_eq!(url, format!("docs/runbooks/{name}.md"));
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        let row = format!("| [{name}]({name}.md) | {severity} | ");
+        assert!(
+            listed.contains(&row),
+            "docs/runbooks/README.md has no row {row:?}"
+        );
+        named.insert(format!("{name}.md"));
+    }
+    assert_eq!(named, pages);
+    for page in &pages {
+        let text = fs::read_to_string(folder.join(page)).unwrap();
+        let title = format!("# {}\n", page.trim_end_matches(".md"));
+        assert!(text.starts_with(&title), "{page}");
+        for part in [
+            "**What it means.**",
+            "## See it",
+            "## What to do",
+            "## Safe to ignore",
+        ] {
+            assert!(text.contains(part), "{page} has no {part}");
+        }
+    }
+    let elsewhere = alerts(rule(json!({"runbookUrl": "https://git.example.com/docs/"})));
+    let url = elsewhere[0]["annotations"]["runbook_url"].clone();
+    assert_eq!(url, "https://git.example.com/docs/TransomAbsent.md");
 }
 
 #[test]

@@ -28,6 +28,34 @@ fn verbs(engine: &Engine, values: &Value, resource: &str) -> Vec<String> {
 }
 
 #[test]
+fn reports_take_their_rights_along_and_nothing_is_left_of_them_when_they_are_off() {
+    let Some(engine) = engine() else { return };
+    let none = json!({"nodePolicy": {"create": false}, "reports": {"enabled": false}});
+    let on = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
+    let written = ["get", "list", "watch", "create", "patch", "delete"];
+    for (resource, verbs_of_it) in [
+        ("pods", &["get", "list", "watch"][..]),
+        ("deployments", &["get", "list", "watch"]),
+        ("jobs", &["get", "list", "watch"]),
+        ("reports", &written),
+        ("policyreports", &written),
+        ("events", &["create"]),
+    ] {
+        assert_eq!(verbs(engine, &on, resource), verbs_of_it, "{resource}");
+        assert!(verbs(engine, &none, resource).is_empty(), "{resource}");
+    }
+    let with_nodes = verbs(engine, &json!({}), "deployments");
+    assert_eq!(
+        with_nodes,
+        ["get", "list"],
+        "nothing is watched when they are off"
+    );
+    let (off, on) = (engine.render(&none).unwrap(), engine.render(&on).unwrap());
+    assert!(!off.list().contains("reports") && !off.list().contains("TRANSOM_REPORTS"));
+    assert!(on.list().contains("TRANSOM_REPORTS"));
+}
+
+#[test]
 fn the_right_to_write_goes_with_the_policies_that_need_it() {
     let Some(engine) = engine() else { return };
     let none = json!({"create": false});

@@ -160,15 +160,15 @@ impl Requests {
 }
 
 /// What a process has in memory, and had at most, in KiB.
-struct Memory {
+pub struct Memory {
     now: u64,
-    most: u64,
+    pub most: u64,
     /// Without the program's own file, of which a debug build maps a lot.
     own: u64,
 }
 
 impl Memory {
-    fn of(pid: u32) -> Self {
+    pub fn of(pid: u32) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

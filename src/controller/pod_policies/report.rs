@@ -15,7 +15,7 @@ use crate::api::{
     API_VERSION, DecodedPolicy, LastGood, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
 };
 use crate::cluster::policies::{Outcome, as_stored, generation, text};
-use crate::cluster::snapshot::Snapshot;
+use crate::cluster::snapshot::{Reporting, Snapshot};
 use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
 use crate::engine::effective::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
@@ -24,6 +24,8 @@ use crate::rules;
 
 /// What this program says of itself.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The condition of reports on stored objects.
+const REPORTS_WRITTEN: &str = "ReportsWritten";
 /// So much is told of what is wrong with a policy, in its status.
 const LONGEST_PROBLEMS: usize = 3500;
 
@@ -89,9 +91,26 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
                     registered::registered(outcome.in_force(), known, unreached, &snapshot.policies, view);
                 statements.insert(1, registered);
             }
-            report(name, object, last_good(outcome, object), statements, reach, now)
+            statements.extend(written(&snapshot.reporting));
+            let retired: &[&str] = match snapshot.reporting {
+                Reporting::Off => &[REPORTS_WRITTEN],
+                _ => &[],
+            };
+            let last_good = last_good(outcome, object);
+            report(name, object, last_good, statements, retired, reach, now)
         })
         .collect()
+}
+
+/// Whether the reports on stored objects are written: nothing while that is not known, or none are asked for.
+fn written(reporting: &Reporting) -> Option<Statement> {
+    let amiss = match reporting {
+        Reporting::Off | Reporting::Unknown => return None,
+        Reporting::Written => None,
+        Reporting::Amiss(reason, message) => Some((*reason, message.clone())),
+    };
+    let well = ("Written", "the reports say what was found of stored objects");
+    Some(Statement::wanted(REPORTS_WRITTEN, amiss, well).told(Told::Reasons))
 }
 
 fn reach(snapshot: &Snapshot) -> BTreeMap<&str, Reach<'_>> {
@@ -140,6 +159,7 @@ fn report(
     object: &Value,
     last_good: Option<LastGood>,
     statements: Vec<Statement>,
+    retired: &[&str],
     reach: &Reach<'_>,
     now: Timestamp,
 ) -> Option<Report> {
@@ -153,7 +173,7 @@ fn report(
     let status = WindowsPodPolicyStatus {
         observed_generation: Some(generation),
         last_problem: (statements.iter().find(|said| said.is_bad)).map(|said| said.message.clone()),
-        conditions: conditions(statements, &[], &stored.conditions, generation, now),
+        conditions: conditions(statements, retired, &stored.conditions, generation, now),
         matched_namespaces: MatchedNamespaces {
             count: i64::try_from(reach.selected.len()).unwrap_or(i64::MAX),
             effective: reach.effective,

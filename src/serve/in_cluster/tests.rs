@@ -165,6 +165,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
         snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, today()), []),
         registered,
         arrival: watch::channel(None).1,
+        reporting: watch::channel(Reporting::Off).1,
         gauges: Gauges::new(&metrics),
         readiness: readiness.clone(),
         freshness: Freshness::default(),

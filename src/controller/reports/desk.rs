@@ -1,0 +1,72 @@
+//! Writes that wait for their turn: a few, because each holds what it writes.
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::dialect::Dialect;
+use super::tell::Note;
+
+/// Reports that wait to be written after a change: what is more is read anew later.
+const NEWS: usize = 64;
+/// Reports of a pass that wait to be written: the pass waits for them.
+const REST: usize = 8;
+
+/// One report to write.
+#[derive(Debug)]
+pub struct Write {
+    /// The uid of its owner.
+    pub uid: Box<str>,
+    /// What it says.
+    pub content: u64,
+    /// The kind of report that it is.
+    pub dialect: Option<Dialect>,
+    /// The report.
+    pub body: Value,
+    /// What is told of the owner with it.
+    pub note: Option<Note>,
+}
+
+/// Where writes are handed in.
+#[derive(Debug)]
+pub struct Desk {
+    news: mpsc::Sender<Write>,
+    rest: mpsc::Sender<Write>,
+}
+
+/// Where writes are taken from.
+#[derive(Debug)]
+pub struct Tray {
+    /// After a change.
+    pub news: mpsc::Receiver<Write>,
+    /// Of a pass.
+    pub rest: mpsc::Receiver<Write>,
+}
+
+/// A desk and its tray.
+pub fn desk() -> (Desk, Tray) {
+    let (news, take_news) = mpsc::channel(NEWS);
+    let (rest, take_rest) = mpsc::channel(REST);
+    let tray = Tray {
+        news: take_news,
+        rest: take_rest,
+    };
+    (Desk { news, rest }, tray)
+}
+
+impl Desk {
+    /// Hands in what is due after a change; says whether there was room.
+    pub fn news(&self, write: Write) -> bool {
+        self.news.try_send(write).is_ok()
+    }
+
+    /// Hands in what a pass has found, once there is room.
+    pub async fn rest(&self, write: Write) {
+        // The tray is emptied for as long as passes are made.
+        let _ = self.rest.send(write).await;
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.news.capacity() == NEWS && self.rest.capacity() == REST
+    }
+}

@@ -1,0 +1,73 @@
+//! Which kind of report the cluster has: asked of the API server, because definitions come and go.
+
+use kube::Client;
+use kube::core::{ApiResource, GroupVersionKind};
+
+use crate::cluster::errors::{Failure, answered};
+use crate::model::named::named;
+
+named! {
+    /// A kind of report that others read.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Dialect {
+        /// `Report` of `openreports.io/v1alpha1`.
+        OpenReports = "openreports.io/v1alpha1",
+        /// `PolicyReport` of `wgpolicyk8s.io/v1alpha2`, which it came from.
+        PolicyReports = "wgpolicyk8s.io/v1alpha2",
+    }
+}
+
+impl Dialect {
+    /// The `apiVersion` of its objects.
+    pub fn api_version(self) -> &'static str {
+        self.as_str()
+    }
+
+    /// The `kind` of its objects.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Dialect::OpenReports => "Report",
+            Dialect::PolicyReports => "PolicyReport",
+        }
+    }
+
+    /// The name of its objects in paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Dialect::OpenReports => "reports",
+            Dialect::PolicyReports => "policyreports",
+        }
+    }
+
+    /// What the client needs to know of it.
+    pub fn resource(self) -> ApiResource {
+        let (group, version) = self.as_str().split_once('/').unwrap_or_default();
+        let kind = GroupVersionKind::gvk(group, version, self.kind());
+        ApiResource::from_gvk_with_plural(&kind, self.plural())
+    }
+
+    /// Whether the API server has it.
+    ///
+    /// # Errors
+    /// The API server does not tell.
+    pub async fn is_served(self, client: &Client) -> Result<bool, Failure> {
+        match answered(client.list_api_group_resources(self.api_version())).await {
+            Ok(list) => Ok(list.resources.iter().any(|it| it.name == self.plural())),
+            Err(Failure::Gone) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The first that the API server has; `None` where it has none.
+    ///
+    /// # Errors
+    /// The API server does not tell.
+    pub async fn of(client: &Client) -> Result<Option<Dialect>, Failure> {
+        for dialect in Dialect::ALL {
+            if dialect.is_served(client).await? {
+                return Ok(Some(dialect));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,139 @@
+//! The metrics of what is stored: findings by namespace, rule and action, with a bound on their number, and what could not
+//! be read. Computed when they are asked for.
+
+use std::collections::BTreeMap;
+use std::fmt::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::ledger::Ledger;
+
+/// So many series of findings go by the names of their namespaces; the others go by [`OTHER`].
+pub const MOST_SERIES: usize = 2_000;
+/// The namespace of what is beyond the bound.
+pub const OTHER: &str = "other";
+
+/// What is known, while this replica leads. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Gauges(Arc<Mutex<Option<Arc<Mutex<Ledger>>>>>);
+
+impl Gauges {
+    /// From now on this is shown; `None`: nothing.
+    pub fn show(&self, ledger: Option<Arc<Mutex<Ledger>>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
+    }
+}
+
+/// Findings by namespace, rule and action, bounded. A namespace keeps its name while those before it by name leave room.
+fn bounded(ledger: &Ledger, most: usize) -> BTreeMap<(&str, &'static str, &'static str), u64> {
+    let mut all = BTreeMap::new();
+    for (named, ((namespace, rule, action), count)) in ledger.series().enumerate() {
+        let namespace = if named < most { namespace } else { OTHER };
+        *all.entry((namespace, *rule, *action)).or_default() += count;
+    }
+    all
+}
+
+type Labelled<'l> = ([(&'static str, &'l str); 3], u64);
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: &[Labelled<'_>],
+) -> Result<(), Error> {
+    let metric_type = ConstGauge::new(0_i64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
+    for (labels, value) in values {
+        of(*value).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+fn plain(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> Result<(), Error> {
+    let value = of(value as u64);
+    value.encode(encoder.encode_descriptor(name, help, None, value.metric_type())?)
+}
+
+fn of(value: u64) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(ledger) = ledger else { return Ok(()) };
+        let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let series = bounded(&ledger, MOST_SERIES);
+        let labelled = series.iter().map(|((namespace, rule, action), count)| {
+            let labels = [("namespace", *namespace), ("rule", *rule), ("action", *action)];
+            (labels, *count)
+        });
+        gauge(
+            &mut encoder,
+            "findings",
+            "Findings of stored objects, by what they would do",
+            &labelled.collect::<Vec<Labelled<'_>>>(),
+        )?;
+        let unreadable = ledger.all_unreadable().len();
+        let help = "Stored objects that cannot be read";
+        plain(&mut encoder, "unreadable_objects", help, unreadable)?;
+        let help = "Reports that are to be written or taken away";
+        plain(&mut encoder, "reports_behind", help, ledger.behind())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text;
+    use prometheus_client::registry::Registry;
+
+    use super::super::tests::judged;
+    use super::*;
+    use crate::scan::Fate;
+
+    #[test]
+    fn findings_beyond_the_bound_go_by_other() {
+        let mut ledger = Ledger::default();
+        for namespace in 0..30 {
+            let mut one = judged(&format!("uid-{namespace}"), &[Fate::Denied, Fate::Noted]);
+            one.namespace = format!("n{namespace:02}");
+            ledger.judged(&one, 1);
+        }
+        let all = bounded(&ledger, 20);
+        assert_eq!(all.len(), 20 + 2, "{all:?}");
+        assert_eq!(all.values().sum::<u64>(), 60);
+        let other: u64 = all
+            .iter()
+            .filter(|((namespace, ..), _)| *namespace == OTHER)
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(other, 40);
+    }
+
+    #[test]
+    fn nothing_is_shown_by_a_replica_that_does_not_lead() {
+        let (gauges, mut registry) = (Gauges::default(), Registry::with_prefix("transom"));
+        registry.register_collector(Box::new(gauges.clone()));
+        let expose = |registry: &Registry| {
+            let mut out = String::new();
+            text::encode(&mut out, registry).unwrap();
+            out
+        };
+        assert_eq!(expose(&registry), "# EOF\n");
+        let mut ledger = Ledger::default();
+        ledger.judged(&judged("u", &[Fate::Denied]), 1);
+        gauges.show(Some(Arc::new(Mutex::new(ledger))));
+        let shown = expose(&registry);
+        for line in [
+            "transom_findings{namespace=\"shop\",rule=\"run-as-user\",action=\"deny\"} 1",
+            "transom_unreadable_objects 0",
+            "transom_reports_behind 1",
+        ] {
+            assert!(shown.lines().any(|it| it == line), "{line}: {shown}");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! What is known of the top owners that have findings: counts and a number for what their reports say, and nothing of the
+//! objects themselves.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::report::{content, reported};
+use crate::model::workload::Kind;
+use crate::scan::{Fate, Found, Judged};
+
+/// So many owners are known at once. The findings of more are not counted, and no report tells of them.
+pub const MOST_OWNERS: usize = 50_000;
+/// So many pods that wait for a node are known at once.
+const MOST_WAITING: usize = 1_000;
+/// So many objects that cannot be read are known by name.
+const MOST_UNREADABLE: usize = 1_000;
+
+/// The namespace, the rule, and what becomes of the finding.
+pub type Series = (Arc<str>, &'static str, &'static str);
+
+/// What a finding does, as the metric's label `action` says it; `None` where it is not counted.
+pub fn action(found: &Found) -> Option<&'static str> {
+    match found.fate {
+        Fate::Denied => Some("deny"),
+        Fate::Warned | Fate::Noted if found.would_deny => Some("would-deny"),
+        Fate::Warned => Some("warn"),
+        Fate::Noted => Some("audit"),
+        Fate::Mended | Fate::Mendable | Fate::Exempted | Fate::Passed => None,
+    }
+}
+
+/// One owner with findings, or with a report that is not taken away yet.
+#[derive(Debug)]
+struct Entry {
+    kind: Kind,
+    namespace: Arc<str>,
+    /// What its report has to say; `None`: nothing.
+    wanted: Option<u64>,
+    /// What its report says; `None`: there is none.
+    written: Option<u64>,
+    /// What was told of it without a report.
+    told: Option<u64>,
+    /// Findings by rule and action.
+    counts: Box<[(&'static str, &'static str, u32)]>,
+    /// The pass that saw it last, or the first one after a change.
+    pass: u64,
+}
+
+/// A pod that waits for a node.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// When it is looked at next: by no clock that jumps.
+    pub due: Instant,
+}
+
+/// What to do about the report of an owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Nothing: it says what it has to say, or there is none to take away.
+    Nothing,
+    /// Write it.
+    Write(u64),
+}
+
+/// An object that cannot be read, as people call it, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    /// Its kind.
+    pub kind: Kind,
+    /// As in `shop/web`.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Everything that is kept between one look at an object and the next.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    owners: HashMap<Box<str>, Entry>,
+    unreadable: BTreeMap<Box<str>, (Unreadable, u64)>,
+    /// Objects that were changed while a pass reads what they were before, by kind.
+    touched: HashMap<Kind, HashSet<Box<str>>>,
+    /// Reports to take away, by the uid of their owner.
+    clean: HashSet<Box<str>>,
+    series: BTreeMap<Series, u64>,
+    names: HashSet<Arc<str>>,
+    /// For owners of kinds that are not judged: the one object that stands for all.
+    standing_for: HashMap<u64, Box<str>>,
+    /// Pods that wait for a node, by uid.
+    waiting: HashMap<Box<str>, Waiting>,
+    /// Whether an owner was left out because there are too many.
+    is_full: bool,
+}
+
+impl Ledger {
+    /// A report that an earlier leader wrote.
+    pub fn found(&mut self, kind: Kind, namespace: &str, uid: &str, says: u64) {
+        if self.owners.len() >= MOST_OWNERS {
+            return;
+        }
+        let namespace = self.shared(namespace);
+        self.owners.entry(uid.into()).or_insert(Entry {
+            kind,
+            namespace,
+            wanted: None,
+            written: Some(says),
+            told: None,
+            counts: Box::default(),
+            pass: 0,
+        });
+    }
+
+    /// An owner was judged: says what is to be done about its report.
+    pub fn judged(&mut self, judged: &Judged, pass: u64) -> Next {
+        let uid = judged.uid.as_str();
+        self.unreadable.remove(uid);
+        let Some(wanted) = content(judged) else {
+            self.is_clean(uid);
+            return Next::Nothing;
+        };
+        if !self.owners.contains_key(uid) && self.owners.len() >= MOST_OWNERS {
+            self.is_full = true;
+            return Next::Nothing;
+        }
+        self.clean.remove(uid);
+        let namespace = self.shared(&judged.namespace);
+        let before = self.remove(uid);
+        let (written, told) = before.map_or((None, None), |before| (before.written, before.told));
+        let entry = Entry {
+            kind: judged.kind,
+            namespace,
+            wanted: Some(wanted),
+            written,
+            told,
+            counts: counted(judged),
+            pass,
+        };
+        self.add(&entry);
+        self.owners.insert(uid.into(), entry);
+        if written == Some(wanted) {
+            Next::Nothing
+        } else {
+            Next::Write(wanted)
+        }
+    }
+
+    /// There is nothing to say of an object: what was said of it is taken away.
+    pub fn is_clean(&mut self, uid: &str) {
+        self.unreadable.remove(uid);
+        let Some(before) = self.remove(uid) else { return };
+        if before.written.is_some() {
+            self.clean.insert(uid.into());
+            self.owners.insert(
+                uid.into(),
+                Entry {
+                    wanted: None,
+                    counts: Box::default(),
+                    ..before
+                },
+            );
+        }
+    }
+
+    /// An object is gone; its report goes with it.
+    pub fn gone(&mut self, uid: &str) {
+        self.unreadable.remove(uid);
+        self.waiting.remove(uid);
+        self.clean.remove(uid);
+        self.remove(uid);
+        self.standing_for.retain(|_, one| &**one != uid);
+    }
+
+    /// An object could not be read: says whether that is new.
+    pub fn unreadable(&mut self, uid: &str, which: Unreadable, pass: u64) -> bool {
+        let known = self.unreadable.get(uid).map(|(before, _)| *before == which);
+        if known.is_some() || self.unreadable.len() < MOST_UNREADABLE {
+            self.unreadable.insert(uid.into(), (which, pass));
+        }
+        known != Some(true)
+    }
+
+    /// A pod waits for a node, or does not.
+    pub fn waits(&mut self, uid: &str, waiting: Option<Waiting>) {
+        match waiting {
+            None => drop(self.waiting.remove(uid)),
+            Some(waiting) if self.waiting.len() < MOST_WAITING => {
+                self.waiting.entry(uid.into()).or_insert(waiting);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Some of the pods that are to be looked at; they are again after a while, if they wait still.
+    pub fn waited(&mut self, now: Instant, again: Duration, most: usize) -> Vec<Waiting> {
+        let due = self.waiting.values_mut().filter(|pod| pod.due <= now);
+        let due = due.take(most).map(|pod| {
+            pod.due = now + again;
+            pod.clone()
+        });
+        due.collect()
+    }
+
+    /// Whether this object is the one to be judged of those of an owner that is not.
+    pub fn stands_for(&mut self, owner: u64, uid: &str) -> bool {
+        if self.standing_for.len() >= MOST_OWNERS {
+            self.standing_for.clear();
+        }
+        &**self.standing_for.entry(owner).or_insert_with(|| uid.into()) == uid
+    }
+
+    /// Whether the report of an owner is still to say this.
+    pub fn wants(&self, uid: &str, content: u64) -> bool {
+        self.owners
+            .get(uid)
+            .is_some_and(|entry| entry.wanted == Some(content))
+    }
+
+    /// Whether what an owner's report would say was not told yet; from now on it is told. Where there are no reports.
+    pub fn is_news(&mut self, uid: &str, content: u64) -> bool {
+        let Some(entry) = self.owners.get_mut(uid) else {
+            return false;
+        };
+        entry.told.replace(content) != Some(content)
+    }
+
+    /// A report was written, or is not there any more.
+    pub fn written(&mut self, uid: &str, says: Option<u64>) {
+        let Some(entry) = self.owners.get_mut(uid) else {
+            return;
+        };
+        entry.written = says;
+        if entry.wanted.is_none() && says.is_some() {
+            // It became clean while it was written.
+            self.clean.insert(uid.into());
+        }
+        if entry.wanted.is_none() && says.is_none() {
+            self.remove(uid);
+        }
+    }
+
+    /// The next report to take away: kind, namespace and uid of its owner.
+    pub fn to_take_away(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
+        loop {
+            let uid = self.clean.iter().next()?.clone();
+            self.clean.remove(&uid);
+            let entry = self.owners.get(&uid);
+            if let Some(entry) = entry.filter(|entry| entry.wanted.is_none() && entry.written.is_some()) {
+                return Some((entry.kind, Arc::clone(&entry.namespace), uid));
+            }
+        }
+    }
+
+    /// Only these reports are there: says how many are missing that there should be.
+    pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) -> usize {
+        let lost = (self.owners.iter()).filter(|(uid, entry)| entry.written.is_some() && !is_there(uid));
+        let lost: Vec<Box<str>> = lost.map(|(uid, _)| uid.clone()).collect();
+        for uid in &lost {
+            self.written(uid, None);
+        }
+        lost.iter().filter(|uid| self.has_findings(uid)).count()
+    }
+
+    /// Whether there is something to say of an owner.
+    pub fn has_findings(&self, uid: &str) -> bool {
+        self.owners.get(uid).is_some_and(|entry| entry.wanted.is_some())
+    }
+
+    /// No report is there any more: the definition went, or another one counts.
+    pub fn forget_reports(&mut self) {
+        self.clean.clear();
+        self.owners.retain(|_, entry| {
+            entry.written = None;
+            entry.wanted.is_some()
+        });
+    }
+
+    /// A pass over a kind begins: what changes from now on is not taken from what it reads.
+    pub fn begins(&mut self, kind: Kind) {
+        self.touched.insert(kind, HashSet::new());
+    }
+
+    /// Notes that an object of a kind has changed.
+    pub fn touch(&mut self, kind: Kind, uid: &str) {
+        if let Some(touched) = self.touched.get_mut(&kind) {
+            touched.insert(uid.into());
+        }
+    }
+
+    /// Whether an object has changed since the pass over its kind began.
+    pub fn is_touched(&self, kind: Kind, uid: &str) -> bool {
+        self.touched
+            .get(&kind)
+            .is_some_and(|touched| touched.contains(uid))
+    }
+
+    /// A pass over a kind has read everything: what it did not see is gone, or was clean from the start.
+    pub fn ends(&mut self, kind: Kind, pass: u64) {
+        let touched = self.touched.remove(&kind).unwrap_or_default();
+        let unseen = |(uid, entry): (&Box<str>, &Entry)| {
+            let is_unseen = entry.kind == kind && entry.pass < pass && !touched.contains(uid);
+            is_unseen.then(|| uid.clone())
+        };
+        let unseen: Vec<Box<str>> = self.owners.iter().filter_map(unseen).collect();
+        for uid in unseen {
+            self.is_clean(&uid);
+        }
+        self.unreadable
+            .retain(|_, (which, seen)| which.kind != kind || *seen >= pass);
+    }
+
+    /// A pass has ended before it had read everything.
+    pub fn breaks_off(&mut self, kind: Kind) {
+        self.touched.remove(&kind);
+    }
+
+    /// Findings by namespace, rule and action.
+    pub fn series(&self) -> impl Iterator<Item = (&Series, u64)> {
+        self.series.iter().map(|(series, count)| (series, *count))
+    }
+
+    /// The objects that cannot be read.
+    pub fn all_unreadable(&self) -> impl ExactSizeIterator<Item = &Unreadable> {
+        self.unreadable.values().map(|(which, _)| which)
+    }
+
+    /// Whether there are more owners with findings than are known.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// How many reports are still to be written or taken away.
+    pub fn behind(&self) -> usize {
+        self.owners
+            .values()
+            .filter(|entry| entry.wanted != entry.written)
+            .count()
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        for (rule, action, count) in &entry.counts {
+            let series = (Arc::clone(&entry.namespace), *rule, *action);
+            *self.series.entry(series).or_default() += u64::from(*count);
+        }
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<Entry> {
+        let entry = self.owners.remove(uid)?;
+        for (rule, action, count) in &entry.counts {
+            let series = (Arc::clone(&entry.namespace), *rule, *action);
+            if let Some(sum) = self.series.get_mut(&series) {
+                *sum = sum.saturating_sub(u64::from(*count));
+                if *sum == 0 {
+                    self.series.remove(&series);
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// One copy of each namespace's name.
+    fn shared(&mut self, namespace: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(namespace) {
+            return Arc::clone(known);
+        }
+        if self.names.len() >= MOST_OWNERS {
+            self.names.clear();
+        }
+        let name: Arc<str> = namespace.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+}
+
+fn counted(judged: &Judged) -> Box<[(&'static str, &'static str, u32)]> {
+    let mut counts: BTreeMap<(&'static str, &'static str), u32> = BTreeMap::new();
+    for found in reported(judged) {
+        if let Some(action) = action(found) {
+            *counts.entry((found.rule, action)).or_default() += 1;
+        }
+    }
+    let counts = counts.into_iter();
+    counts
+        .map(|((rule, action), count)| (rule, action, count))
+        .collect()
+}

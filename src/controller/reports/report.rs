@@ -1,0 +1,172 @@
+//! A report of one top owner: what stands in it, by what it is called, and whether it has changed. Pure.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::dialect::Dialect;
+use crate::model::severity::Severity;
+use crate::model::text::cut;
+use crate::model::workload::Kind;
+use crate::rules::FAMILIES;
+use crate::scan::{Fate, Found, Judged, Outcome};
+
+/// So many results are written out; the summary counts all.
+pub const MOST_RESULTS: usize = 50;
+/// The longest text of a result, in bytes: names in a message may be long.
+const LONGEST: usize = 512;
+/// The label of every report, with its value.
+pub const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
+/// The annotation that says what the report says, without its times: what is the same is not written again.
+pub const CONTENT: &str = "transom.dev/content";
+/// The annotation that says how many results there is no room for.
+const MORE: &str = "transom.dev/more-results";
+
+/// The name of the report of an object: the same for as long as that object is there.
+pub fn name(kind: Kind, uid: &str) -> String {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let uid: String = uid
+        .to_lowercase()
+        .chars()
+        .map(|c| if legal(c) { c } else { '-' })
+        .collect();
+    let kind = kind.as_str().to_lowercase();
+    let mut name = format!("transom-{kind}-{}", uid.trim_matches('-'));
+    name.truncate(253);
+    name
+}
+
+/// The findings that a report is about: not those that admission mends by itself, and none where admission is not asked.
+pub fn reported(judged: &Judged) -> impl Iterator<Item = &Found> {
+    let is_asked = judged.outcome != Outcome::NotAsked;
+    let findings = judged.findings.iter().filter(move |_| is_asked);
+    findings.filter(|found| !matches!(found.fate, Fate::Mended | Fate::Passed))
+}
+
+/// What the report says, as a number: the same for the same findings by the same policy. `None`: nothing.
+pub fn content(judged: &Judged) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    let mut is_clean = true;
+    (judged.policy.as_str(), judged.name.as_str()).hash(&mut hasher);
+    for found in reported(judged) {
+        is_clean = false;
+        (found.rule, found.severity, found.fate, found.would_deny).hash(&mut hasher);
+        (&found.path, &found.message, &found.remedy, &found.because).hash(&mut hasher);
+    }
+    (!is_clean).then(|| hasher.finish())
+}
+
+/// The report, as it is applied.
+pub fn report(judged: &Judged, content: u64, dialect: Dialect, now: Timestamp) -> Value {
+    let mut all: Vec<&Found> = reported(judged).collect();
+    // What refuses the object comes first; the rest keeps the order in which a person would mend it.
+    all.sort_by_key(|found| (found.fate != Fate::Denied, !found.would_deny));
+    let mut annotations = json!({CONTENT: spelled(content)});
+    if let Some(more) = all.len().checked_sub(MOST_RESULTS).filter(|more| *more > 0) {
+        annotations[MORE] = json!(more.to_string());
+    }
+    let count = |result: &str| all.iter().filter(|found| verdict(found) == result).count();
+    let results = all.iter().take(MOST_RESULTS);
+    let results: Vec<Value> = results.map(|found| result(judged, found, now)).collect();
+    let mut report = json!({
+        "apiVersion": dialect.api_version(),
+        "kind": dialect.kind(),
+        "metadata": {
+            "name": name(judged.kind, &judged.uid),
+            "namespace": judged.namespace,
+            "labels": {LABEL.0: LABEL.1},
+            "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": judged.api_version, "kind": judged.kind.as_str(), "name": judged.name, "uid": judged.uid,
+            }],
+        },
+        "scope": {
+            "apiVersion": judged.api_version, "kind": judged.kind.as_str(), "namespace": judged.namespace,
+            "name": judged.name, "uid": judged.uid,
+        },
+        "summary": {"pass": 0, "fail": count("fail"), "warn": count("warn"), "error": 0, "skip": count("skip")},
+        "results": results,
+    });
+    if dialect == Dialect::OpenReports {
+        report["source"] = json!(LABEL.1);
+    }
+    report
+}
+
+/// A number as an annotation has it.
+pub fn spelled(content: u64) -> String {
+    format!("{content:016x}")
+}
+
+/// One finding, as both kinds of report spell it.
+fn result(judged: &Judged, found: &Found, now: Timestamp) -> Value {
+    json!({
+        "source": LABEL.1,
+        "policy": judged.policy,
+        "rule": found.rule,
+        "category": category(found.id),
+        "severity": severity(found.severity),
+        "result": verdict(found),
+        "scored": true,
+        "message": short(&found.message),
+        "timestamp": {"seconds": now.as_second(), "nanos": 0},
+        "properties": {
+            "id": found.id,
+            "field": short(&found.path),
+            "remedy": short(&found.remedy),
+            "outcome": short(&outcome(found)),
+        },
+    })
+}
+
+fn short(text: &str) -> Cow<'_, str> {
+    cut(text, LONGEST)
+}
+
+/// The family of a rule.
+fn category(id: &str) -> &'static str {
+    let is_in = |rules: &[&crate::rules::Rule]| rules.iter().any(|rule| rule.id == id);
+    let family = FAMILIES.iter().find(|family| is_in(family.rules));
+    family.map_or("Windows", |family| family.title)
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "high",
+        Severity::Warning => "medium",
+        Severity::Advice => "info",
+    }
+}
+
+/// The result, by the five words that reports have.
+fn verdict(found: &Found) -> &'static str {
+    match found.fate {
+        Fate::Exempted => "skip",
+        _ if found.would_deny => "fail",
+        _ => "warn",
+    }
+}
+
+/// What would become of the object by this finding.
+pub fn outcome(found: &Found) -> String {
+    let mut text = match found.fate {
+        Fate::Denied => "denied at its next create; an update that leaves it as it is passes",
+        Fate::Warned => "the author is warned when it is applied",
+        Fate::Noted => "noted in the audit log",
+        Fate::Mended => "mended at its next create",
+        Fate::Mendable => "mended if placement and repair were not in dry run",
+        Fate::Exempted => "lifted by an exemption",
+        Fate::Passed => "admission is not asked",
+    }
+    .to_owned();
+    if found.would_deny && found.fate != Fate::Denied {
+        text.push_str("; denied if validation were Deny");
+    }
+    if let Some(because) = &found.because {
+        let _ = write!(text, " ({because})");
+    }
+    text
+}

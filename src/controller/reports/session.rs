@@ -1,0 +1,374 @@
+//! One term of a leader: what it knows while it leads, shared by those who read, judge and write.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::Client;
+use serde::Deserialize;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, sleep};
+
+use super::basis::{Anew, changed};
+use super::desk::{Desk, Tray, Write, desk};
+use super::dialect::Dialect;
+use super::ledger::{Ledger, Next, Unreadable};
+use super::tell::note;
+use super::{Context, Settings, lost, report};
+use crate::cluster::pace::patience;
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored::Stored;
+use crate::model::field::Str;
+use crate::model::text::cut;
+use crate::model::workload::Kind;
+use crate::scan::{Looked, World, look};
+
+/// How often it is looked what is to be done besides.
+const LOOK: Duration = Duration::from_millis(500);
+/// So much is said of why an object cannot be read.
+const LONGEST_WHY: usize = 200;
+
+/// What a leader knows.
+pub struct Session<'s> {
+    /// What it takes.
+    pub context: &'s Context,
+    ledger: Arc<Mutex<Ledger>>,
+    dialect: watch::Sender<Option<Dialect>>,
+    ask: Notify,
+    desk: Desk,
+    wishes: BTreeMap<&'static str, Wish>,
+    /// The number of the last reading of everything that began.
+    pub passes: AtomicU64,
+    /// One page is in memory at a time, of whichever kind.
+    pub pages: Semaphore,
+    /// Whether the reports that are there are known.
+    pub is_adopted: AtomicBool,
+    /// Whether reports are missing that only another reading brings.
+    late: AtomicBool,
+    /// What does not work, by what was being done.
+    pub complaints: Mutex<BTreeMap<String, String>>,
+}
+
+/// What of one kind is to be read anew.
+#[derive(Debug, Default)]
+pub struct Wish {
+    anew: Mutex<Anew>,
+    told: Notify,
+}
+
+impl Wish {
+    /// Adds to it.
+    pub fn add(&self, more: Anew) {
+        if more == Anew::None {
+            return;
+        }
+        let mut anew = self.anew.lock().unwrap_or_else(PoisonError::into_inner);
+        *anew = std::mem::take(&mut *anew).and(more);
+        self.told.notify_one();
+    }
+
+    /// Waits for one.
+    pub async fn next(&self) -> Anew {
+        loop {
+            let anew = std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner));
+            if anew != Anew::None {
+                return anew;
+            }
+            self.told.notified().await;
+        }
+    }
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A reading of everything, which may be old by now.
+    List,
+    /// A change.
+    Watch,
+}
+
+/// What every object says of itself.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Head<'h> {
+    /// Its metadata.
+    #[serde(borrow)]
+    pub metadata: HeadMeta<'h>,
+}
+
+/// The part of the metadata that tells which object it is.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct HeadMeta<'h> {
+    /// Its uid.
+    #[serde(borrow)]
+    pub uid: Str<'h>,
+    #[serde(borrow)]
+    namespace: Str<'h>,
+    #[serde(borrow)]
+    name: Str<'h>,
+}
+
+impl Session<'_> {
+    /// Judges what is stored until this replica leads no more.
+    pub async fn run(context: &Context) {
+        let (desk, tray) = desk();
+        let session = Session {
+            context,
+            ledger: Arc::default(),
+            dialect: watch::Sender::new(None),
+            ask: Notify::new(),
+            desk,
+            wishes: Stored::all()
+                .map(|stored| (stored.path, Wish::default()))
+                .collect(),
+            passes: AtomicU64::new(0),
+            pages: Semaphore::new(1),
+            is_adopted: AtomicBool::new(false),
+            late: AtomicBool::new(false),
+            complaints: Mutex::default(),
+        };
+        context.gauges.show(Some(Arc::clone(&session.ledger)));
+        tokio::select! {
+            () = session.work(tray) => (),
+            () = lost(context) => (),
+        }
+    }
+
+    async fn work(&self, tray: Tray) {
+        let before = Arc::clone(&self.context.latest.borrow());
+        while !self.find_dialect().await {
+            self.say();
+            sleep(self.settings().gather).await;
+        }
+        let feeds = Stored::all().map(|stored| self.follow(stored));
+        tokio::select! {
+            _ = join_all(feeds) => (),
+            () = self.write_all(tray) => (),
+            () = self.mind_reports() => (),
+            () = self.sweep_others() => (),
+            () = self.mind_waiting() => (),
+            () = self.supervise(before) => (),
+        }
+    }
+
+    /// Asks for everything that nothing else asks for: what is judged anew, which reports there are, what is late.
+    async fn supervise(&self, mut before: Arc<Snapshot>) {
+        let mut latest = self.context.latest.clone();
+        let (mut asked, mut caught_up, mut in_vain) = (Instant::now(), Instant::now(), 0_u32);
+        loop {
+            tokio::select! {
+                changed = latest.changed() => match changed {
+                    Ok(()) => sleep(self.settings().gather).await,
+                    Err(_) => return,
+                },
+                () = self.ask.notified() => asked = Instant::now().checked_sub(self.settings().ask).unwrap_or(asked),
+                () = sleep(LOOK) => (),
+            }
+            let now = Arc::clone(&latest.borrow_and_update());
+            self.wish(&changed(&before, &now));
+            before = now;
+            if asked.elapsed() >= self.settings().ask {
+                self.find_dialect().await;
+                asked = Instant::now();
+            }
+            let wait = patience(self.settings().retry, in_vain);
+            let is_late = self.late.load(Ordering::Relaxed);
+            if is_late && caught_up.elapsed() >= wait && self.desk.is_empty() {
+                self.late.store(false, Ordering::Relaxed);
+                self.wish(&Anew::All);
+                (caught_up, in_vain) = (Instant::now(), in_vain.saturating_add(1));
+            } else if !is_late && caught_up.elapsed() >= wait * 2 {
+                in_vain = 0;
+            }
+            self.say();
+        }
+    }
+
+    /// Which kind of report there is; says whether the API server has told.
+    async fn find_dialect(&self) -> bool {
+        const DOING: &str = "which kind of report there is";
+        match Dialect::of(self.client()).await {
+            Ok(found) => {
+                self.works(DOING);
+                let is_new = self
+                    .dialect
+                    .send_if_modified(|known| std::mem::replace(known, found) != found);
+                if is_new {
+                    tracing::info!(
+                        api = found.map(Dialect::as_str),
+                        "the kind of report on stored objects"
+                    );
+                    self.ledger().forget_reports();
+                    self.is_adopted.store(false, Ordering::Relaxed);
+                    self.wish(&Anew::All);
+                }
+                if found.is_none() {
+                    // There is nothing to be known of them.
+                    self.is_adopted.store(true, Ordering::Relaxed);
+                }
+                true
+            }
+            Err(failure) => {
+                self.complain(DOING, &failure.to_string());
+                false
+            }
+        }
+    }
+
+    /// Judges one object; what is to be written of it. `pass`: the reading that brings it, or the last one. What a reading
+    /// brings does not count where a change came meanwhile.
+    pub fn judge(&self, world: &World<'_>, kind: Kind, json: &str, pass: u64, from: Source) -> Option<Write> {
+        let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
+        let uid = head.metadata.uid.as_str();
+        if from == Source::List && self.ledger().is_touched(kind, uid) {
+            return None;
+        }
+        if kind == Kind::Pod {
+            self.mind_pod(json);
+        }
+        let judged = match look(world, kind, json) {
+            Ok(Looked::Judged(judged)) => judged,
+            // Most pods: of these nothing was ever said.
+            Ok(Looked::Owned(..)) => {
+                self.ledger().is_clean(uid);
+                return None;
+            }
+            Ok(Looked::Passed(_)) => {
+                self.is_seen(kind, uid, from);
+                self.ledger().is_clean(uid);
+                return None;
+            }
+            Err(error) => {
+                self.is_seen(kind, uid, from);
+                self.unreadable(kind, &head, &error.to_string(), pass);
+                return None;
+            }
+        };
+        self.is_seen(kind, uid, from);
+        let mut ledger = self.ledger();
+        if let Some(owner) = &judged.owner {
+            let mut hasher = DefaultHasher::new();
+            (&judged.namespace, &owner.api_version, &owner.kind, &owner.name).hash(&mut hasher);
+            if !ledger.stands_for(hasher.finish(), uid) {
+                ledger.is_clean(uid);
+                return None;
+            }
+        }
+        let Next::Write(content) = ledger.judged(&judged, pass) else {
+            return None;
+        };
+        drop(ledger);
+        let dialect = self.dialect();
+        Some(Write {
+            uid: uid.into(),
+            content,
+            dialect,
+            body: dialect.map_or(serde_json::Value::Null, |dialect| {
+                report::report(&judged, content, dialect, Timestamp::now())
+            }),
+            note: note(&judged),
+        })
+    }
+
+    fn is_seen(&self, kind: Kind, uid: &str, from: Source) {
+        if from == Source::Watch {
+            self.ledger().touch(kind, uid);
+        }
+    }
+
+    fn unreadable(&self, kind: Kind, head: &Head<'_>, why: &str, pass: u64) {
+        let HeadMeta { uid, namespace, name } = &head.metadata;
+        let which = Unreadable {
+            kind,
+            name: format!("{namespace}/{name}"),
+            why: cut(why, LONGEST_WHY).into_owned(),
+        };
+        let mut ledger = self.ledger();
+        ledger.is_clean(uid);
+        if ledger.unreadable(uid, which, pass) {
+            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is passed over: {why}");
+        }
+    }
+
+    /// The name of a change's object.
+    pub fn uid_of(json: &str) -> String {
+        let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
+        head.metadata.uid.to_string()
+    }
+
+    /// Hands in what is due after a change.
+    pub fn news(&self, write: Write) {
+        if !self.desk.news(write) {
+            self.is_late();
+        }
+    }
+
+    /// Hands in what a pass has found.
+    pub async fn rest(&self, write: Write) {
+        self.desk.rest(write).await;
+    }
+
+    /// A report is missing that only another reading brings.
+    pub fn is_late(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+
+    /// What of a kind is to be read anew.
+    pub fn wishes(&self, stored: Stored) -> Option<&Wish> {
+        self.wishes.get(stored.path)
+    }
+
+    fn wish(&self, anew: &Anew) {
+        for wish in self.wishes.values() {
+            wish.add(anew.clone());
+        }
+    }
+
+    /// Asks soon which kind of report there is.
+    pub fn ask_for_dialect(&self) {
+        self.is_late();
+        self.ask.notify_one();
+    }
+
+    /// The kind of report that there is.
+    pub fn dialect(&self) -> Option<Dialect> {
+        *self.dialect.borrow()
+    }
+
+    /// Follows the kind of report that there is.
+    pub fn dialects(&self) -> watch::Receiver<Option<Dialect>> {
+        self.dialect.subscribe()
+    }
+
+    /// What is known of owners. Not held over a wait.
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The snapshot of the moment.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.context.latest.borrow())
+    }
+
+    /// The API server.
+    pub fn client(&self) -> &Client {
+        &self.context.client
+    }
+
+    /// How fast all of it goes.
+    pub fn settings(&self) -> Settings {
+        self.context.settings
+    }
+
+    /// Whether this replica may write.
+    pub fn leads(&self) -> bool {
+        self.context.leadership.holds()
+    }
+}

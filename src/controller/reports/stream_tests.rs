@@ -1,0 +1,332 @@
+//! A leader beside an API server that shows it what a real one rarely does: objects that cannot be read, watch windows that
+//! expire, and lists that change while they are read.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::stream::pending;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
+use hyper::{Request, Response};
+use jiff::civil::date;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Context, Gauges, Settings, run};
+use crate::cluster::lease::Leadership;
+use crate::cluster::snapshot::{Reporting, Snapshot};
+use crate::cluster::view::ClusterView;
+use crate::engine::effective::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::policy::Policy;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
+
+/// What the API server answers, and what it was asked.
+#[derive(Default)]
+struct Server {
+    /// Answers by path, each once but for the last one.
+    answers: BTreeMap<String, Vec<String>>,
+    asked: Vec<String>,
+    /// Reports that were written, by name.
+    written: Vec<Value>,
+    /// Events that were made.
+    events: Vec<Value>,
+    /// Whether it has no kind of report.
+    has_no_reports: bool,
+}
+
+impl Server {
+    fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &[u8]) -> (u16, Option<String>) {
+        self.asked
+            .push(format!("{method} {path}{}", if is_watch { " watch" } else { "" }));
+        if method == "POST" {
+            self.events.push(serde_json::from_slice(body).unwrap());
+            return (201, Some(String::from_utf8(body.to_vec()).unwrap()));
+        }
+        if method == "PATCH" {
+            let report: Value = serde_json::from_slice(body).unwrap();
+            self.written.push(report.clone());
+            return (200, Some(report.to_string()));
+        }
+        if path.starts_with("/apis/wgpolicyk8s.io")
+            || (self.has_no_reports && path.starts_with("/apis/openreports.io"))
+        {
+            let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+                                "message": "the server could not find the requested resource"});
+            return (404, Some(status.to_string()));
+        }
+        if path == "/apis/openreports.io/v1alpha1" {
+            let list = json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
+                {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["patch"]},
+            ]});
+            return (200, Some(list.to_string()));
+        }
+        let key = if is_watch {
+            format!("{path} watch")
+        } else {
+            path.to_owned()
+        };
+        let answer = self.answers.get_mut(&key).map(|answers| {
+            if answers.len() > 1 {
+                answers.remove(0)
+            } else {
+                answers[0].clone()
+            }
+        });
+        match answer {
+            Some(answer) => (200, Some(answer)),
+            // A watch that nothing is told on goes on.
+            None if is_watch => (200, None),
+            None => (200, Some(list("1", &[]))),
+        }
+    }
+}
+
+fn list(version: &str, items: &[Value]) -> String {
+    json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": items}).to_string()
+}
+
+fn deployment(name: &str, user: i64) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}"), "resourceVersion": "5"},
+        "spec": {"template": {"spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows"}, "securityContext": {"runAsUser": user},
+            "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
+        }}},
+    })
+}
+
+fn client(server: &Arc<Mutex<Server>>) -> Client {
+    let server = Arc::clone(server);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = Arc::clone(&server);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let is_watch = parts.uri.query().is_some_and(|it| it.contains("watch=true"));
+            let (method, path) = (parts.method.as_str(), parts.uri.path());
+            let (status, answer) = server.lock().unwrap().answer(method, path, is_watch, &body);
+            let body: UnsyncBoxBody<Bytes, Infallible> = match answer {
+                Some(answer) => Full::from(answer).boxed_unsync(),
+                None => StreamBody::new(pending::<Result<Frame<Bytes>, Infallible>>()).boxed_unsync(),
+            };
+            Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
+        }
+    });
+    Client::new(service, "default")
+}
+
+struct Leader {
+    server: Arc<Mutex<Server>>,
+    reporting: watch::Receiver<Reporting>,
+    latest: watch::Sender<Arc<Snapshot>>,
+    _lease: watch::Sender<Option<Instant>>,
+}
+
+impl Leader {
+    fn start(answers: &[(&str, &[String])]) -> Self {
+        Self::start_with(answers, false)
+    }
+
+    fn start_with(answers: &[(&str, &[String])], has_no_reports: bool) -> Self {
+        let answers = answers
+            .iter()
+            .map(|(path, answers)| ((*path).to_owned(), answers.to_vec()));
+        let server = Arc::new(Mutex::new(Server {
+            answers: answers.collect(),
+            has_no_reports,
+            ..Server::default()
+        }));
+        let (latest, follow) = watch::channel(Arc::new(snapshot(Policy::cluster_default())));
+        let (reporting, said) = watch::channel(Reporting::Unknown);
+        let far = Instant::now() + Duration::from_secs(1_000_000);
+        let (lease, until) = watch::channel(Some(far));
+        let context = Context {
+            client: client(&server),
+            leadership: Leadership::new(until),
+            latest: follow,
+            gauges: Gauges::default(),
+            reporting,
+            settings: Settings::default(),
+        };
+        tokio::spawn(run(context));
+        Leader {
+            server,
+            reporting: said,
+            latest,
+            _lease: lease,
+        }
+    }
+
+    /// Waits until it is so. Time that nothing happens in is skipped.
+    async fn until(&self, what: &str, is_so: impl Fn(&Server) -> bool) {
+        for _ in 0..100_000 {
+            if is_so(&self.server.lock().unwrap()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{what}: {:?}", self.server.lock().unwrap().asked);
+    }
+}
+
+fn snapshot(policy: Policy) -> Snapshot {
+    let view = ClusterView {
+        kubernetes: 36,
+        ..ClusterView::default()
+    };
+    Snapshot {
+        view: Arc::new(view),
+        ..Snapshot::of_files(
+            Facts::new(36, date(2026, 1, 1)),
+            PolicySet::new(Vec::new(), policy),
+        )
+    }
+}
+
+/// The names of the owners that reports were written about, in order.
+fn reported(server: &Server) -> Vec<&str> {
+    let names = server
+        .written
+        .iter()
+        .filter_map(|report| report["scope"]["name"].as_str());
+    names.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
+    let broken =
+        json!({"metadata": {"name": "broken", "namespace": "shop", "uid": "b"}, "spec": {"template": 7}});
+    let all = list("9", &[deployment("one", 1), broken, deployment("two", 2)]);
+    let leader = Leader::start(&[(DEPLOYMENTS, &[all])]);
+    leader
+        .until("both others are reported", |it| reported(it) == ["one", "two"])
+        .await;
+    let said = leader.reporting.clone();
+    leader
+        .until("it is said", |_| matches!(*said.borrow(), Reporting::Amiss(..)))
+        .await;
+    let said = said.borrow().clone();
+    let Reporting::Amiss(reason, message) = said else {
+        panic!("{said:?}")
+    };
+    assert_eq!(reason, "Unreadable");
+    assert!(
+        message.starts_with("1 stored objects cannot be read and are passed over: Deployment shop/broken ("),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
+    let (before, after) = (
+        list("9", &[deployment("one", 1)]),
+        list("12", &[deployment("one", 1), deployment("two", 2)]),
+    );
+    let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
+    // Each look begins with a list of one object, for the version.
+    let leader = Leader::start(&[
+        (DEPLOYMENTS, &[before.clone(), before, after]),
+        (
+            "/apis/apps/v1/deployments watch",
+            &[
+                format!("{expired}\n"),
+                format!("{expired}\n"),
+                json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "13"}}}).to_string()
+                    + "\n",
+            ],
+        ),
+    ]);
+    leader
+        .until("both are reported", |it| reported(it).contains(&"two"))
+        .await;
+    let written = leader.server.lock().unwrap().written.clone();
+    let ones = written.iter().filter(|it| it["scope"]["name"] == "one");
+    assert_eq!(ones.count(), 1, "what is the same is written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_policy_is_another_judgement_of_everything() {
+    let all = list("9", &[deployment("one", 1), deployment("two", 2)]);
+    let leader = Leader::start(&[(DEPLOYMENTS, &[all])]);
+    leader
+        .until("both are reported", |it| reported(it).len() == 2)
+        .await;
+    let mut policy = Policy::cluster_default();
+    policy.name = "another".to_owned();
+    leader.latest.send_replace(Arc::new(snapshot(policy)));
+    leader
+        .until("both are reported again", |it| reported(it).len() == 4)
+        .await;
+    let written = leader.server.lock().unwrap().written.clone();
+    let policies: Vec<&Value> = written.iter().map(|it| &it["results"][0]["policy"]).collect();
+    assert_eq!(policies[2..], ["another", "another"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its_top_owner() {
+    let long_ago = "2026-01-01T00:00:00Z";
+    let controller = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}]);
+    let pod = |name: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": long_ago,
+                         "ownerReferences": controller("ReplicaSet", "web-1")},
+            "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "web", "image": "web"}]},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": long_ago},
+            ]},
+        })
+    };
+    let set = json!({"metadata": {"name": "web-1", "ownerReferences": controller("Deployment", "web")}});
+    let top = json!({"metadata": {"name": "web"}});
+    let mut running = pod("c");
+    running["spec"]["nodeName"] = json!("n1");
+    let leader = Leader::start(&[
+        ("/api/v1/pods", &[list("9", &[pod("a"), pod("b"), running])]),
+        ("/api/v1/namespaces/shop/pods/a", &[pod("a").to_string()]),
+        ("/api/v1/namespaces/shop/pods/b", &[pod("b").to_string()]),
+        (
+            "/apis/apps/v1/namespaces/shop/replicasets/web-1",
+            &[set.to_string()],
+        ),
+        (
+            "/apis/apps/v1/namespaces/shop/deployments/web",
+            &[top.to_string()],
+        ),
+    ]);
+    leader.until("both are told", |it| it.events.len() >= 2).await;
+    let server = leader.server.lock().unwrap();
+    let (one, other) = (&server.events[0], &server.events[1]);
+    assert_eq!(
+        (&one["regarding"]["kind"], &one["regarding"]["name"]),
+        (&json!("Deployment"), &json!("web"))
+    );
+    assert_eq!(one["reason"], "WindowsPodWaits");
+    assert_eq!(
+        one["metadata"]["name"], other["metadata"]["name"],
+        "the API server refuses the second one"
+    );
+    let note = one["note"].as_str().unwrap();
+    assert!(note.starts_with("a pod of this waits for a node: "), "{note}");
+    assert!(!server.asked.iter().any(|it| it.ends_with("/pods/c")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_kind_of_report_owners_are_judged_and_told_all_the_same() {
+    let all = list("9", &[deployment("one", 1)]);
+    let leader = Leader::start_with(&[(DEPLOYMENTS, &[all])], true);
+    leader.until("it is told", |it| it.events.len() == 1).await;
+    let said = leader.reporting.clone();
+    let is_said = || matches!(*said.borrow(), Reporting::Amiss("NoReportApi", _));
+    leader.until("it is said", |_| is_said()).await;
+    let server = leader.server.lock().unwrap();
+    assert_eq!(server.events[0]["regarding"]["name"], "one");
+    assert!(server.written.is_empty());
+}

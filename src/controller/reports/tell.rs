@@ -1,0 +1,135 @@
+//! Events on owners: what of theirs would be denied or warned of, and pods that wait in vain. The same of the same owner has
+//! the same name, so that the API server refuses it the second time, whichever replica tells it.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+
+use super::report::reported;
+use crate::controller::conditions::LONGEST_NOTE;
+use crate::model::text::cut;
+use crate::scan::{Fate, Judged};
+
+/// How many hexadecimal digits of the SHA-256 tell two problems of an owner apart.
+const DIGITS: usize = 16;
+/// So much of an owner's name goes into that of an Event.
+const LONGEST_NAME: usize = 200;
+/// So many rules are named.
+const NAMED: usize = 5;
+
+/// What is told of one owner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Its reason, in the words of Events.
+    pub reason: &'static str,
+    /// What is told.
+    pub message: String,
+    /// The owner.
+    pub owner: Owner,
+}
+
+/// An owner, as an Event points to it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Owner {
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl Owner {
+    /// The owner of what was judged: the object itself.
+    pub fn of(judged: &Judged) -> Self {
+        Owner {
+            api_version: judged.api_version.clone(),
+            kind: judged.kind.as_str().to_owned(),
+            namespace: judged.namespace.clone(),
+            name: judged.name.clone(),
+            uid: judged.uid.clone(),
+        }
+    }
+}
+
+/// What is told of an owner that was judged; nothing of advice, and of what admission mends.
+pub fn note(judged: &Judged) -> Option<Note> {
+    let is_told = |fate: Fate, would_deny: bool| would_deny || matches!(fate, Fate::Denied | Fate::Warned);
+    let told = reported(judged).filter(|found| found.fate != Fate::Exempted);
+    let told: Vec<_> = told
+        .filter(|found| is_told(found.fate, found.would_deny))
+        .collect();
+    let first = told.iter().find(|found| found.would_deny).or(told.first())?;
+    let denied = told.iter().any(|found| found.fate == Fate::Denied);
+    let would_be = told.iter().any(|found| found.would_deny);
+    let becomes = match (denied, would_be) {
+        (true, _) => "would be denied at its next create",
+        (false, true) => "would be denied if validation were Deny",
+        (false, false) => "is warned of when it is applied",
+    };
+    let mut rules: Vec<&str> = told.iter().map(|found| found.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    let more = rules.len().saturating_sub(NAMED);
+    rules.truncate(NAMED);
+    let mut message = format!("for Windows this {becomes}: {}", rules.join(", "));
+    if more > 0 {
+        let _ = write!(message, " and {more} more rules");
+    }
+    let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
+    Some(Note {
+        reason: "WindowsFindings",
+        message,
+        owner: Owner::of(judged),
+    })
+}
+
+impl Note {
+    /// The name of its Event.
+    pub fn name(&self) -> String {
+        let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);
+        let digest = ring::digest::digest(&ring::digest::SHA256, problem.as_bytes());
+        let mut name: String = self.owner.name.chars().take(LONGEST_NAME).collect();
+        name.truncate(name.trim_end_matches(['.', '-']).len());
+        name.push('.');
+        for byte in digest.as_ref().iter().take(DIGITS / 2) {
+            let _ = write!(name, "{byte:02x}");
+        }
+        name
+    }
+
+    /// The Event.
+    pub fn event(&self, now: Timestamp) -> Event {
+        let owner = &self.owner;
+        Event {
+            metadata: ObjectMeta {
+                name: Some(self.name()),
+                namespace: Some(owner.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            action: Some("JudgedStored".to_owned()),
+            reason: Some(self.reason.to_owned()),
+            note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
+            type_: Some("Warning".to_owned()),
+            event_time: Some(MicroTime(now)),
+            reporting_controller: Some("transom".to_owned()),
+            reporting_instance: Some("transom".to_owned()),
+            regarding: Some(ObjectReference {
+                api_version: Some(owner.api_version.clone()),
+                kind: Some(owner.kind.clone()),
+                namespace: Some(owner.namespace.clone()),
+                name: Some(owner.name.clone()),
+                uid: Some(owner.uid.clone()),
+                ..ObjectReference::default()
+            }),
+            ..Event::default()
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Reports on judged owners, and what is remembered of them.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::dialect::Dialect;
+use super::ledger::{Ledger, Next, Unreadable};
+use super::report::{self, MOST_RESULTS, content};
+use super::tell::note;
+use crate::model::os::Verdict;
+use crate::model::workload::Kind;
+use crate::rules::find;
+use crate::scan::{Fate, Found, Judged, Outcome};
+
+fn found(fate: Fate, path: &str) -> Found {
+    let rule = find("run-as-user").unwrap();
+    Found {
+        id: rule.id,
+        rule: rule.name,
+        severity: rule.severity,
+        class: rule.class,
+        path: path.to_owned(),
+        message: "Windows has no user ids".to_owned(),
+        remedy: "use windowsOptions.runAsUserName".to_owned(),
+        fate,
+        would_deny: matches!(fate, Fate::Denied | Fate::Warned),
+        because: None,
+    }
+}
+
+/// A Deployment `shop/web` with such findings.
+pub fn judged(uid: &str, fates: &[Fate]) -> Judged {
+    Judged {
+        api_version: "apps/v1".to_owned(),
+        kind: Kind::Deployment,
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        uid: uid.to_owned(),
+        owner: None,
+        verdict: Verdict::Windows,
+        evidence: Vec::new(),
+        policy: "default".to_owned(),
+        outcome: Outcome::Passes,
+        not_asked: None,
+        image_builds: Vec::new(),
+        has_unknown_images: false,
+        replicas: Some(1),
+        changes: Vec::new(),
+        would_change: Vec::new(),
+        findings: fates.iter().map(|fate| found(*fate, "spec")).collect(),
+    }
+}
+
+const UID: &str = "3c1f6b1e-0000-4000-8000-000000000001";
+
+#[test]
+fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_would_become_of_it() {
+    let judged = judged(UID, &[Fate::Noted, Fate::Denied]);
+    let says = content(&judged).unwrap();
+    let at = Timestamp::from_second(1_700_000_000).unwrap();
+    let report = report::report(&judged, says, Dialect::OpenReports, at);
+    assert_eq!(report["apiVersion"], "openreports.io/v1alpha1");
+    assert_eq!(report["kind"], "Report");
+    assert_eq!(report["source"], "transom");
+    assert_eq!(report["metadata"]["name"], format!("transom-deployment-{UID}"));
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": UID}]);
+    assert_eq!(report["metadata"]["ownerReferences"], owner);
+    let summary = json!({"pass": 0, "fail": 1, "warn": 1, "error": 0, "skip": 0});
+    assert_eq!(report["summary"], summary);
+    assert_eq!(
+        report["results"][0],
+        json!({
+            "source": "transom", "policy": "default", "rule": "run-as-user", "category": "Security context",
+            "severity": "high", "result": "fail", "scored": true, "message": "Windows has no user ids",
+            "timestamp": {"seconds": 1_700_000_000, "nanos": 0},
+            "properties": {
+                "id": "TSM204", "field": "spec", "remedy": "use windowsOptions.runAsUserName",
+                "outcome": "denied at its next create; an update that leaves it as it is passes",
+            },
+        }),
+        "what refuses it comes first"
+    );
+    let other = report::report(&judged, says, Dialect::PolicyReports, at);
+    assert_eq!(other["apiVersion"], "wgpolicyk8s.io/v1alpha2");
+    assert_eq!(
+        (&other["kind"], &other["source"]),
+        (&json!("PolicyReport"), &json!(null))
+    );
+}
+
+#[test]
+fn what_is_mended_by_itself_or_not_asked_about_is_no_reason_for_a_report() {
+    assert_eq!(content(&judged(UID, &[])), None);
+    assert_eq!(content(&judged(UID, &[Fate::Mended])), None);
+    let mut left_out = judged(UID, &[Fate::Passed]);
+    left_out.outcome = Outcome::NotAsked;
+    assert_eq!(content(&left_out), None);
+    assert!(content(&judged(UID, &[Fate::Exempted])).is_some());
+}
+
+#[test]
+fn the_same_findings_are_the_same_content_and_others_are_not() {
+    let one = content(&judged(UID, &[Fate::Warned]));
+    assert_eq!(one, content(&judged(UID, &[Fate::Warned])));
+    for other in [&[Fate::Denied][..], &[Fate::Warned, Fate::Warned]] {
+        assert_ne!(one, content(&judged(UID, other)), "{other:?}");
+    }
+}
+
+#[test]
+fn results_are_bounded_and_the_summary_counts_all() {
+    let mut judged = judged(UID, &[]);
+    judged.findings = (0..MOST_RESULTS + 17)
+        .map(|at| found(Fate::Warned, &format!("spec[{at}]{}", "x".repeat(5000))))
+        .collect();
+    let says = content(&judged).unwrap();
+    let report = report::report(&judged, says, Dialect::OpenReports, Timestamp::UNIX_EPOCH);
+    assert_eq!(report["results"].as_array().unwrap().len(), MOST_RESULTS);
+    assert_eq!(report["summary"]["fail"], MOST_RESULTS + 17);
+    assert_eq!(
+        report["metadata"]["annotations"]["transom.dev/more-results"],
+        "17"
+    );
+    assert!(report.to_string().len() < 128 << 10);
+}
+
+#[test]
+fn a_name_is_legal_whatever_the_uid_is() {
+    assert_eq!(report::name(Kind::CronJob, "A_b/c."), "transom-cronjob-a-b-c");
+}
+
+#[test]
+fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
+    let mut ledger = Ledger::default();
+    let dirty = judged(UID, &[Fate::Denied]);
+    let says = content(&dirty).unwrap();
+    assert_eq!(ledger.judged(&dirty, 1), Next::Write(says));
+    ledger.written(UID, Some(says));
+    assert_eq!(ledger.judged(&dirty, 2), Next::Nothing);
+    assert_eq!(ledger.to_take_away(), None);
+    assert_eq!(ledger.judged(&judged(UID, &[]), 3), Next::Nothing);
+    let (kind, namespace, uid) = ledger.to_take_away().unwrap();
+    assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
+    ledger.written(UID, None);
+    assert_eq!((ledger.behind(), ledger.series().count()), (0, 0));
+}
+
+#[test]
+fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
+    let mut ledger = Ledger::default();
+    let dirty = judged(UID, &[Fate::Denied]);
+    let says = content(&dirty).unwrap();
+    ledger.judged(&dirty, 1);
+    ledger.written(UID, Some(says));
+    ledger.judged(&judged(UID, &[Fate::Warned]), 1);
+    ledger.judged(&judged(UID, &[]), 1);
+    ledger.written(UID, content(&judged(UID, &[Fate::Warned])));
+    assert!(ledger.to_take_away().is_some());
+}
+
+#[test]
+fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading() {
+    let mut ledger = Ledger::default();
+    let dirty = judged(UID, &[Fate::Denied]);
+    let says = content(&dirty).unwrap();
+    ledger.found(Kind::Deployment, "shop", UID, says);
+    ledger.found(Kind::Deployment, "shop", "mended", 7);
+    ledger.found(Kind::Job, "shop", "another kind", 7);
+    ledger.begins(Kind::Deployment);
+    assert_eq!(ledger.judged(&dirty, 1), Next::Nothing, "it says so already");
+    ledger.ends(Kind::Deployment, 1);
+    let (_, _, uid) = ledger.to_take_away().unwrap();
+    assert_eq!(&*uid, "mended");
+    assert_eq!(ledger.to_take_away(), None);
+}
+
+#[test]
+fn what_changes_during_a_reading_is_not_taken_from_what_it_reads() {
+    let mut ledger = Ledger::default();
+    ledger.judged(&judged(UID, &[Fate::Denied]), 1);
+    ledger.begins(Kind::Deployment);
+    ledger.touch(Kind::Deployment, UID);
+    assert!(ledger.is_touched(Kind::Deployment, UID));
+    assert!(!ledger.is_touched(Kind::Job, UID));
+    ledger.ends(Kind::Deployment, 2);
+    assert!(ledger.has_findings(UID), "it was not gone, it was passed over");
+    assert!(!ledger.is_touched(Kind::Deployment, UID));
+}
+
+#[test]
+fn what_cannot_be_read_is_told_once_and_forgotten_when_it_can() {
+    let mut ledger = Ledger::default();
+    let which = || Unreadable {
+        kind: Kind::Deployment,
+        name: "shop/web".to_owned(),
+        why: "w".to_owned(),
+    };
+    assert!(ledger.unreadable(UID, which(), 1));
+    assert!(!ledger.unreadable(UID, which(), 2));
+    assert_eq!(ledger.all_unreadable().len(), 1);
+    ledger.judged(&judged(UID, &[]), 2);
+    assert_eq!(ledger.all_unreadable().len(), 0);
+}
+
+#[test]
+fn when_reports_are_gone_they_are_to_be_written_anew() {
+    let mut ledger = Ledger::default();
+    let dirty = judged(UID, &[Fate::Denied]);
+    ledger.judged(&dirty, 1);
+    ledger.written(UID, content(&dirty));
+    assert_eq!(ledger.without_report(|_| true), 0);
+    assert_eq!(ledger.without_report(|_| false), 1);
+    assert!(matches!(ledger.judged(&dirty, 2), Next::Write(_)));
+    ledger.written(UID, content(&dirty));
+    ledger.forget_reports();
+    assert!(matches!(ledger.judged(&dirty, 3), Next::Write(_)));
+    assert_eq!(ledger.series().count(), 1, "findings are counted without reports");
+}
+
+#[test]
+fn one_object_stands_for_all_of_an_owner_that_is_not_judged() {
+    let mut ledger = Ledger::default();
+    assert!(ledger.stands_for(1, "a") && !ledger.stands_for(1, "b"));
+    assert!(ledger.stands_for(2, "b"));
+    ledger.gone("a");
+    assert!(ledger.stands_for(1, "c"));
+}
+
+#[test]
+fn an_event_tells_what_would_be_denied_once_for_the_same_problem() {
+    assert_eq!(note(&judged(UID, &[Fate::Noted, Fate::Exempted])), None);
+    let told = note(&judged(UID, &[Fate::Noted, Fate::Warned])).unwrap();
+    assert_eq!(
+        told.message,
+        "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user ids; use \
+         windowsOptions.runAsUserName"
+    );
+    let again = note(&judged(UID, &[Fate::Warned])).unwrap();
+    assert_eq!(told.name(), again.name());
+    let denied = note(&judged(UID, &[Fate::Denied])).unwrap();
+    assert_ne!(denied.name(), again.name());
+    assert!(denied.name().starts_with("web."));
+    let mut long = denied.clone();
+    long.owner.name = format!("{}.", "a".repeat(252));
+    assert!(long.name().len() < 253);
+}

@@ -1,0 +1,179 @@
+//! Pods that wait for a node: one that has waited for long, for a reason that Transom knows, is told on its top owner.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{Api, DynamicObject, GetParams, PartialObjectMeta};
+use kube::core::{ApiResource, GroupVersionKind, Request};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use super::ledger::Waiting;
+use super::session::Session;
+use super::tell::{Note, Owner};
+use crate::cluster::errors::answered;
+use crate::cluster::pace::Allowance;
+use crate::model::field::{Present, Str};
+use crate::model::subject::{Stage, Subject};
+use crate::model::workload::Kind;
+use crate::scan::World;
+use crate::scan::pods::{Ground, trouble};
+
+/// How long a pod waits before it is looked at.
+const LONG: Duration = Duration::from_secs(120);
+/// How long after that it is looked at again.
+const AGAIN: Duration = Duration::from_secs(600);
+/// How often it is looked which pods have waited for so long.
+const LOOK: Duration = Duration::from_secs(10);
+/// How many pods are looked at in one go.
+const AT_ONCE: usize = 10;
+/// Events in a second, and at once.
+const EVENTS: (u32, u32) = (1, 20);
+/// How many owners are asked for above a pod: a ReplicaSet's Deployment, a Job's CronJob.
+const STEPS: usize = 3;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Brief<'b> {
+    #[serde(borrow)]
+    metadata: BriefMeta<'b>,
+    #[serde(borrow)]
+    spec: BriefSpec<'b>,
+    #[serde(borrow)]
+    status: BriefStatus<'b>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct BriefMeta<'b> {
+    #[serde(borrow)]
+    uid: Str<'b>,
+    #[serde(borrow)]
+    namespace: Str<'b>,
+    #[serde(borrow)]
+    name: Str<'b>,
+    deletion_timestamp: Present,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct BriefSpec<'b> {
+    #[serde(borrow)]
+    node_name: Str<'b>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct BriefStatus<'b> {
+    #[serde(borrow)]
+    phase: Str<'b>,
+}
+
+impl Session<'_> {
+    /// Notes whether a pod waits for a node.
+    pub fn mind_pod(&self, json: &str) {
+        let brief: Brief<'_> = serde_json::from_str(json).unwrap_or_default();
+        let Brief {
+            metadata,
+            spec,
+            status,
+        } = brief;
+        let waits =
+            status.phase.as_str() == "Pending" && spec.node_name.is_empty() && !metadata.deletion_timestamp.0;
+        let waiting = waits.then(|| Waiting {
+            namespace: metadata.namespace.to_string(),
+            name: metadata.name.to_string(),
+            due: Instant::now() + LONG,
+        });
+        self.ledger().waits(&metadata.uid, waiting);
+    }
+
+    /// Looks at the pods that have waited for long, for ever.
+    pub async fn mind_waiting(&self) {
+        let events = Mutex::new(Allowance::new(EVENTS.0, EVENTS.1));
+        loop {
+            sleep(LOOK).await;
+            let due = self.ledger().waited(Instant::now(), AGAIN, AT_ONCE);
+            for waiting in due {
+                if let Some(note) = self.why(&waiting).await {
+                    self.tell(&note, &events).await;
+                }
+            }
+        }
+    }
+
+    /// What is told of a pod that waits; nothing where the reason is none that Transom knows.
+    async fn why(&self, waiting: &Waiting) -> Option<Note> {
+        let path = format!("/api/v1/namespaces/{}/pods", waiting.namespace);
+        let request = Request::new(path)
+            .get(&waiting.name, &GetParams::default())
+            .ok()?;
+        let json = answered(self.client().request_text(request)).await.ok()?;
+        let snapshot = self.snapshot();
+        let (message, mut owner) = {
+            let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).ok()?;
+            let world = World::of(&snapshot);
+            let ground = Ground {
+                world: &world,
+                nodes: Some(&snapshot.view.nodes),
+                is_other: &|_| false,
+                knows_classes: true,
+            };
+            let told = trouble(&subject, &json, None, &ground, Timestamp::now())?;
+            if told.wrong.is_misplaced() {
+                return None;
+            }
+            let brief: Brief<'_> = serde_json::from_str(&json).ok()?;
+            let owner = Owner {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                namespace: waiting.namespace.clone(),
+                name: waiting.name.clone(),
+                uid: brief.metadata.uid.to_string(),
+            };
+            (
+                format!(
+                    "a pod of this waits for a node: {}; {}",
+                    told.message, told.remedy
+                ),
+                owner,
+            )
+        };
+        for _ in 0..STEPS {
+            match self.above(&owner).await {
+                Some(above) => owner = above,
+                None => break,
+            }
+        }
+        Some(Note {
+            reason: "WindowsPodWaits",
+            message,
+            owner,
+        })
+    }
+
+    /// The controller of an object.
+    async fn above(&self, owner: &Owner) -> Option<Owner> {
+        let (group, version) = owner
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &owner.api_version));
+        let kind = Kind::of(group, &owner.kind)?;
+        let plural = format!("{}s", kind.as_str().to_lowercase());
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owner.kind), &plural);
+        let api: Api<PartialObjectMeta<DynamicObject>> =
+            Api::namespaced_with(self.client().clone(), &owner.namespace, &resource);
+        let found = answered(api.get_metadata(&owner.name)).await.ok()?;
+        let above = found.metadata.owner_references.into_iter().flatten();
+        let above = above.into_iter().find(|it| it.controller == Some(true))?;
+        Some(Owner {
+            api_version: above.api_version,
+            kind: above.kind,
+            namespace: owner.namespace.clone(),
+            name: above.name,
+            uid: above.uid,
+        })
+    }
+}

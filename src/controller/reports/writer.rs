@@ -1,0 +1,154 @@
+//! Every write of reports and of Events on owners: in its turn, while this replica leads, and news before the rest.
+
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Client, core::ApiResource};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::desk::{Tray, Write};
+use super::dialect::Dialect;
+use super::report;
+use super::session::Session;
+use super::tell::Note;
+use crate::cluster::errors::{Failure, answered};
+use crate::cluster::pace::{Allowance, Pace};
+
+/// By this name the API server remembers who wrote a report.
+const FIELD_MANAGER: &str = "transom-reports";
+/// Events in a second, and at once.
+const EVENTS: (u32, u32) = (2, 50);
+/// How long the writer rests where there is nothing to do.
+const IDLE: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl Session<'_> {
+    /// Writes for ever.
+    pub async fn write_all(&self, mut tray: Tray) {
+        let pace = Pace::per_second(self.settings().writes_per_second);
+        let events = Mutex::new(Allowance::new(EVENTS.0, EVENTS.1));
+        loop {
+            if let Ok(write) = tray.news.try_recv() {
+                self.write(write, &pace, &events).await;
+            } else if self.take_away_one(&pace).await {
+                // One at a time: news go first.
+            } else if let Ok(write) = tray.rest.try_recv() {
+                self.write(write, &pace, &events).await;
+            } else {
+                sleep(IDLE).await;
+            }
+        }
+    }
+
+    async fn write(&self, write: Write, pace: &Pace, events: &Mutex<Allowance>) {
+        let Write {
+            uid,
+            content,
+            dialect,
+            body,
+            note,
+        } = write;
+        if !self.ledger().wants(&uid, content) {
+            return;
+        }
+        if let Some(dialect) = dialect.filter(|dialect| self.dialect() == Some(*dialect)) {
+            pace.turn().await;
+            if !self.leads() {
+                return;
+            }
+            match apply(self.client(), dialect, &body).await {
+                Ok(()) => {
+                    self.ledger().written(&uid, Some(content));
+                    self.went_well();
+                }
+                Err(failure) => return self.did_not_go(&failure, &body),
+            }
+        } else if !self.ledger().is_news(&uid, content) {
+            return;
+        }
+        if let Some(note) = note {
+            self.tell(&note, events).await;
+        }
+    }
+
+    /// Tells an owner something, where that is not too much at once.
+    pub async fn tell(&self, note: &Note, events: &Mutex<Allowance>) {
+        let turn = events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(Instant::now());
+        if turn.is_err() || !self.leads() {
+            return;
+        }
+        let api: Api<Event> = Api::namespaced(self.client().clone(), &note.owner.namespace);
+        let event = note.event(Timestamp::now());
+        match answered(api.create(&PostParams::default(), &event)).await {
+            // It was told before.
+            Ok(_) | Err(Failure::Conflict) => (),
+            Err(failure) => tracing::debug!(
+                namespace = note.owner.namespace,
+                "cannot write the Event {} of {} {}: {failure}",
+                note.reason,
+                note.owner.kind,
+                note.owner.name
+            ),
+        }
+    }
+
+    /// Takes one report away; says whether there was one.
+    async fn take_away_one(&self, pace: &Pace) -> bool {
+        let Some(dialect) = self.dialect() else {
+            return false;
+        };
+        let next = self.ledger().to_take_away();
+        let Some((kind, namespace, uid)) = next else {
+            return false;
+        };
+        pace.turn().await;
+        if !self.leads() {
+            return true;
+        }
+        match delete(self.client(), dialect, &namespace, &report::name(kind, &uid)).await {
+            Ok(()) => self.ledger().written(&uid, None),
+            Err(failure) => {
+                let name = format!("{namespace}/{}", report::name(kind, &uid));
+                self.trouble("the report cannot be taken away", &name, &failure);
+            }
+        }
+        true
+    }
+
+    fn did_not_go(&self, failure: &Failure, body: &Value) {
+        let name = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
+        let name = format!("{}/{}", name("namespace"), name("name"));
+        match failure {
+            Failure::Gone => self.ask_for_dialect(),
+            // Everything in it goes, reports too.
+            Failure::Other(text) if text.contains("being terminated") => {}
+            Failure::Other(text) if text.starts_with("namespaces ") => {}
+            failure => self.trouble("the report cannot be written", &name, failure),
+        }
+    }
+}
+
+async fn apply(client: &Client, dialect: Dialect, body: &Value) -> Result<(), Failure> {
+    let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
+    let api = api(client, &dialect.resource(), text("namespace"));
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(body);
+    answered(api.patch(text("name"), &params, &patch)).await.map(drop)
+}
+
+async fn delete(client: &Client, dialect: Dialect, namespace: &str, name: &str) -> Result<(), Failure> {
+    let api = api(client, &dialect.resource(), namespace);
+    match answered(api.delete(name, &DeleteParams::default())).await {
+        Ok(_) | Err(Failure::Gone) => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn api(client: &Client, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, resource)
+}
