@@ -1,4 +1,4 @@
-//! What is said before `Deny` and `Apply` are turned on is what happens then: the same hundred-odd workloads, applied where
+//! What is said before `Deny` and `Apply` are turned on is what happens then: the same hundreds of workloads, applied where
 //! everything is only looked at and where it is enforced. The audit log, the scan, the reading of the audit log and the
 //! reports are compared with what was really denied and changed, object by object that a person wrote. Without a control
 //! plane this says so and proves nothing.
@@ -39,6 +39,9 @@ metadata: {name: held}
 spec: {validation: Deny, placement: Apply, namespaceSelector: {matchLabels: {policy: held}}}
 ";
 
+/// The definition of reports.
+const REPORTS: &str = include_str!("reports/openreports.yaml");
+
 /// Nodes of two builds; all of them carry the taint of Windows nodes.
 const NODES: [(&str, &str); 2] = [("win-2019", "10.0.17763"), ("win-2022", "10.0.20348")];
 
@@ -65,7 +68,8 @@ impl Answer {
 fn workloads() -> Vec<Value> {
     let mut all = Vec::new();
     let examples = catalogue().flat_map(|rule| {
-        let of_rule = rule.bad.iter().chain(rule.good);
+        // Of what is good one each will do: reports are written at a pace.
+        let of_rule = rule.bad.iter().chain(rule.good.first());
         of_rule.map(move |example| (rule.id, *example))
     });
     for (id, example) in examples {
@@ -213,6 +217,47 @@ fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name
         .collect()
 }
 
+/// What `transom audit-log` counts for each workload of a namespace: how often it was or would be denied, and was or would
+/// be patched.
+fn counted(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, [u64; 4]> {
+    let log = cluster.path("audit.log").display().to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(["audit-log", &log, "--namespace", namespace])
+        .args(["--format", "json", "--fail-on", "never"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut all: BTreeMap<Name, [u64; 4]> = BTreeMap::new();
+    for row in report["workloads"].as_array().unwrap() {
+        let (kind, name) = row["workload"].as_str().unwrap().split_once(' ').unwrap();
+        let counts = all.entry((kind.to_owned(), name.to_owned())).or_default();
+        let keys = ["denied", "wouldDeny", "patched", "wouldPatch"];
+        for (count, key) in counts.iter_mut().zip(keys) {
+            *count += row["summary"][key].as_u64().unwrap();
+        }
+    }
+    all
+}
+
+/// The rules that the reports of a namespace say refuse each object, or would.
+fn reported(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, BTreeSet<String>> {
+    let listed = cluster.kubectl(&["get", "reports.openreports.io", "-n", namespace, "-o", "json"]);
+    let of_report = |report: Value| {
+        let text = |key: &str| report["scope"][key].as_str().unwrap().to_owned();
+        let results = report["results"].as_array().unwrap().iter();
+        let fails = results.filter(|result| result["result"] == "fail");
+        let rules = fails.map(|result| result["rule"].as_str().unwrap().to_owned());
+        ((text("kind"), text("name")), rules.collect::<BTreeSet<_>>())
+    };
+    let all = listed.succeeded().objects().into_iter().map(of_report);
+    all.filter(|(_, rules)| !rules.is_empty()).collect()
+}
+
 /// The rules among an owner's findings of which one thing is true.
 fn rules(owner: &Value, is: impl Fn(&Value) -> bool) -> BTreeSet<String> {
     let findings = owner["findings"].as_array().unwrap().iter();
@@ -253,7 +298,10 @@ async fn what_was_said_before_is_what_happens() {
             .succeeded();
     }
     install::prepare(&cluster, POLICIES);
-    let replica = Replica::start(&cluster, "transom", &[]);
+    cluster
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], REPORTS)
+        .succeeded();
+    let replica = Replica::start(&cluster, "transom", &["--reports"]);
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     let client = client(&cluster).await;
@@ -278,9 +326,27 @@ async fn what_was_said_before_is_what_happens() {
     let foreseen = scan(&cluster, SEEN, &["--as", "validation=Deny,placement=Apply"]);
     let held = create_all(&client, HELD, &objects).await;
     let said = audited(&cluster, SEEN);
+    let (of_seen, of_held) = (counted(&cluster, SEEN), counted(&cluster, HELD));
     let none = BTreeMap::new();
 
     let mut wrong = Vec::new();
+    // The leader writes reports at its pace: they are compared when they say the same, or when that does not come about.
+    let would = before
+        .iter()
+        .map(|(name, owner)| (name.clone(), rules(owner, |finding| finding["wouldDeny"] == true)));
+    let would: BTreeMap<Name, BTreeSet<String>> = would.filter(|(_, rules)| !rules.is_empty()).collect();
+    if !wait(Duration::from_secs(90), || reported(&cluster, SEEN) == would) {
+        wrong.push(format!(
+            "the reports say {:?}, and the scan {would:?}",
+            reported(&cluster, SEEN)
+        ));
+    }
+    let left = reported(&cluster, HELD);
+    if !left.is_empty() {
+        wrong.push(format!(
+            "the reports would deny what was let in under Deny: {left:?}"
+        ));
+    }
     let (mut denied, mut changed, mut never) = (0, 0, 0);
     for (name, answer) in &held {
         let said = said.get(name).unwrap_or(&none);
@@ -290,6 +356,18 @@ async fn what_was_said_before_is_what_happens() {
         if is_denied == would_deny.is_empty() {
             wrong.push(format!(
                 "{name:?}: would-deny {would_deny:?}, and it was {:?}",
+                answer.refused
+            ));
+        }
+        let count = |all: &BTreeMap<Name, [u64; 4]>| all.get(name).copied().unwrap_or_default();
+        let ([denied_seen, would_seen, _, would_patch], [denied_held, would_held, patched, _]) =
+            (count(&of_seen), count(&of_held));
+        let expected = (0, u64::from(is_denied), u64::from(is_denied), 0);
+        if (denied_seen, would_seen, denied_held, would_held) != expected {
+            wrong.push(format!(
+                "{name:?}: audit-log counts {:?} and {:?}, and it was {:?}",
+                count(&of_seen),
+                count(&of_held),
                 answer.refused
             ));
         }
@@ -324,6 +402,11 @@ async fn what_was_said_before_is_what_happens() {
             name.0 == "Pod" && stored["spec"] != seen[name].stored.as_ref().unwrap()["spec"]
         });
         changed += usize::from(is_changed);
+        if answer.stored.is_some() && [would_patch, patched] != [u64::from(is_changed); 2] {
+            wrong.push(format!(
+                "{name:?}: changed {is_changed}; audit-log counts {would_patch} and {patched}"
+            ));
+        }
         let would_patch = said.contains_key("would-patch");
         let (scan_would, scan_will) = (
             of_before["wouldChange"] != json!([]),
