@@ -9,14 +9,17 @@ FROM --platform=$BUILDPLATFORM rust:1.89-alpine AS build
 ARG TARGETARCH
 ARG REVISION=unknown
 ARG SOURCE_DATE_EPOCH=0
-# ring compiles C and assembly: clang does so for every target, and lld links what it made.
+# ring compiles C and assembly, mimalloc C: clang does so for every target, and lld links what it made.
 RUN apk add --no-cache clang lld llvm musl-dev
+# mimalloc reads the headers of the C library and of the kernel, which are others for each target.
 RUN case "$TARGETARCH" in \
-      amd64) echo x86_64-unknown-linux-musl ;; \
-      arm64) echo aarch64-unknown-linux-musl ;; \
+      amd64) echo x86_64-unknown-linux-musl > /target; arch=x86_64 ;; \
+      arm64) echo aarch64-unknown-linux-musl > /target; arch=aarch64 ;; \
       *) echo "there is no build for $TARGETARCH" >&2; exit 1 ;; \
-    esac > /target \
- && rustup target add "$(cat /target)"
+    esac \
+ && rustup target add "$(cat /target)" \
+ && apk add --no-cache --root /sysroot --arch $arch --initdb --no-scripts --keys-dir /usr/share/apk/keys/$arch \
+      --repositories-file /etc/apk/repositories musl-dev linux-headers
 WORKDIR /src
 COPY . .
 # --locked: these dependencies and no others. The path of the sources is taken out, so that two machines get one binary.
@@ -25,12 +28,12 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target=$(cat /target) \
  && export PATH="$(rustc --print target-libdir)/../bin:$PATH" \
  && export SOURCE_DATE_EPOCH TRANSOM_REVISION="$REVISION" \
-      CC="clang --target=$target" AR=llvm-ar \
+      CC="clang --target=$target --sysroot=/sysroot" AR=llvm-ar \
       CFLAGS="-ffile-prefix-map=/src=. -ffile-prefix-map=$CARGO_HOME=cargo" \
       CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
       CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
       RUSTFLAGS="-C target-feature=+crt-static -C link-self-contained=yes --remap-path-prefix=/src=. --remap-path-prefix=$CARGO_HOME=cargo" \
- && cargo build --release --locked --target "$target" --bin transom \
+ && cargo build --release --locked --features mimalloc --target "$target" --bin transom \
  && install -D -m 0755 "target/$target/release/transom" /out/transom \
  && touch -d "@$SOURCE_DATE_EPOCH" /out/transom
 
@@ -48,6 +51,8 @@ LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.source="$SOURCE"
 COPY LICENSE /LICENSE
 COPY --from=build /out/transom /transom
+# Memory goes back to the kernel as soon as it is free, and comes in small pages (docs/performance.md, "The image").
+ENV MIMALLOC_PURGE_DELAY=0 MIMALLOC_ALLOW_THP=0
 # A number, so that runAsNonRoot can be checked; OpenShift runs it as another one.
 USER 65532:65532
 EXPOSE 10250 8080

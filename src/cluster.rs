@@ -1,5 +1,6 @@
 //! The cluster as Transom knows it: the client, the lease, the watches, and the view that they keep.
 
+pub mod around;
 pub mod client;
 pub mod errors;
 pub mod facts;
@@ -14,4 +15,5 @@ pub mod snapshot;
 pub mod stored;
 pub mod survey;
 pub mod view;
+pub mod walk;
 pub mod watches;

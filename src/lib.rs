@@ -40,6 +40,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod audit_log;
 pub mod certs;
 pub mod check;
 pub mod cli;
@@ -49,6 +50,7 @@ pub mod engine;
 pub mod manifest;
 pub mod model;
 pub mod plan;
+pub mod preflight;
 pub mod process;
 pub mod registration;
 pub mod render;

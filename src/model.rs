@@ -25,3 +25,4 @@ pub mod subject;
 pub mod text;
 mod view;
 pub mod workload;
+pub mod workload_of;

@@ -207,11 +207,15 @@ impl<'f> Planner<'f> {
         if pod.is_mirror() {
             return Ok(());
         }
-        let namespace = Some(&*pod.metadata.namespace).filter(|name| !name.is_empty()).unwrap_or("default");
+        let namespace = Some(&*pod.metadata.namespace)
+            .filter(|name| !name.is_empty())
+            .unwrap_or("default");
         let key = Key {
             namespace: namespace.to_owned(),
             kind: owner.map_or("Pod", |owner| &*owner.kind).to_owned(),
-            name: owner.map_or(pod.metadata.display_name(), |owner| &*owner.name).to_owned(),
+            name: owner
+                .map_or(pod.metadata.display_name(), |owner| &*owner.name)
+                .to_owned(),
         };
         let index = match self.workload_of(key) {
             Ok(index) => Some(index),
@@ -253,7 +257,13 @@ impl<'f> Planner<'f> {
     }
 
     /// Judges a workload by one of its pods: its own object was not among what was looked at.
-    fn judge_pod(&mut self, json: &str, key: Key, requests: Amount, on_windows: bool) -> Result<Option<usize>, SubjectError> {
+    fn judge_pod(
+        &mut self,
+        json: &str,
+        key: Key,
+        requests: Amount,
+        on_windows: bool,
+    ) -> Result<Option<usize>, SubjectError> {
         let subject = in_namespace(Subject::parse(Kind::Pod, json, Stage::Stored)?);
         let read_from = (key.kind != "Pod").then(|| subject.meta.display_name().to_owned());
         let is_daemon_set = key.kind == "DaemonSet";
@@ -279,7 +289,11 @@ impl<'f> Planner<'f> {
         runs_on_windows: bool,
         with: impl FnOnce(Workload) -> Workload,
     ) {
-        let labels = self.facts.namespaces.get(&*subject.namespace).map(|it| &it.labels);
+        let labels = self
+            .facts
+            .namespaces
+            .get(&*subject.namespace)
+            .map(|it| &it.labels);
         let policy = self.policies.effective(&Asker {
             namespace: &subject.namespace,
             labels,
@@ -293,8 +307,14 @@ impl<'f> Planner<'f> {
             Verdict::Unknown => runs_on_windows,
             Verdict::Linux | Verdict::Conflicting => false,
         };
-        let images = subject.pod().map(|pod| Image::of_pod(pod, self.facts)).unwrap_or_default();
-        let Some(cx) = Cx::new(subject, &inference, self.facts, &policy, &images).pod().filter(|_| is_windows) else {
+        let images = subject
+            .pod()
+            .map(|pod| Image::of_pod(pod, self.facts))
+            .unwrap_or_default();
+        let Some(cx) = Cx::new(subject, &inference, self.facts, &policy, &images)
+            .pod()
+            .filter(|_| is_windows)
+        else {
             self.entries.insert(key, Entry::Other);
             return;
         };
@@ -305,7 +325,8 @@ impl<'f> Planner<'f> {
             target: self.question.to,
         };
         let reading = Reading {
-            as_placed: subject.kind == Kind::Pod && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
+            as_placed: subject.kind == Kind::Pod
+                && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
             world,
             cx,
         };
@@ -325,9 +346,16 @@ impl<'f> Planner<'f> {
             ready_on: None,
             key: key.clone(),
         };
-        let images = found.into_iter().map(|(path, image)| Use { path, image: self.intern(&image) }).collect();
+        let images = found
+            .into_iter()
+            .map(|(path, image)| Use {
+                path,
+                image: self.intern(&image),
+            })
+            .collect();
         self.workloads.push(with(Workload { images, ..workload }));
-        self.entries.insert(key, Entry::Workload(self.workloads.len() - 1));
+        self.entries
+            .insert(key, Entry::Workload(self.workloads.len() - 1));
     }
 
     fn intern(&mut self, name: &str) -> Arc<str> {
@@ -364,7 +392,9 @@ impl<'f> Planner<'f> {
                 open.extend(statement.proposed.map(|proposal| proposal.image));
             }
         }
-        open.retain(|image| !self.answers.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok());
+        open.retain(|image| {
+            !self.answers.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok()
+        });
         open
     }
 
@@ -375,7 +405,10 @@ impl<'f> Planner<'f> {
             let statement = knowledge.state(used, workload.kernel);
             match &workload.ready_on {
                 Some(node) if statement.class == Class::Unknown => {
-                    let message = format!("a pod with {} is ready on {node}", crate::model::text::shown(&used.image));
+                    let message = format!(
+                        "a pod with {} is ready on {node}",
+                        crate::model::text::shown(&used.image)
+                    );
                     let because = Because::row(format!("ready on a node of {}", self.question.to), READY);
                     Statement::new(Class::Unchanged, &*used.path, message, because)
                 }
@@ -390,7 +423,10 @@ impl<'f> Planner<'f> {
                 let proven = self.proven.get(&account.name).map(String::as_str);
                 let statement = account.state(&target, proven);
                 if self.question.gmsa_ready {
-                    Statement { class: Class::Unchanged, ..statement.note() }
+                    Statement {
+                        class: Class::Unchanged,
+                        ..statement.note()
+                    }
                 } else {
                     statement
                 }

@@ -1,9 +1,11 @@
-//! Rendering: what `check` and a scan found, for people and for machines. Writes; judges nothing.
+//! Rendering: what was found, for people and for machines. Writes; judges nothing.
 
+pub mod audit_log;
 mod html;
 mod json;
 mod plan;
 mod rules;
+mod scan;
 mod text;
 mod yaml;
 
@@ -11,6 +13,7 @@ pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, pa
 pub use self::json::Json;
 pub use self::plan::plan_text;
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
+pub use self::scan::{sarif, scan_json, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 

@@ -11,7 +11,7 @@ use self::source::{House, Import, Module, files, root, shown};
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 20] = [
+const ROOMS: [(&str, &str); 22] = [
     ("model",        ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
@@ -21,18 +21,20 @@ const ROOMS: [(&str, &str); 20] = [
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
     ("check",        "model engine manifest registration api"),
+    ("audit_log",    "model"),
     ("process",      ""),
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine plan manifest check scan"),
+    ("render",       "model rules engine plan manifest check audit_log scan"),
+    ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration check process tls cluster certs \
                       controller webhook"),
-    ("cli",          "model rules engine plan registration api check render process tls cluster \
-                      controller webhook serve"),
+    ("cli",          "model rules engine plan registration api check audit_log render process tls cluster \
+                      scan preflight controller webhook serve"),
     ("main",         "process cli"),
 ];
 

@@ -34,6 +34,8 @@ mod notes;
 mod older;
 #[path = "chart/packaging.rs"]
 mod packaging;
+#[path = "chart/preflight.rs"]
+mod preflight;
 #[path = "chart/quick_starts.rs"]
 mod quick_starts;
 #[path = "chart/release.rs"]

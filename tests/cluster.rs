@@ -1116,7 +1116,7 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
         assert!(forged.contains("spec.controllers"), "{kind}: {forged}");
     }
     let annotations = audited(cluster, "forged", "replicaset");
-    let owner = annotations.get("validate-deny.transom.dev/owner");
+    let owner = annotations.get("validate-deny.transom.dev/owner-trust");
     assert_eq!(owner.map(String::as_str), Some("not-trusted"), "{annotations:?}");
     let custom = may(&owned(bad("custom"), "tekton.dev/v1", "TaskRun")).err;
     assert!(

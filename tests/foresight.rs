@@ -12,6 +12,7 @@ mod control_plane;
 mod install;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::time::Duration;
 
 use control_plane::{ControlPlane, programs_or_skip, wait};
@@ -189,48 +190,27 @@ fn client(cluster: &ControlPlane) -> impl Future<Output = Client> {
 
 /// What `transom scan` says of the owners of a namespace, by kind and name.
 fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name, Value> {
-    use std::sync::Arc;
-    use transom::cluster::snapshot::Snapshots;
-    use transom::model::facts::Facts;
-    use transom::scan::{Looked, Overrides, World, look};
-    tokio::task::block_in_place(|| {
-        tokio::runtime::Handle::current().block_on(async {
-            let client = client(cluster).await;
-            let once = transom::cluster::once::read(&client, "transom-system", "transom")
-                .await
-                .unwrap();
-            assert!(once.unread.is_empty(), "{:?}", once.unread);
-            let today = transom::process::today();
-            let mut snapshots = Snapshots::new(Facts::new(36, today), ["transom-system".to_owned()]);
-            let snapshot = snapshots.take(&Arc::new(once.view), once.registered.map(Arc::new), today);
-            let overrides = if more.is_empty() {
-                Overrides::default()
-            } else {
-                Overrides {
-                    validation: Some(transom::model::policy::Action::Deny),
-                    placement: Some(transom::model::policy::Switch::Apply),
-                    inert: None,
-                }
-            };
-            let world = World::of(&snapshot).with(&overrides);
-            let mut all = BTreeMap::new();
-            transom::cluster::survey::visit_pod_carriers(&client, |kind, json| {
-                match look(&world, kind, json) {
-                    Ok(Looked::Judged(judged)) if judged.namespace == namespace => {
-                        all.insert(
-                            (judged.kind.to_string(), judged.name.clone()),
-                            serde_json::to_value(&*judged).unwrap(),
-                        );
-                    }
-                    Ok(_) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            })
-            .await
-            .unwrap();
-            all
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(["scan", "--kubeconfig", &kubeconfig, "--namespace", namespace])
+        .args(["--format", "json", "--fail-on", "never"])
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["gaps"], json!([]), "all of it could be read");
+    let owners = report["owners"].as_array().unwrap().iter();
+    owners
+        .map(|owner| {
+            let text = |key: &str| owner[key].as_str().unwrap().to_owned();
+            ((text("kind"), text("name")), owner.clone())
         })
-    })
+        .collect()
 }
 
 /// The rules among an owner's findings of which one thing is true.

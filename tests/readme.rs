@@ -334,7 +334,10 @@ fn links_between_pages_lead_somewhere() {
     ];
     for folder in ["docs", "docs/runbooks"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
-            pages.push(format!("{folder}/{}", entry.unwrap().file_name().to_string_lossy()));
+            pages.push(format!(
+                "{folder}/{}",
+                entry.unwrap().file_name().to_string_lossy()
+            ));
         }
     }
     for page in pages

@@ -10,8 +10,16 @@ use crate::rules::Finding;
 /// The longest value, in bytes: audit events are kept for long and sent far.
 const LONGEST: usize = 4096;
 
+/// The version of the keys and of what their values mean: another one where a reader of this one would read wrongly.
+const SCHEMA: &str = "v1";
+
 /// Keys and values; the API server puts the webhook's name before each key.
 pub type Annotations = Vec<(&'static str, String)>;
+
+/// What the others are written by. It goes with each answer that has any.
+pub fn schema() -> (&'static str, String) {
+    ("schema", SCHEMA.to_owned())
+}
 
 /// The open findings that are told.
 pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
@@ -30,6 +38,9 @@ pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> An
         .collect();
     add(&mut annotations, "evidence", &evidence.join(", "));
     add(&mut annotations, "rules", &distinct(reported(inspection)));
+    if denied {
+        add(&mut annotations, "denied-by", &denied_by(inspection));
+    }
     if policy.validation != Action::Off {
         add(&mut annotations, "would-deny", &would_deny(inspection));
     }
@@ -67,6 +78,11 @@ pub fn of_edits(inspection: &Inspection, policy: &Policy) -> Annotations {
     annotations
 }
 
+/// The rules that refuse the object.
+fn denied_by(inspection: &Inspection) -> String {
+    distinct(inspection.open().filter(|finding| finding.action == Action::Deny))
+}
+
 /// The rules that would refuse the object if `validation` were Deny and are kept from it.
 pub fn would_deny(inspection: &Inspection) -> String {
     let kept = |finding: &&Finding| finding.wanted == Action::Deny && finding.action != Action::Deny;
@@ -80,7 +96,8 @@ fn head(inspection: &Inspection, decision: &str) -> Annotations {
     ]
 }
 
-fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
+/// Adds what a key has to say, where it has anything to say.
+pub fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
     if !value.is_empty() {
         annotations.push((key, one_line(&cut(value, LONGEST)).into_owned()));
     }

@@ -107,7 +107,15 @@ impl Foreseen {
         let request = request(namespace, Some(raw));
         let mut subject = parse(phase, kind, &request, Object::Raw(raw))?;
         let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, policy);
-        let ruling = Case::new(phase, &request, &subject, &inspection, policy).ruling();
+        let ruling = Case::new(
+            phase,
+            &request,
+            &subject,
+            &inspection,
+            policy,
+            context.facts.today,
+        )
+        .ruling();
         let denied = ruling.denial.is_some();
         let why = |finding| because(finding, &subject, policy);
         Ok(Foreseen {

@@ -58,7 +58,15 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
     let user = &request.user_info.username;
     subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
     let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, &policy);
-    let ruling = Case::new(phase, &request, &subject, &inspection, &policy).ruling();
+    let ruling = Case::new(
+        phase,
+        &request,
+        &subject,
+        &inspection,
+        &policy,
+        context.facts.today,
+    )
+    .ruling();
     record.set_name(subject.meta.display_name());
     record.labels.decision = ruling.decision();
     record.warned = !ruling.warnings.is_empty();
@@ -107,7 +115,7 @@ fn refuse_unreadable(
     let ruling = Ruling {
         denial: denies
             .then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {}", one_line(why)))),
-        annotations: vec![("decision", "unreadable".to_owned())],
+        annotations: vec![("decision", "unreadable".to_owned()), annotations::schema()],
         ..Ruling::default()
     };
     record.labels.decision = ruling.decision();

@@ -2,6 +2,8 @@
 
 use std::cell::OnceCell;
 
+use jiff::civil::Date;
+
 use super::annotations;
 use super::message::{self, Added, Refusal};
 use super::ownership::{Ownership, injector};
@@ -17,6 +19,7 @@ use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
 use crate::model::severity::Class;
 use crate::model::subject::Subject;
+use crate::model::workload_of::workload_of;
 use crate::rules::Finding;
 
 /// One object in one phase, with what was found: what is answered follows from it.
@@ -26,6 +29,7 @@ pub struct Case<'j> {
     pub subject: &'j Subject<'j>,
     pub inspection: &'j Inspection,
     pub policy: &'j Policy,
+    pub today: Date,
     owners: OnceCell<Ownership<'j>>,
 }
 
@@ -37,6 +41,7 @@ impl<'j> Case<'j> {
         subject: &'j Subject<'j>,
         inspection: &'j Inspection,
         policy: &'j Policy,
+        today: Date,
     ) -> Self {
         Case {
             phase,
@@ -44,6 +49,7 @@ impl<'j> Case<'j> {
             subject,
             inspection,
             policy,
+            today,
             owners: OnceCell::new(),
         }
     }
@@ -60,8 +66,14 @@ impl<'j> Case<'j> {
             Phase::Mutate => self.mutate(),
             Phase::Validate => self.validate(),
         };
-        if !ruling.annotations.is_empty() && self.owner_is_not_trusted() {
-            ruling.annotations.push(("owner", "not-trusted".to_owned()));
+        if !ruling.annotations.is_empty() {
+            let Subject { kind, meta, .. } = self.subject;
+            let owner = workload_of(*kind, meta, self.today).unwrap_or_default();
+            annotations::add(&mut ruling.annotations, "owner", &owner);
+            if self.owner_is_not_trusted() {
+                ruling.annotations.push(("owner-trust", "not-trusted".to_owned()));
+            }
+            ruling.annotations.push(annotations::schema());
         }
         ruling
     }

@@ -18,57 +18,114 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// silent for so long; API servers send bookmarks about every minute, and end it after less than five.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// Which cluster, as whom, and where in it Transom is.
+/// Which cluster, and as whom.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster to talk to")]
-pub struct ConnectArgs {
+pub struct KubeconfigArgs {
     /// The cluster of this kubeconfig. Without it: the ServiceAccount of the pod, else $KUBECONFIG or ~/.kube/config
     #[arg(long, env = "TRANSOM_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; without it, its current one
-    #[arg(long, env = "TRANSOM_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
+    #[arg(long, env = "TRANSOM_CONTEXT", value_name = "NAME")]
     context: Option<String>,
+}
+
+/// Which cluster, as whom, and where in it Transom is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cluster to talk to")]
+pub struct ConnectArgs {
+    #[command(flatten)]
+    kubeconfig: KubeconfigArgs,
     /// Transom's own namespace, where its Lease, its certificates and what it remembers are. Without it: that of the
     /// pod, else transom-system
     #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
     namespace: Option<String>,
 }
 
+/// A cluster that can be asked.
+pub struct Connected {
+    /// The client.
+    pub client: Client,
+    /// What the cluster goes by: the context of the kubeconfig, else the address of its API server.
+    pub name: String,
+    /// The namespace of the pod that this runs in, where it runs in one.
+    pub of_pod: Option<String>,
+}
+
 impl ConnectArgs {
+    /// The cluster of a kubeconfig, and nothing of Transom's own.
+    pub fn of(kubeconfig: PathBuf, context: Option<String>) -> Self {
+        ConnectArgs {
+            kubeconfig: KubeconfigArgs {
+                kubeconfig: Some(kubeconfig),
+                context,
+            },
+            namespace: None,
+        }
+    }
+
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors
     /// When there is no cluster, or the kubeconfig is of no use; it says what to do.
     pub async fn connect(&self) -> anyhow::Result<(Client, String)> {
-        let (mut config, of_pod) = self.config().await?;
+        let connected = self.kubeconfig.connect().await?;
+        let namespace = own_namespace(self.namespace.clone(), &connected);
+        Ok((connected.client, namespace))
+    }
+}
+
+/// Transom's namespace: the one that is named, else that of the pod, else `transom-system`.
+pub fn own_namespace(named: Option<String>, connected: &Connected) -> String {
+    let namespace = named.or_else(|| connected.of_pod.clone());
+    namespace.unwrap_or_else(|| NAMESPACE.to_owned())
+}
+
+impl KubeconfigArgs {
+    /// A client for the API server.
+    ///
+    /// # Errors
+    /// When there is no cluster, or the kubeconfig is of no use; it says what to do.
+    pub async fn connect(&self) -> anyhow::Result<Connected> {
+        let (mut config, context, of_pod) = self.config().await?;
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(SILENCE);
+        let name = context.unwrap_or_else(|| config.cluster_url.to_string());
         let client = Client::try_from(config).context("cannot set up a client for the API server")?;
-        let namespace = self.namespace.clone().or(of_pod);
-        Ok((client, namespace.unwrap_or_else(|| NAMESPACE.to_owned())))
+        Ok(Connected { client, name, of_pod })
     }
 
-    /// How to reach the API server, and the namespace of the pod where this runs in one.
-    async fn config(&self) -> anyhow::Result<(kube::Config, Option<String>)> {
+    /// How to reach the API server, the context of the kubeconfig, and the namespace of the pod where this runs in one.
+    async fn config(&self) -> anyhow::Result<(kube::Config, Option<String>, Option<String>)> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
         if let Some(path) = &self.kubeconfig {
             let shown = path.display();
             let read = Kubeconfig::read_from(path)
                 .with_context(|| format!("cannot read the kubeconfig {shown} (--kubeconfig)"))?;
-            let options = KubeConfigOptions {
-                context: self.context.clone(),
-                ..KubeConfigOptions::default()
-            };
+            let context = self.context.clone().or_else(|| read.current_context.clone());
             let config = kube::Config::from_custom_kubeconfig(read, &options)
                 .await
                 .with_context(|| format!("cannot use the kubeconfig {shown} (--kubeconfig, --context)"))?;
-            return Ok((config, None));
+            return Ok((config, context, None));
+        }
+        if let Some(context) = &self.context {
+            let config = kube::Config::from_kubeconfig(&options).await.with_context(|| {
+                format!("cannot use the context {context} (--context) of $KUBECONFIG or ~/.kube/config")
+            })?;
+            return Ok((config, self.context.clone(), None));
         }
         if let Ok(config) = kube::Config::incluster() {
             let namespace = config.default_namespace.clone();
-            return Ok((config, Some(namespace)));
+            return Ok((config, None, Some(namespace)));
         }
         match kube::Config::infer().await {
-            Ok(config) => Ok((config, None)),
+            Ok(config) => {
+                let context = Kubeconfig::read().ok().and_then(|read| read.current_context);
+                Ok((config, context, None))
+            }
             Err(error) => bail!(
                 "there is no cluster: no ServiceAccount of a pod, and no kubeconfig ({error}); name one with --kubeconfig \
                  (and to serve without a cluster, use --standalone)"

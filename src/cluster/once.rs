@@ -1,6 +1,6 @@
 //! Reading a cluster once, by lists, into the same view as the watches make: for commands that look and end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::errors::{answered_within, words};
+use super::node::StoredNode;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use super::watches::{has_scc, trim};
@@ -49,8 +50,33 @@ pub struct Once {
     pub view: ClusterView,
     /// What is registered; empty configurations where there are none. `None` where that could not be read.
     pub registered: Option<Configurations>,
+    /// The names of the nodes that are not in the view: those that are for another operating system.
+    pub other_nodes: BTreeSet<String>,
     /// What could not be read.
     pub unread: Vec<Unread>,
+}
+
+impl Once {
+    /// Whether a part of the cluster could be read.
+    pub fn could_read(&self, resource: &str) -> bool {
+        self.unread.iter().all(|unread| unread.resource != resource)
+    }
+
+    /// Reads these namespaces one by one, where they could not be listed: the right to get one is given more often.
+    pub async fn read_namespaces(&mut self, client: &Client, names: &[String]) {
+        if self.could_read("namespaces") {
+            return;
+        }
+        let api: Api<Namespace> = Api::all(client.clone());
+        for name in names {
+            let Ok(Some(found)) = answered_within(PATIENCE, api.get_metadata_opt(name)).await else {
+                return;
+            };
+            let trimmed = trim::namespace(found).map(|trimmed| (name.clone(), Arc::new(trimmed)));
+            self.view.namespaces.extend(trimmed);
+        }
+        self.unread.retain(|unread| unread.resource != "namespaces");
+    }
 }
 
 /// Reads everything but the objects that carry pods. `namespace` is Transom's own, `installation` the name that its webhook
@@ -66,10 +92,19 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
         client,
         unread: Vec::new(),
     };
+    let mut other_nodes = BTreeSet::new();
+    let nodes = |node: StoredNode| {
+        let name = node.name_any();
+        let view = trim::node(node);
+        if view.is_none() {
+            other_nodes.insert(name);
+        }
+        view
+    };
     let view = ClusterView {
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
         has_scc: has_scc(client).await,
-        nodes: reading.all("nodes", &Api::all(client.clone()), trim::node).await,
+        nodes: reading.all("nodes", &Api::all(client.clone()), nodes).await,
         runtime_classes: reading
             .all(
                 "runtimeclasses",
@@ -101,6 +136,7 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
     Ok(Once {
         view,
         registered,
+        other_nodes,
         unread: reading.unread,
     })
 }
@@ -116,7 +152,7 @@ impl Reading<'_> {
         &mut self,
         resource: &str,
         api: &Api<K>,
-        trim: impl Fn(K) -> Option<T>,
+        mut trim: impl FnMut(K) -> Option<T>,
     ) -> BTreeMap<String, Arc<T>>
     where
         K: Resource + Clone + DeserializeOwned + Debug,

@@ -23,6 +23,14 @@ pub const KEPT_DAYS: i64 = 90;
 /// How many pools are remembered at most; those seen last.
 const MOST: usize = 200;
 
+/// The pool that a node of these labels belongs to, where its platform says one.
+pub fn pool_of(labels: &BTreeMap<String, String>) -> Option<(&'static str, &str)> {
+    let mut of = POOL_LABELS
+        .iter()
+        .filter_map(|key| Some((*key, labels.get(*key)?.as_str())));
+    of.next()
+}
+
 /// A pool as it was seen: what its nodes have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 struct Pool {
@@ -47,9 +55,7 @@ impl Pool {
         let mut taints = node.taints();
         taints.retain(Taint::marks_windows);
         taints.sort();
-        let label = POOL_LABELS
-            .iter()
-            .find_map(|key| Some(((*key).to_owned(), node.labels.get(*key)?.clone())));
+        let label = pool_of(&node.labels).map(|(key, name)| (key.to_owned(), name.to_owned()));
         Some(Pool {
             build: node.build().map(|build| build.to_string()),
             taints,

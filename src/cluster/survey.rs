@@ -23,6 +23,12 @@ pub const LISTS: [(Kind, &str); 9] = [
     (Kind::Pod, "/api/v1/pods"),
 ];
 
+/// Where pods run: nodes, and what RuntimeClasses add to pods.
+const AROUND: [(Kind, &str); 2] = [
+    (Kind::Node, "/api/v1/nodes"),
+    (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
+];
+
 /// How many objects are asked for at once. An object may have more than a megabyte, and a page is held in one piece.
 pub const PAGE: u32 = 100;
 
@@ -81,27 +87,68 @@ struct PageMeta {
 /// When one of the lists cannot be read to its end.
 pub async fn visit_pod_carriers(
     client: &Client,
+    visit: impl FnMut(Kind, &str) + Send,
+) -> Result<(), SurveyError> {
+    visit_lists(client, &LISTS, visit).await
+}
+
+/// Hands every node and every RuntimeClass to `visit`, as JSON.
+///
+/// # Errors
+/// When one of the lists cannot be read to its end.
+pub async fn visit_nodes(client: &Client, visit: impl FnMut(Kind, &str) + Send) -> Result<(), SurveyError> {
+    visit_lists(client, &AROUND, visit).await
+}
+
+async fn visit_lists(
+    client: &Client,
+    lists: &[(Kind, &'static str)],
     mut visit: impl FnMut(Kind, &str) + Send,
 ) -> Result<(), SurveyError> {
-    for (kind, path) in LISTS {
-        let mut params = ListParams::default().limit(PAGE);
-        if kind == Kind::Pod {
-            params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
-        }
-        loop {
-            let body = page(client, path, &params).await?;
-            let page: Page<'_> =
-                serde_json::from_str(&body).map_err(|source| SurveyError::Read { path, source })?;
-            for item in page.items.iter().flatten() {
-                visit(kind, item.get());
-            }
-            match page.metadata.more.filter(|more| !more.is_empty()) {
-                Some(more) => params.continue_token = Some(more),
-                None => break,
-            }
-        }
+    for (kind, path) in lists.iter().copied() {
+        visit_list(client, kind, path, &mut visit).await?;
     }
     Ok(())
+}
+
+/// The same, past the lists that cannot be read: it returns why, for each of them.
+pub async fn visit_readable_pod_carriers(
+    client: &Client,
+    mut visit: impl FnMut(Kind, &str) + Send,
+) -> Vec<SurveyError> {
+    let mut unread = Vec::new();
+    for (kind, path) in LISTS {
+        unread.extend(visit_list(client, kind, path, &mut visit).await.err());
+    }
+    unread
+}
+
+/// Hands every object of one list to `visit`, as JSON.
+///
+/// # Errors
+/// When it cannot be read to its end.
+pub async fn visit_list(
+    client: &Client,
+    kind: Kind,
+    path: &'static str,
+    visit: &mut (impl FnMut(Kind, &str) + Send),
+) -> Result<(), SurveyError> {
+    let mut params = ListParams::default().limit(PAGE);
+    if kind == Kind::Pod {
+        params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
+    }
+    loop {
+        let body = page(client, path, &params).await?;
+        let page: Page<'_> =
+            serde_json::from_str(&body).map_err(|source| SurveyError::Read { path, source })?;
+        for item in page.items.iter().flatten() {
+            visit(kind, item.get());
+        }
+        match page.metadata.more.filter(|more| !more.is_empty()) {
+            Some(more) => params.continue_token = Some(more),
+            None => return Ok(()),
+        }
+    }
 }
 
 async fn page(client: &Client, path: &'static str, params: &ListParams) -> Result<String, SurveyError> {

@@ -12,6 +12,11 @@ pub fn refusal(word: &str, mutated: bool) -> String {
     format!("transom-probe {word} seen by {seen}")
 }
 
+/// Whether a text holds the refusal of a probe, of whichever word.
+pub fn is_refusal(text: &str) -> bool {
+    text.contains("transom-probe ")
+}
+
 /// Reads what [`refusal`] wrote, in whatever the API server puts around it: whether `/mutate` has seen the probe too.
 /// `None`: this is no answer to it.
 pub fn read_refusal(text: &str, word: &str) -> Option<bool> {

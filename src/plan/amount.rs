@@ -171,21 +171,32 @@ mod tests {
             let amount = asking.requests(|class| (class == "isolated").then(|| Amount::all(7)));
             (amount.cpu_millis, amount.memory_bytes, amount.pods)
         };
-        let of = |cpu: &str, memory: &str| format!(r#"{{"resources": {{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}}}}}"#);
+        let of = |cpu: &str, memory: &str| {
+            format!(r#"{{"resources": {{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}}}}}"#)
+        };
         let (small, large) = (of("250m", "1Ki"), of("1", "1"));
         assert_eq!(requests("{}"), (0, 0, 1));
-        assert_eq!(requests(&format!(r#"{{"containers": [{small}, {small}]}}"#)), (500, 2048, 1));
         assert_eq!(
-            requests(&format!(r#"{{"containers": [{small}], "initContainers": [{large}, {small}]}}"#)),
+            requests(&format!(r#"{{"containers": [{small}, {small}]}}"#)),
+            (500, 2048, 1)
+        );
+        assert_eq!(
+            requests(&format!(
+                r#"{{"containers": [{small}], "initContainers": [{large}, {small}]}}"#
+            )),
             (1000, 1024, 1)
         );
         let sidecar = large.replacen('{', r#"{"restartPolicy": "Always", "#, 1);
         assert_eq!(
-            requests(&format!(r#"{{"containers": [{small}], "initContainers": [{sidecar}, {small}]}}"#)),
+            requests(&format!(
+                r#"{{"containers": [{small}], "initContainers": [{sidecar}, {small}]}}"#
+            )),
             (1250, 1025, 1)
         );
         assert_eq!(
-            requests(r#"{"containers": [{"resources": {"limits": {"cpu": 2, "memory": "3"}, "requests": {"memory": "1"}}}]}"#),
+            requests(
+                r#"{"containers": [{"resources": {"limits": {"cpu": 2, "memory": "3"}, "requests": {"memory": "1"}}}]}"#
+            ),
             (2000, 1, 1),
             "a limit is the request where none is written"
         );
@@ -198,8 +209,18 @@ mod tests {
 
     #[test]
     fn the_scarcest_resource_says_how_many_nodes_it_takes() {
-        let node = Amount { cpu_millis: 4000, memory_bytes: 100, pods: 10 };
-        let needs = |cpu_millis, memory_bytes, pods| node.to_hold(Amount { cpu_millis, memory_bytes, pods });
+        let node = Amount {
+            cpu_millis: 4000,
+            memory_bytes: 100,
+            pods: 10,
+        };
+        let needs = |cpu_millis, memory_bytes, pods| {
+            node.to_hold(Amount {
+                cpu_millis,
+                memory_bytes,
+                pods,
+            })
+        };
         assert_eq!(needs(0, 0, 0), Some(0));
         assert_eq!(needs(4001, 1, 1), Some(2));
         assert_eq!(needs(1, 1, 31), Some(4));

@@ -14,7 +14,8 @@ const VERSIONS: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
 const PAUSE: &str = "https://github.com/kubernetes/kubernetes/blob/master/build/pause/CHANGELOG.md";
-const TAGS: &str = "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
+const TAGS: &str =
+    "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
 
 /// A container's image, and where it stands.
 #[derive(Clone, Debug)]
@@ -62,12 +63,24 @@ impl Knowledge<'_> {
         let text = &*used.image;
         if kernel == Kernel::Known(Isolation::HostProcess) {
             let name = format!("HostProcess: any image on {} host", self.target);
-            let message = format!("{} is in a HostProcess container, whose image need not match its node", shown(text));
-            return Statement::new(Class::Unchanged, &*used.path, message, Because::row(name, HOST_PROCESS));
+            let message = format!(
+                "{} is in a HostProcess container, whose image need not match its node",
+                shown(text)
+            );
+            return Statement::new(
+                Class::Unchanged,
+                &*used.path,
+                message,
+                Because::row(name, HOST_PROCESS),
+            );
         }
         let Ok(image) = ImageRef::parse(text) else {
             let message = format!("\"{}\" is no image reference", shown(text));
-            return self.unknown(used, message, Because::row("the form of an image reference", TAGS));
+            return self.unknown(
+                used,
+                message,
+                Because::row("the form of an image reference", TAGS),
+            );
         };
         match self.builds(&image, text) {
             Some(known) => self.of_builds(used, &image, &known, kernel),
@@ -85,7 +98,11 @@ impl Knowledge<'_> {
             return known(vec![build], "by the registry", VERSIONS);
         }
         if let Some(hint) = build_hint(image) {
-            let how = if hint.certain { "by its tag" } else { "by what its tag says" };
+            let how = if hint.certain {
+                "by its tag"
+            } else {
+                "by what its tag says"
+            };
             return known(vec![hint.build], how, VERSIONS);
         }
         let pause = pause(image)?;
@@ -94,7 +111,10 @@ impl Knowledge<'_> {
 
     fn of_builds(&self, used: &Use, image: &ImageRef<'_>, known: &Builds, kernel: Kernel) -> Statement {
         let best = |isolation| {
-            let each = known.builds.iter().map(|build| (compatibility(*build, self.target, isolation), *build));
+            let each = known
+                .builds
+                .iter()
+                .map(|build| (compatibility(*build, self.target, isolation), *build));
             // The newest that runs: a pull takes it.
             let rank = |(how, build): &(Compatibility, Build)| {
                 let order = match how {
@@ -108,42 +128,75 @@ impl Knowledge<'_> {
             each.max_by_key(rank)
         };
         let Some((process, build)) = best(Isolation::Process) else {
-            let message = format!("{} is there for no Windows build, {}", shown(&used.image), known.how);
-            return self.propose(self.new_image(used, message, Because::rule("linux-image-on-windows-pod")), image);
+            let message = format!(
+                "{} is there for no Windows build, {}",
+                shown(&used.image),
+                known.how
+            );
+            return self.propose(
+                self.new_image(used, message, Because::rule("linux-image-on-windows-pod")),
+                image,
+            );
         };
         let (hyper_v, isolated) = best(Isolation::HyperV).unwrap_or((process, build));
         let row = |how: &str, build: Build| {
-            Because::row(format!("{how}: {build} image on {} host", self.target), known.source)
+            Because::row(
+                format!("{how}: {build} image on {} host", self.target),
+                known.source,
+            )
         };
         let of = |build| format!("{} is for {}, {}", shown(&used.image), named(build), known.how);
         let process_row = || row("process isolation", build);
         match (kernel, process) {
             (Kernel::Known(Isolation::HyperV), _) if hyper_v == Compatibility::Runs => {
-                let statement = Statement::new(Class::Unchanged, &*used.path, of(isolated), row("Hyper-V isolation", isolated));
+                let statement = Statement::new(
+                    Class::Unchanged,
+                    &*used.path,
+                    of(isolated),
+                    row("Hyper-V isolation", isolated),
+                );
                 if process == Compatibility::Runs {
                     return statement;
                 }
                 let remedy = "see that the new nodes offer the handler of its RuntimeClass";
-                Statement { class: Class::HyperVOnly, ..statement }.remedy(remedy).note()
+                Statement {
+                    class: Class::HyperVOnly,
+                    ..statement
+                }
+                .remedy(remedy)
+                .note()
             }
-            (Kernel::Known(Isolation::HyperV), _) => {
-                self.propose(self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)), image)
+            (Kernel::Known(Isolation::HyperV), _) => self.propose(
+                self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)),
+                image,
+            ),
+            (_, Compatibility::Runs) => {
+                Statement::new(Class::Unchanged, &*used.path, of(build), process_row())
             }
-            (_, Compatibility::Runs) => Statement::new(Class::Unchanged, &*used.path, of(build), process_row()),
             (_, Compatibility::Disputed) => {
                 let message = format!("{}; containerd runs that there, and hcsshim may not", of(build));
-                self.unknown(used, message, process_row()).remedy("try it on one node")
+                self.unknown(used, message, process_row())
+                    .remedy("try it on one node")
             }
-            (_, Compatibility::Unknown) => {
-                self.unknown(used, format!("{}, and no table says whether that runs", of(build)), process_row())
-            }
+            (_, Compatibility::Unknown) => self.unknown(
+                used,
+                format!("{}, and no table says whether that runs", of(build)),
+                process_row(),
+            ),
             (Kernel::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
-                let message = format!("{}, and its RuntimeClass is not known: only Hyper-V isolation runs that", of(build));
-                self.unknown(used, message, process_row()).remedy("let the RuntimeClass be among what is read")
+                let message = format!(
+                    "{}, and its RuntimeClass is not known: only Hyper-V isolation runs that",
+                    of(build)
+                );
+                self.unknown(used, message, process_row())
+                    .remedy("let the RuntimeClass be among what is read")
             }
             (_, Compatibility::Fails) => {
                 let statement = self.propose(self.new_image(used, of(build), process_row()), image);
-                let is_there = statement.proposed.as_ref().is_some_and(|it| it.verified != Verified::Missing);
+                let is_there = statement
+                    .proposed
+                    .as_ref()
+                    .is_some_and(|it| it.verified != Verified::Missing);
                 if hyper_v == Compatibility::Runs && !is_there {
                     self.hyper_v_only(statement)
                 } else {
@@ -164,9 +217,15 @@ impl Knowledge<'_> {
             || "a RuntimeClass with the handler runhcs-wcow-hypervisor".to_owned(),
             |name| format!("the RuntimeClass {name}"),
         );
-        Statement { class: Class::HyperVOnly, ..statement }
-            .by(By::RuntimeClass)
-            .remedy(format!("name {class}, or build the image for {}", named(self.target)))
+        Statement {
+            class: Class::HyperVOnly,
+            ..statement
+        }
+        .by(By::RuntimeClass)
+        .remedy(format!(
+            "name {class}, or build the image for {}",
+            named(self.target)
+        ))
     }
 
     fn or_hyper_v(&self, statement: Statement, hyper_v: Compatibility) -> Statement {
@@ -192,8 +251,14 @@ impl Knowledge<'_> {
         let verified = match self.answers.get(&proposed) {
             Some(Answer::Missing) => Verified::Missing,
             Some(Answer::Builds(builds)) => {
-                let runs = |build: &Build| compatibility(*build, self.target, Isolation::Process) == Compatibility::Runs;
-                if builds.iter().any(runs) { Verified::Exists } else { Verified::Missing }
+                let runs = |build: &Build| {
+                    compatibility(*build, self.target, Isolation::Process) == Compatibility::Runs
+                };
+                if builds.iter().any(runs) {
+                    Verified::Exists
+                } else {
+                    Verified::Missing
+                }
             }
             None => Verified::NotVerified,
         };
@@ -203,11 +268,18 @@ impl Knowledge<'_> {
             Verified::Missing => "the registry has no such image",
         };
         let remedy = match verified {
-            Verified::Missing => format!("build the image for {}: {} would be its name, and {state}", named(self.target), shown(&proposed)),
+            Verified::Missing => format!(
+                "build the image for {}: {} would be its name, and {state}",
+                named(self.target),
+                shown(&proposed)
+            ),
             _ => format!("use {proposed} ({state})"),
         };
         Statement {
-            proposed: Some(Proposal { image: proposed, verified }),
+            proposed: Some(Proposal {
+                image: proposed,
+                verified,
+            }),
             ..statement.remedy(remedy)
         }
     }
@@ -218,10 +290,14 @@ impl Knowledge<'_> {
         match os_hint(image) {
             OsHint::DotnetLinuxOnly => {
                 let message = format!("{text} has no Windows variant since .NET 8");
-                self.propose(self.new_image(used, message, Because::rule("dotnet-tag-linux-only")), image)
+                self.propose(
+                    self.new_image(used, message, Because::rule("dotnet-tag-linux-only")),
+                    image,
+                )
             }
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
-                let message = format!("{text} is for Linux by its name: it does not run on the nodes of today either");
+                let message =
+                    format!("{text} is for Linux by its name: it does not run on the nodes of today either");
                 self.unknown(used, message, Because::rule("linux-image-on-windows-pod"))
             }
             _ => {
@@ -230,7 +306,8 @@ impl Knowledge<'_> {
                 } else {
                     Because::row("the build of an image by its name", TAGS)
                 };
-                let message = format!("the build of {text} is not known from its name: it may be there for several");
+                let message =
+                    format!("the build of {text} is not known from its name: it may be there for several");
                 self.unknown(used, message, because)
             }
         }
@@ -240,7 +317,7 @@ impl Knowledge<'_> {
         let told = if self.answers.contains_key(&*used.image) {
             "try it on one node of the new build"
         } else {
-            "ask the registry (--ask-registries), or start a pod of it on one node of the new build"
+            "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build"
         };
         Statement::new(Class::Unknown, &*used.path, message, because).remedy(told)
     }
@@ -249,7 +326,8 @@ impl Knowledge<'_> {
 /// The newest release with a base image that a host runs with process isolation.
 fn base_release(target: Build) -> Option<&'static Release> {
     let runs = |release: &&Release| {
-        !release.tags.is_empty() && compatibility(release.build, target, Isolation::Process) == Compatibility::Runs
+        !release.tags.is_empty()
+            && compatibility(release.build, target, Isolation::Process) == Compatibility::Runs
     };
     RELEASES.iter().rev().find(runs)
 }
@@ -258,7 +336,11 @@ fn base_release(target: Build) -> Option<&'static Release> {
 fn dotnet(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     let of_dotnet = os_hint(image) == OsHint::DotnetLinuxOnly;
     let tag = image.tag.filter(|tag| of_dotnet && *tag != "latest")?;
-    Some(format!("{}:{tag}-nanoserver-{}", image.familiar_name(), release.name))
+    Some(format!(
+        "{}:{tag}-nanoserver-{}",
+        image.familiar_name(),
+        release.name
+    ))
 }
 
 /// The builds of Kubernetes' pause image, which one tag holds for several.

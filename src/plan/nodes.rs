@@ -70,7 +70,9 @@ impl Nodes {
         let labels: BTreeMap<String, String> = (node.metadata.labels.iter())
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect();
-        let label = POOL_LABELS.iter().find_map(|key| Some((*key, labels.get(*key)?.clone())));
+        let label = POOL_LABELS
+            .iter()
+            .find_map(|key| Some((*key, labels.get(*key)?.clone())));
         let (label, name) = label.unwrap_or_default();
         let allocatable = Amount::of(&node.status.allocatable);
         let same = |pool: &Pool| pool.label == label && pool.name == name && pool.build == host.build;

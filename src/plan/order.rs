@@ -171,12 +171,18 @@ pub struct NodesNeeded {
 impl Pool {
     /// The pool by a name that no other has.
     fn shown(&self, all: &[Pool]) -> String {
-        let build = self.build.map_or_else(|| "an unknown build".to_owned(), |build| build.to_string());
+        let build = self
+            .build
+            .map_or_else(|| "an unknown build".to_owned(), |build| build.to_string());
         if self.label.is_empty() {
             return format!("nodes of {build} in no pool");
         }
         let namesakes = all.iter().filter(|pool| pool.name == self.name).count();
-        if namesakes > 1 { format!("{} ({build})", self.name) } else { self.name.clone() }
+        if namesakes > 1 {
+            format!("{} ({build})", self.name)
+        } else {
+            self.name.clone()
+        }
     }
 }
 
@@ -187,9 +193,18 @@ impl Planner<'_> {
     /// When a pool is to go that is not there.
     pub fn plan(&self) -> Result<Plan, NoPool> {
         let from = self.pools_that_go()?;
-        let names: Vec<String> = self.nodes.pools.iter().map(|pool| pool.shown(&self.nodes.pools)).collect();
+        let names: Vec<String> = self
+            .nodes
+            .pools
+            .iter()
+            .map(|pool| pool.shown(&self.nodes.pools))
+            .collect();
         let name = |index: &usize| names.get(*index).cloned().unwrap_or_default();
-        let mut said: Vec<Vec<Statement>> = self.workloads.iter().map(|workload| self.state(workload)).collect();
+        let mut said: Vec<Vec<Statement>> = self
+            .workloads
+            .iter()
+            .map(|workload| self.state(workload))
+            .collect();
         self.daemon_sets(&mut said);
 
         let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(said.len());
@@ -205,9 +220,15 @@ impl Planner<'_> {
                 namespace: workload.key.namespace.clone(),
                 name: workload.key.name.clone(),
                 read_from: workload.read_from.clone(),
-                class: statements.iter().map(|it| it.class).max().unwrap_or(Class::Unchanged),
+                class: statements
+                    .iter()
+                    .map(|it| it.class)
+                    .max()
+                    .unwrap_or(Class::Unchanged),
                 can_move: !statements.iter().any(|it| it.holds),
-                affected: self.nodes.pools.is_empty() || pools.is_empty() || pools.iter().any(|pool| from.contains(pool)),
+                affected: self.nodes.pools.is_empty()
+                    || pools.is_empty()
+                    || pools.iter().any(|pool| from.contains(pool)),
                 replicas: workload.replicas,
                 pods: workload.pods.values().sum::<u64>() + workload.pending,
                 pools: pools.iter().map(name).collect(),
@@ -259,14 +280,32 @@ impl Planner<'_> {
             let by_name = |pool: &Pool| !pool.label.is_empty() && pool.name == *wanted;
             let build = Target::parse(wanted).ok().map(|target| target.0);
             let by_build = |pool: &Pool| build.is_some() && pool.build == build;
-            let mut these: Vec<usize> = pools().filter(|(_, pool)| by_name(pool)).map(|(index, _)| index).collect();
+            let mut these: Vec<usize> = pools()
+                .filter(|(_, pool)| by_name(pool))
+                .map(|(index, _)| index)
+                .collect();
             if these.is_empty() {
-                these = pools().filter(|(_, pool)| by_build(pool)).map(|(index, _)| index).collect();
+                these = pools()
+                    .filter(|(_, pool)| by_build(pool))
+                    .map(|(index, _)| index)
+                    .collect();
             }
             if these.is_empty() {
-                let known: Vec<String> = self.nodes.pools.iter().map(|pool| pool.shown(&self.nodes.pools)).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(NoPool { name: wanted.clone(), known });
+                let known: Vec<String> = self
+                    .nodes
+                    .pools
+                    .iter()
+                    .map(|pool| pool.shown(&self.nodes.pools))
+                    .collect();
+                let known = if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                };
+                return Err(NoPool {
+                    name: wanted.clone(),
+                    known,
+                });
             }
             found.extend(these);
         }
@@ -278,12 +317,21 @@ impl Planner<'_> {
     fn daemon_sets(&self, said: &mut [Vec<Statement>]) {
         let repositories = |workload: &Workload| -> BTreeSet<String> {
             let images = workload.images.iter();
-            images.filter_map(|it| Some(ImageRef::parse(&it.image).ok()?.familiar_name())).collect()
+            images
+                .filter_map(|it| Some(ImageRef::parse(&it.image).ok()?.familiar_name()))
+                .collect()
         };
         let holds = |statements: &[Statement]| {
-            statements.iter().any(|it| it.holds && !matches!(it.class, Class::Unknown | Class::Blocked))
+            statements
+                .iter()
+                .any(|it| it.holds && !matches!(it.class, Class::Unknown | Class::Blocked))
         };
-        let daemons = || self.workloads.iter().zip(0..).filter(|(workload, _)| workload.is_daemon_set);
+        let daemons = || {
+            self.workloads
+                .iter()
+                .zip(0..)
+                .filter(|(workload, _)| workload.is_daemon_set)
+        };
         let able: Vec<&Workload> = daemons()
             .filter(|(_, index)| said.get(*index).is_some_and(|it| !it.iter().any(|it| it.holds)))
             .map(|(workload, _)| workload)
@@ -302,13 +350,24 @@ impl Planner<'_> {
                 for statement in statements.iter_mut() {
                     statement.holds &= matches!(statement.class, Class::Unknown | Class::Blocked);
                 }
-                let message = format!("DaemonSet {} is there for nodes of {target}; this one goes with the old nodes", twin.key.name);
-                statements.push(Statement::new(Class::Pinned, "spec.template", message, because).by(By::DaemonSet).note());
+                let message = format!(
+                    "DaemonSet {} is there for nodes of {target}; this one goes with the old nodes",
+                    twin.key.name
+                );
+                statements.push(
+                    Statement::new(Class::Pinned, "spec.template", message, because)
+                        .by(By::DaemonSet)
+                        .note(),
+                );
             } else {
-                let message = format!("it must be there for both builds while pools are drained, and none is for {target}");
+                let message = format!(
+                    "it must be there for both builds while pools are drained, and none is for {target}"
+                );
                 let remedy = format!("add one with an image and a nodeSelector for {target} beside it");
                 statements.push(
-                    Statement::new(Class::Blocked, "spec.template", message, because).by(By::DaemonSet).remedy(remedy),
+                    Statement::new(Class::Blocked, "spec.template", message, because)
+                        .by(By::DaemonSet)
+                        .remedy(remedy),
                 );
             }
         }
@@ -321,7 +380,9 @@ impl Planner<'_> {
         needed: &NodesNeeded,
         names: &[String],
     ) -> Vec<Step> {
-        let pools = from.iter().filter_map(|index| Some((*index, self.nodes.pools.get(*index)?)));
+        let pools = from
+            .iter()
+            .filter_map(|index| Some((*index, self.nodes.pools.get(*index)?)));
         let mut steps: Vec<Step> = pools
             .map(|(index, pool)| {
                 let (mut held_by, wanted) = by_pool.remove(&index).unwrap_or_default();
@@ -351,7 +412,8 @@ impl Planner<'_> {
     }
 
     fn needed(&self, from: &BTreeSet<usize>, by_pool: &BTreeMap<usize, (Vec<Held>, Amount)>) -> NodesNeeded {
-        let (mut moving, mut free, mut daemon_sets) = (Amount::default(), Amount::default(), Amount::default());
+        let (mut moving, mut free, mut daemon_sets) =
+            (Amount::default(), Amount::default(), Amount::default());
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             if from.contains(&index) {
                 moving += match by_pool.get(&index) {
@@ -362,8 +424,17 @@ impl Planner<'_> {
                 free += pool.allocatable.without(pool.requested);
             }
         }
-        let stays_off = |workload: &Workload| workload.statements.iter().any(|it| it.class == Class::Pinned && it.holds);
-        for workload in self.workloads.iter().filter(|it| it.is_daemon_set && !stays_off(it)) {
+        let stays_off = |workload: &Workload| {
+            workload
+                .statements
+                .iter()
+                .any(|it| it.class == Class::Pinned && it.holds)
+        };
+        for workload in self
+            .workloads
+            .iter()
+            .filter(|it| it.is_daemon_set && !stays_off(it))
+        {
             daemon_sets += workload.requests;
         }
         let like = self.like(from);
@@ -386,7 +457,11 @@ impl Planner<'_> {
         let size = |node: &&Node| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
         let of_target = self.nodes.of(self.question.to).find(offers);
         of_target.or_else(|| {
-            let old = self.nodes.not_of(self.question.to).filter(|node| from.contains(&node.pool)).filter(offers);
+            let old = self
+                .nodes
+                .not_of(self.question.to)
+                .filter(|node| from.contains(&node.pool))
+                .filter(offers);
             // Of equals the first by name.
             old.max_by(|a, b| size(a).cmp(&size(b)).then_with(|| b.name.cmp(&a.name)))
         })
@@ -429,7 +504,8 @@ impl Planner<'_> {
     fn notes(&self, needed: &NodesNeeded) -> Vec<String> {
         let mut notes = Vec::new();
         if self.nodes.pools.is_empty() {
-            notes.push("no Windows node is known: nothing is said of pools, their order, and room".to_owned());
+            notes
+                .push("no Windows node is known: nothing is said of pools, their order, and room".to_owned());
         } else if needed.like.is_none() {
             notes.push("no node that counts says what it offers (status.allocatable): how many new ones it takes is not known".to_owned());
         }
@@ -437,7 +513,10 @@ impl Planner<'_> {
             notes.push("no pods are known: workloads are counted by their replicas, and on every pool that their templates fit".to_owned());
         }
         if self.nodes.pools.iter().any(|pool| pool.build.is_none()) {
-            notes.push("some Windows nodes do not say their build: they are in no pool that goes by itself".to_owned());
+            notes.push(
+                "some Windows nodes do not say their build: they are in no pool that goes by itself"
+                    .to_owned(),
+            );
         }
         notes.push("not looked at: PodDisruptionBudgets, volumes that only one node or zone has, and what programs ask of Windows".to_owned());
         notes
@@ -446,7 +525,11 @@ impl Planner<'_> {
 
 impl WorkloadPlan {
     fn held(&self) -> Held {
-        let worst = self.statements.iter().filter(|it| it.holds).max_by_key(|it| it.class);
+        let worst = self
+            .statements
+            .iter()
+            .filter(|it| it.holds)
+            .max_by_key(|it| it.class);
         Held {
             workload: format!("{} {}/{}", self.kind, self.namespace, self.name),
             class: worst.map_or(self.class, |it| it.class),
@@ -459,7 +542,9 @@ impl NodesNeeded {
     /// How many more nodes it takes to hold this beside the DaemonSets.
     fn to_hold(&self, moving: Amount) -> Option<u64> {
         self.like.as_ref()?;
-        self.like_allocatable.without(self.daemon_sets).to_hold(moving.without(self.free))
+        self.like_allocatable
+            .without(self.daemon_sets)
+            .to_hold(moving.without(self.free))
     }
 }
 
@@ -472,7 +557,8 @@ impl Room {
 }
 
 fn summary(workloads: &[WorkloadPlan]) -> Summary {
-    let mut by_class: BTreeMap<&'static str, usize> = Class::ALL.into_iter().map(|class| (class.as_str(), 0)).collect();
+    let mut by_class: BTreeMap<&'static str, usize> =
+        Class::ALL.into_iter().map(|class| (class.as_str(), 0)).collect();
     for workload in workloads {
         *by_class.entry(workload.class.as_str()).or_default() += 1;
     }

@@ -60,7 +60,9 @@ struct Condition<'a> {
 
 impl Status<'_> {
     fn is(&self, condition: &str) -> bool {
-        self.conditions.iter().any(|it| *it.r#type == *condition && &*it.status == "True")
+        self.conditions
+            .iter()
+            .any(|it| *it.r#type == *condition && &*it.status == "True")
     }
 }
 
@@ -113,7 +115,10 @@ impl PodOutline<'_> {
 
     /// Whether the kubelet made it of a file on its node.
     pub(super) fn is_mirror(&self) -> bool {
-        self.metadata.annotations.get("kubernetes.io/config.mirror").is_some()
+        self.metadata
+            .annotations
+            .get("kubernetes.io/config.mirror")
+            .is_some()
     }
 
     pub(super) fn node_name(&self) -> Option<&str> {

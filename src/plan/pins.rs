@@ -14,8 +14,10 @@ use crate::model::policy::Policy;
 use crate::model::selection::is_build_label;
 use crate::model::text::shown;
 
-const SELECTOR: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
-const AFFINITY: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity";
+const SELECTOR: &str =
+    "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
+const AFFINITY: &str =
+    "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity";
 const NODE_NAME: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename";
 const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
 
@@ -81,7 +83,8 @@ impl World<'_> {
     fn ask(&self, requirement: &Requirement<'_>) -> Answer {
         let not = |why: String| Answer::Not(self.pin(requirement, &why));
         if self.new_nodes().next().is_some() {
-            let met = self.new_nodes().any(|node| node.meets(requirement)) || self.has_pool_at_zero(requirement);
+            let met =
+                self.new_nodes().any(|node| node.meets(requirement)) || self.has_pool_at_zero(requirement);
             return if met {
                 Answer::Met
             } else {
@@ -98,11 +101,15 @@ impl World<'_> {
                 not(format!("nodes of {} have {of_target}", named(self.target)))
             };
         }
-        if requirement.asks_for_absence() || matches!(key, OS_LABEL | BETA_OS_LABEL | ARCH_LABEL | BETA_ARCH_LABEL) {
+        if requirement.asks_for_absence()
+            || matches!(key, OS_LABEL | BETA_OS_LABEL | ARCH_LABEL | BETA_ARCH_LABEL)
+        {
             return Answer::Met;
         }
         if key == OS_SKU_LABEL {
-            return if requirement.operator == "Exists" || one_of(&|value| build_of_sku(value) == Some(self.target)) {
+            return if requirement.operator == "Exists"
+                || one_of(&|value| build_of_sku(value) == Some(self.target))
+            {
                 Answer::Met
             } else {
                 not("AKS gives that label to nodes of another release".to_owned())
@@ -116,11 +123,16 @@ impl World<'_> {
             return if requirement.operator == "Exists" || self.has_pool_at_zero(requirement) {
                 Answer::Met
             } else if let Some(node) = self.nodes.all().find(|node| has(node)) {
-                let of = node.build.map_or_else(String::new, |build| format!(", of {}", named(build)));
+                let of = node
+                    .build
+                    .map_or_else(String::new, |build| format!(", of {}", named(build)));
                 not(format!("that is a pool of nodes that are there now{of}"))
             } else {
                 let statement = self.pin(requirement, "no node of such a pool is known, nor its build");
-                Answer::Not(Statement { class: Class::Unknown, ..statement })
+                Answer::Not(Statement {
+                    class: Class::Unknown,
+                    ..statement
+                })
             };
         }
         Answer::IfSo(self.note(requirement, self.nodes.all().any(has)))
@@ -129,8 +141,9 @@ impl World<'_> {
     /// Whether a pool that may be at zero nodes has the new build and the label.
     fn has_pool_at_zero(&self, requirement: &Requirement<'_>) -> bool {
         let pools = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
-        let mut of_target =
-            pools.chain(&self.policy.pools).filter(|pool| pool.build == Some(self.target));
+        let mut of_target = pools
+            .chain(&self.policy.pools)
+            .filter(|pool| pool.build == Some(self.target));
         let value = |pool: &crate::model::node::Host| pool.template.get(requirement.key).cloned();
         of_target.any(|pool| requirement.is_met_by(value(pool).as_deref()) && !requirement.is_field)
     }
@@ -144,9 +157,13 @@ impl World<'_> {
     /// Whether some node of the new build meets all of it, as far as such nodes are known.
     fn has_one_for(&self, requirements: &Requirements<'_>) -> bool {
         let mut nodes = self.new_nodes().peekable();
-        nodes.peek().is_none() || nodes.any(|node| node.meets_all(requirements)) || self.facts.hosts().iter().any(|host| {
-            host.may_be_at_zero && host.build == Some(self.target)
-        })
+        nodes.peek().is_none()
+            || nodes.any(|node| node.meets_all(requirements))
+            || self
+                .facts
+                .hosts()
+                .iter()
+                .any(|host| host.may_be_at_zero && host.build == Some(self.target))
     }
 
     fn not_together(&self) -> Statement {
@@ -154,9 +171,14 @@ impl World<'_> {
             "each of its requirements is met by some node of {}, and no node meets them all",
             named(self.target)
         );
-        Statement::new(Class::Pinned, "spec", message, Because::row("node selection: all requirements at once", AFFINITY))
-            .by(By::NodeLabel)
-            .remedy("give one pool of the new nodes all the labels, or take requirements out")
+        Statement::new(
+            Class::Pinned,
+            "spec",
+            message,
+            Because::row("node selection: all requirements at once", AFFINITY),
+        )
+        .by(By::NodeLabel)
+        .remedy("give one pool of the new nodes all the labels, or take requirements out")
     }
 
     fn pin(&self, requirement: &Requirement<'_>, why: &str) -> Statement {
@@ -169,7 +191,10 @@ impl World<'_> {
             Place::Affinity if is_build_label(requirement.key) => By::NodeAffinity,
             _ if requirement.key == OS_SKU_LABEL
                 || POOL_LABELS.contains(&requirement.key)
-                || self.is_pool_label(requirement) => By::PoolLabel,
+                || self.is_pool_label(requirement) =>
+            {
+                By::PoolLabel
+            }
             _ => By::NodeLabel,
         };
         let asks = shown(&requirement.shown());
@@ -185,12 +210,20 @@ impl World<'_> {
                 self.target
             ),
             By::NodeName => "take it out: the scheduler finds a node".to_owned(),
-            By::NodeLabel => format!("give the nodes of {} the label, or take the requirement out", named(self.target)),
+            By::NodeLabel => format!(
+                "give the nodes of {} the label, or take the requirement out",
+                named(self.target)
+            ),
             _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
         };
-        Statement::new(Class::Pinned, requirement.path.as_str(), message, because(requirement))
-            .by(by)
-            .remedy(remedy)
+        Statement::new(
+            Class::Pinned,
+            requirement.path.as_str(),
+            message,
+            because(requirement),
+        )
+        .by(by)
+        .remedy(remedy)
     }
 
     fn another_class(&self) -> String {
@@ -206,15 +239,20 @@ impl World<'_> {
 
     fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> Statement {
         let asks = shown(&requirement.shown());
-        let (now, class) = if is_there || self.nodes.all().next().is_none() {
-            ("", Class::Unchanged)
+        let now = if is_there || self.nodes.all().next().is_none() {
+            ""
         } else {
-            (", which no Windows node has now", Class::Unchanged)
+            ", which no Windows node has now"
         };
         let message = format!("it requires {asks}{now}: the nodes to come need that label");
-        Statement::new(class, requirement.path.as_str(), message, because(requirement))
-            .remedy(format!("give the new nodes {asks}"))
-            .note()
+        Statement::new(
+            Class::Unchanged,
+            requirement.path.as_str(),
+            message,
+            because(requirement),
+        )
+        .remedy(format!("give the new nodes {asks}"))
+        .note()
     }
 }
 
@@ -225,5 +263,8 @@ fn because(requirement: &Requirement<'_>) -> Because {
         Place::Affinity => ("required node affinity", AFFINITY),
         Place::NodeName => ("nodeName", NODE_NAME),
     };
-    Because::row(format!("node selection: {name}, {}", shown(requirement.key)), source)
+    Because::row(
+        format!("node selection: {name}, {}", shown(requirement.key)),
+        source,
+    )
 }

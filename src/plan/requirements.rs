@@ -90,15 +90,27 @@ impl<'c> Requirements<'c> {
                 equal(Place::Selector, key, value, path)
             })
             .collect();
-        let of_class = cx.runtime_class().into_iter().flat_map(|class| &class.node_selector);
+        let of_class = cx
+            .runtime_class()
+            .into_iter()
+            .flat_map(|class| &class.node_selector);
         always.extend(of_class.map(|(key, value)| {
             let path = cx.at(&["runtimeClassName"]).named();
             equal(Place::RuntimeClass, key, value, path)
         }));
-        let name = cx.spec.node_name.as_deref().filter(|name| !name.is_empty() && !as_placed);
+        let name = cx
+            .spec
+            .node_name
+            .as_deref()
+            .filter(|name| !name.is_empty() && !as_placed);
         always.extend(name.map(|name| Requirement {
             is_field: true,
-            ..equal(Place::NodeName, "metadata.name", name, cx.at(&["nodeName"]).named())
+            ..equal(
+                Place::NodeName,
+                "metadata.name",
+                name,
+                cx.at(&["nodeName"]).named(),
+            )
         }));
         let terms = cx.spec.required_terms().iter().enumerate();
         // A term with nothing in it matches no node.
@@ -128,6 +140,9 @@ fn of_term<'c>(
     };
     let labels = term.match_expressions.iter().enumerate();
     let fields = term.match_fields.iter().enumerate();
-    let all = labels.map(|(i, it)| ("matchExpressions", i, it)).chain(fields.map(|(i, it)| ("matchFields", i, it)));
-    all.take(MOST).map(move |(field, index, expression)| read(field, index, expression))
+    let all = labels
+        .map(|(i, it)| ("matchExpressions", i, it))
+        .chain(fields.map(|(i, it)| ("matchFields", i, it)));
+    all.take(MOST)
+        .map(move |(field, index, expression)| read(field, index, expression))
 }

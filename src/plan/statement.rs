@@ -139,7 +139,12 @@ pub struct Statement {
 
 impl Statement {
     /// A statement that holds the workload, unless it says that it runs unchanged.
-    pub(super) fn new(class: Class, path: impl Into<String>, message: impl Into<String>, because: Because) -> Self {
+    pub(super) fn new(
+        class: Class,
+        path: impl Into<String>,
+        message: impl Into<String>,
+        because: Because,
+    ) -> Self {
         Statement {
             class,
             by: None,

@@ -29,7 +29,8 @@ impl Target {
     /// When it names no release, and no build since the first that ran containers.
     pub fn parse(text: &str) -> Result<Self, NoRelease> {
         let named = |release: &&Release| {
-            release.name.eq_ignore_ascii_case(text) || release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(text))
+            release.name.eq_ignore_ascii_case(text)
+                || release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(text))
         };
         if let Some(release) = RELEASES.iter().find(named) {
             return Ok(Target(release.build));
@@ -39,11 +40,15 @@ impl Target {
         } else {
             Build::parse_label(&format!("10.0.{text}"))
         };
-        let first = RELEASES.first().map_or(u32::MAX, |release| release.build.number());
+        let first = RELEASES
+            .first()
+            .map_or(u32::MAX, |release| release.build.number());
         spelled
             .filter(|build| build.number() >= first)
             .map(Target)
-            .ok_or_else(|| NoRelease { text: text.to_owned() })
+            .ok_or_else(|| NoRelease {
+                text: text.to_owned(),
+            })
     }
 }
 
@@ -90,9 +95,20 @@ mod tests {
         ] {
             assert_eq!(Target::parse(text), Ok(Target(Build::new(build))), "{text}");
         }
-        for text in ["", "2025", "10240", "10.0.26100.1", "windows", "10.0.10240", "026100"] {
+        for text in [
+            "",
+            "2025",
+            "10240",
+            "10.0.26100.1",
+            "windows",
+            "10.0.10240",
+            "026100",
+        ] {
             let error = Target::parse(text).unwrap_err().to_string();
-            assert!(error.contains("ltsc2016, 1709") && error.contains("ltsc2025"), "{error}");
+            assert!(
+                error.contains("ltsc2016, 1709") && error.contains("ltsc2025"),
+                "{error}"
+            );
         }
     }
 }

@@ -1,1 +1,572 @@
-//! Tests.
+//! Each class, each pin, each order, by plain facts and objects as they are written.
+
+use jiff::civil::date;
+
+use super::*;
+use crate::manifest;
+use crate::model::policy::Policy;
+
+const NODES: &str = "
+{apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: a-1, node.kubernetes.io/windows-build: 10.0.17763, agentpool: win19}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: b-1, node.kubernetes.io/windows-build: 10.0.20348, agentpool: win22, disk: ssd}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: b-2, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: b-2, node.kubernetes.io/windows-build: 10.0.20348, agentpool: win22, disk: ssd}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
+---
+{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: isolated}, handler: runhcs-wcow-hypervisor, overhead: {podFixed: {memory: 1Gi}}}
+---
+{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}}
+---
+{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2025}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}}}
+";
+const NEW_NODE: &str = "
+---
+{apiVersion: v1, kind: Node, metadata: {name: c-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: c-1, node.kubernetes.io/windows-build: 10.0.26100, agentpool: win25}}, status: {allocatable: {cpu: 8, memory: 32Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, containerRuntimeVersion: 'containerd://1.7.1'}}}";
+
+const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
+const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
+
+fn question() -> Question {
+    Question {
+        to: Build::new(26100),
+        from: Vec::new(),
+        gmsa_ready: false,
+    }
+}
+
+/// Plans for objects in YAML, as the command does it.
+fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result<Plan, NoPool> {
+    let parsed = manifest::parse(yaml.as_bytes().to_vec());
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    let kind = |json: &str| {
+        let value: serde_json::Value = serde_json::from_str(json).unwrap();
+        let text = |field: &str| value[field].as_str().unwrap().to_owned();
+        Kind::of_api_version(&text("apiVersion"), &text("kind")).unwrap()
+    };
+    let objects: Vec<(Kind, String)> = parsed
+        .documents
+        .iter()
+        .map(|it| (kind(it.json()), it.json().to_owned()))
+        .collect();
+    let mut facts = Facts::new(36, date(2026, 6, 1));
+    for (kind, json) in &objects {
+        facts.learn(&Subject::parse(*kind, json, Stage::Stored).unwrap());
+    }
+    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    let mut planner = Planner::new(&facts, &policies, question);
+    for pass in 0..Planner::PASSES {
+        for (kind, json) in objects
+            .iter()
+            .filter(|(kind, _)| Planner::pass(*kind) == Some(pass))
+        {
+            planner.look(*kind, json).unwrap();
+        }
+    }
+    for (image, answer) in answers {
+        planner.learn((*image).to_owned(), answer.clone());
+    }
+    planner.plan()
+}
+
+fn plan(yaml: &str) -> Plan {
+    planned(yaml, question(), &[]).unwrap()
+}
+
+fn deployment(name: &str, image: &str, spec: &str) -> String {
+    workload("Deployment", name, image, spec)
+}
+
+fn workload(kind: &str, name: &str, image: &str, spec: &str) -> String {
+    format!(
+        "\n---\n{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}, namespace: shop}}, spec: {{template: {{spec: {{os: {{name: windows}}, \
+         {spec} containers: [{{name: app, image: '{image}', resources: {{requests: {{cpu: 500m, memory: 1Gi}}}}}}]}}}}}}}}"
+    )
+}
+
+fn pod(name: &str, owner: &str, node: &str, rest: &str) -> String {
+    let (kind, owner) = owner.split_once(' ').unwrap();
+    format!(
+        "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, ownerReferences: [{{apiVersion: apps/v1, kind: {kind}, name: {owner}, controller: true}}]}}, \
+         spec: {{os: {{name: windows}}, nodeName: {node}, nodeSelector: {{node.kubernetes.io/windows-build: 10.0.20348}}, {rest} containers: [{{name: app, image: '{LTSC2022}', resources: {{requests: {{cpu: 500m, memory: 1Gi}}}}}}]}}, \
+         status: {{phase: Running, conditions: [{{type: Ready, status: 'True'}}]}}}}"
+    )
+}
+
+/// Class, whether it can move, and by what; the last statement that holds, or the last one.
+fn said(plan: &Plan, name: &str) -> (Class, bool, Option<By>) {
+    let workload = plan
+        .workloads
+        .iter()
+        .find(|it| it.name == name)
+        .unwrap_or_else(|| panic!("{name}: {plan:#?}"));
+    let by = workload
+        .statements
+        .iter()
+        .filter(|it| it.holds)
+        .max_by_key(|it| it.class)
+        .and_then(|it| it.by);
+    (workload.class, workload.can_move, by)
+}
+
+#[test]
+fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
+    let isolated = "runtimeClassName: isolated,";
+    let hpc = "hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}},";
+    let old = |name: &str, list: &str| {
+        deployment(
+            name,
+            LTSC2022,
+            &format!("{list}: [{{name: other, image: '{LTSC2019}'}}],"),
+        )
+    };
+    let yaml = [
+        NODES,
+        &deployment("same", LTSC2022, ""),
+        &deployment("old", LTSC2019, ""),
+        &deployment("isolated", LTSC2019, isolated),
+        &deployment("isolated-2022", LTSC2022, isolated),
+        &deployment("in-doubt", LTSC2019, "runtimeClassName: other,"),
+        &deployment("own", "corp.example/shop/web:1.4", ""),
+        &deployment("untagged", "corp.example/shop/web", ""),
+        &deployment("dotnet", "mcr.microsoft.com/dotnet/aspnet:8.0", ""),
+        &deployment("multi", "mcr.microsoft.com/dotnet/runtime:6.0", ""),
+        &deployment("pause", "registry.k8s.io/pause:3.9", ""),
+        &deployment("host-process", "corp.example/agent:1", hpc),
+        &deployment(
+            "host-process-isolated",
+            "corp.example/agent:1",
+            &format!("{hpc} {isolated}"),
+        ),
+        &old("init", "initContainers"),
+        &old("ephemeral", "ephemeralContainers"),
+        &deployment("linux", "nginx:1.29", "nodeSelector: {kubernetes.io/os: linux},")
+            .replace("os: {name: windows},", ""),
+    ]
+    .concat();
+    let plan = plan(&yaml);
+    for (name, class, can_move, by) in [
+        ("same", Class::Unchanged, true, None),
+        ("old", Class::NewImage, false, None),
+        ("isolated", Class::HyperVOnly, true, None),
+        ("isolated-2022", Class::Unchanged, true, None),
+        ("in-doubt", Class::Unknown, false, None),
+        ("own", Class::Unknown, false, None),
+        ("untagged", Class::Unknown, false, None),
+        ("dotnet", Class::NewImage, false, None),
+        ("multi", Class::Unknown, false, None),
+        ("pause", Class::Unchanged, true, None),
+        ("host-process", Class::Unchanged, true, None),
+        (
+            "host-process-isolated",
+            Class::Blocked,
+            false,
+            Some(By::HostProcess),
+        ),
+        ("init", Class::NewImage, false, None),
+        ("ephemeral", Class::NewImage, false, None),
+    ] {
+        assert_eq!(said(&plan, name), (class, can_move, by), "{name}");
+    }
+    assert!(!plan.workloads.iter().any(|it| it.name == "linux"));
+    let all = || plan.workloads.iter().flat_map(|it| &it.statements);
+    assert!(
+        all().all(|it| !it.because.name.is_empty() && !it.because.source.is_empty()),
+        "{:#?}",
+        plan.workloads
+    );
+    let of = |name: &str| plan.workloads.iter().find(|it| it.name == name).unwrap();
+    let old = &of("old").statements[0];
+    assert_eq!(
+        old.because.name,
+        "process isolation: 10.0.17763 image on 10.0.26100 host"
+    );
+    let proposed = old.proposed.as_ref().unwrap();
+    assert_eq!(proposed.image, "mcr.microsoft.com/windows/servercore:ltsc2025");
+    assert_eq!(proposed.verified, Verified::NotVerified);
+    assert!(old.remedy.as_deref().unwrap().contains("not verified"));
+    assert_eq!(
+        of("init").statements[0].path,
+        "spec.template.spec.initContainers[other].image"
+    );
+    assert_eq!(
+        of("untagged").statements[0].because.name,
+        "TSM602 image-untagged-or-latest"
+    );
+}
+
+#[test]
+fn every_way_to_name_the_old_nodes_pins() {
+    let affinity = |expressions: &str| {
+        format!(
+            "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{expressions}]}}}}}},"
+        )
+    };
+    let term = |key: &str, operator: &str, values: &str| {
+        format!("{{matchExpressions: [{{key: {key}, operator: {operator}, values: [{values}]}}]}}")
+    };
+    let build = "node.kubernetes.io/windows-build";
+    let cases = [
+        (
+            "selector",
+            format!("nodeSelector: {{{build}: 10.0.20348}},"),
+            Some(By::NodeSelector),
+        ),
+        ("new", format!("nodeSelector: {{{build}: 10.0.26100}},"), None),
+        (
+            "trusted",
+            "nodeSelector: {node-restriction.kubernetes.io/windows-build: 10.0.20348},".to_owned(),
+            Some(By::TrustedBuildLabel),
+        ),
+        (
+            "pool",
+            "nodeSelector: {agentpool: win22},".to_owned(),
+            Some(By::PoolLabel),
+        ),
+        (
+            "sku",
+            "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022},".to_owned(),
+            Some(By::PoolLabel),
+        ),
+        (
+            "sku-new",
+            "nodeSelector: {kubernetes.azure.com/os-sku: Windows2025},".to_owned(),
+            None,
+        ),
+        (
+            "class",
+            "runtimeClassName: windows-2022,".to_owned(),
+            Some(By::RuntimeClass),
+        ),
+        ("class-new", "runtimeClassName: windows-2025,".to_owned(), None),
+        ("bound", "nodeName: b-1,".to_owned(), Some(By::NodeName)),
+        (
+            "hostname",
+            "nodeSelector: {kubernetes.io/hostname: b-1},".to_owned(),
+            Some(By::NodeName),
+        ),
+        (
+            "affinity",
+            affinity(&term(build, "In", "10.0.17763, 10.0.20348")),
+            Some(By::NodeAffinity),
+        ),
+        (
+            "affinity-not",
+            affinity(&term(build, "NotIn", "10.0.17763")),
+            None,
+        ),
+        (
+            "affinity-both",
+            affinity(&term(build, "In", "10.0.20348, 10.0.26100")),
+            None,
+        ),
+        (
+            "affinity-or",
+            affinity(&format!(
+                "{}, {}",
+                term(build, "In", "10.0.20348"),
+                term("kubernetes.io/os", "In", "windows")
+            )),
+            None,
+        ),
+        (
+            "field",
+            affinity("{matchFields: [{key: metadata.name, operator: In, values: [b-1]}]}"),
+            Some(By::NodeName),
+        ),
+        (
+            "preferred",
+            format!(
+                "affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 1, preference: {}}}]}}}},",
+                term(build, "In", "10.0.20348")
+            ),
+            None,
+        ),
+    ];
+    for nodes in [NODES.to_owned(), [NODES, NEW_NODE].concat()] {
+        let has_new = nodes.contains("c-1");
+        let yaml: String = cases
+            .iter()
+            .map(|(name, spec, _)| deployment(name, LTSC2022, spec))
+            .collect();
+        let plan = plan(&[nodes, yaml].concat());
+        for (name, _, by) in &cases {
+            // The new node that is there has no label of AKS.
+            let by = if *name == "sku-new" && has_new {
+                Some(By::PoolLabel)
+            } else {
+                *by
+            };
+            let expected = by.map_or((Class::Unchanged, true, None), |by| {
+                (Class::Pinned, false, Some(by))
+            });
+            assert_eq!(said(&plan, name), expected, "{name}, new nodes: {has_new}");
+        }
+    }
+}
+
+#[test]
+fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_without_it() {
+    let yaml = [NODES, &deployment("fast", LTSC2022, "nodeSelector: {disk: ssd},")].concat();
+    let before = plan(&yaml);
+    assert_eq!(said(&before, "fast"), (Class::Unchanged, true, None));
+    assert!(
+        before.workloads[0]
+            .statements
+            .iter()
+            .any(|it| it.message.contains("disk=ssd")),
+        "{before:#?}"
+    );
+    let after = plan(&[&yaml, NEW_NODE].concat());
+    assert_eq!(said(&after, "fast"), (Class::Pinned, false, Some(By::NodeLabel)));
+    let unknown = plan(
+        &[
+            NODES,
+            &deployment("x", LTSC2022, "nodeSelector: {agentpool: other},"),
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        said(&unknown, "x").0,
+        Class::Unknown,
+        "a pool of which nothing is known"
+    );
+}
+
+#[test]
+fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
+    let account = "securityContext: {windowsOptions: {gmsaCredentialSpecName: web}},";
+    let yaml = [NODES, NEW_NODE, &deployment("web", LTSC2022, account)].concat();
+    assert_eq!(said(&plan(&yaml), "web"), (Class::Blocked, false, Some(By::Gmsa)));
+    let asked = Question {
+        gmsa_ready: true,
+        ..question()
+    };
+    assert_eq!(
+        said(&planned(&yaml, asked, &[]).unwrap(), "web"),
+        (Class::Unchanged, true, None)
+    );
+    let elsewhere = [
+        &yaml,
+        &*workload("StatefulSet", "db", LTSC2022, account),
+        &pod("db-0", "StatefulSet db", "c-1", ""),
+    ]
+    .concat();
+    assert_eq!(said(&plan(&elsewhere), "web"), (Class::Unchanged, true, None));
+    let plug_in = "securityContext: {windowsOptions: {gmsaCredentialSpec: '{\"HostAccountConfig\": {}}'}},";
+    let yaml = [NODES, &deployment("web", LTSC2022, plug_in)].concat();
+    assert_eq!(said(&plan(&yaml), "web"), (Class::Unchanged, true, None));
+}
+
+#[test]
+fn a_daemonset_must_be_there_for_both_builds() {
+    let of = |name: &str, image: &str, build: &str| {
+        let selector = format!(
+            "nodeSelector: {{kubernetes.io/os: windows, node.kubernetes.io/windows-build: {build}}},"
+        );
+        workload("DaemonSet", name, image, &selector)
+    };
+    let old = of("agent", "corp.example/agent:1-ltsc2019", "10.0.17763");
+    let alone = plan(&[NODES, &old].concat());
+    assert_eq!(
+        said(&alone, "agent"),
+        (Class::Blocked, false, Some(By::DaemonSet))
+    );
+    let twin = of("agent-2025", "corp.example/agent:1-ltsc2025", "10.0.26100");
+    let both = plan(&[NODES, &old, &twin].concat());
+    assert_eq!(said(&both, "agent"), (Class::Pinned, true, None));
+    assert_eq!(said(&both, "agent-2025"), (Class::Unchanged, true, None));
+    let stranger = of("other", "corp.example/other:1-ltsc2025", "10.0.26100");
+    assert!(!said(&plan(&[NODES, &old, &stranger].concat()), "agent").1);
+    let everywhere = workload(
+        "DaemonSet",
+        "logs",
+        LTSC2022,
+        "nodeSelector: {kubernetes.io/os: windows},",
+    );
+    assert_eq!(
+        said(&plan(&[NODES, &everywhere].concat()), "logs"),
+        (Class::Unchanged, true, None)
+    );
+}
+
+#[test]
+fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
+    let bare = format!(
+        "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: bare, namespace: shop}}, spec: {{os: {{name: windows}}, containers: [{{name: a, image: '{LTSC2022}'}}]}}}}"
+    );
+    assert_eq!(
+        said(&plan(&[NODES, &bare].concat()), "bare"),
+        (Class::Blocked, false, Some(By::NoController))
+    );
+    let tainted = |taint: &str| NEW_NODE.replace("status:", &format!("spec: {{taints: [{taint}]}}, status:"));
+    let with = |taint: &str, kind: &str| {
+        let yaml = [
+            NODES,
+            &tainted(taint),
+            &workload(
+                kind,
+                "web",
+                LTSC2022,
+                "nodeSelector: {kubernetes.io/os: windows},",
+            ),
+        ]
+        .concat();
+        said(&plan(&yaml), "web")
+    };
+    let blocked = (Class::Blocked, false, Some(By::Taint));
+    assert_eq!(
+        with("{key: team, value: a, effect: NoSchedule}", "Deployment"),
+        blocked
+    );
+    assert_eq!(
+        with(
+            "{key: node.kubernetes.io/unschedulable, effect: NoSchedule}",
+            "Deployment"
+        )
+        .0,
+        Class::Unchanged
+    );
+    assert_eq!(
+        with("{key: os, value: windows, effect: NoSchedule}", "Deployment").0,
+        Class::Unchanged,
+        "placement tolerates it"
+    );
+    assert_eq!(
+        with("{key: os, value: windows, effect: NoSchedule}", "DaemonSet"),
+        blocked,
+        "its controller reads the template"
+    );
+}
+
+#[test]
+fn a_registry_says_what_names_do_not() {
+    let own = "corp.example/shop/web:1.4";
+    let yaml = [
+        NODES,
+        &deployment("own", own, ""),
+        &deployment("old", "corp.example/shop/api:2-ltsc2019", ""),
+    ]
+    .concat();
+    let ask = |answers: &[(&str, Answer)]| planned(&yaml, question(), answers).unwrap();
+    let builds = |numbers: &[u32]| Answer::Builds(numbers.iter().copied().map(Build::new).collect());
+    assert_eq!(
+        said(&ask(&[(own, builds(&[17763, 20348]))]), "own").0,
+        Class::Unchanged
+    );
+    assert_eq!(
+        said(&ask(&[(own, builds(&[17763]))]), "own").0,
+        Class::HyperVOnly,
+        "no tag says what another would be"
+    );
+    assert_eq!(said(&ask(&[(own, builds(&[]))]), "own").0, Class::NewImage);
+    let new = "corp.example/shop/api:2-ltsc2025";
+    let of_old = |answers: &[(&str, Answer)]| {
+        let plan = ask(answers);
+        let old = plan.workloads.into_iter().find(|it| it.name == "old").unwrap();
+        (old.class, old.statements[0].proposed.as_ref().unwrap().verified)
+    };
+    assert_eq!(of_old(&[]), (Class::NewImage, Verified::NotVerified));
+    assert_eq!(
+        of_old(&[(new, builds(&[26100]))]),
+        (Class::NewImage, Verified::Exists)
+    );
+    assert_eq!(
+        of_old(&[(new, Answer::Missing)]),
+        (Class::HyperVOnly, Verified::Missing)
+    );
+}
+
+#[test]
+fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them() {
+    let replica_set = "\n---\n{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: web-1, namespace: shop, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, controller: true}]}, spec: {replicas: 3}}";
+    let yaml = [
+        NODES,
+        NEW_NODE,
+        &deployment("web", LTSC2022, ""),
+        replica_set,
+        &deployment("old", LTSC2019, ""),
+        &pod("web-1-a", "ReplicaSet web-1", "b-1", ""),
+        &pod("web-1-b", "ReplicaSet web-1", "b-2", ""),
+        &pod("web-1-c", "ReplicaSet web-1", "c-1", ""),
+        &pod("old-a", "Deployment old", "a-1", ""),
+        &pod("logs-a", "DaemonSet logs", "b-1", ""),
+        &pod("rolled-a", "ReplicaSet rolled", "b-1", ""),
+    ]
+    .concat();
+    let plan = plan(&yaml);
+    let of = |name: &str| plan.workloads.iter().find(|it| it.name == name).unwrap();
+    assert_eq!(
+        (of("web").pods, of("web").pools.join(" ")),
+        (3, "win22 win25".to_owned())
+    );
+    // Placement wrote the build into the pod, and its own object is not known: that is no pin.
+    assert_eq!(of("rolled").read_from.as_deref(), Some("rolled-a"));
+    assert_eq!(
+        (of("rolled").class, &*of("rolled").kind),
+        (Class::Unchanged, "ReplicaSet")
+    );
+    let steps: Vec<_> = plan
+        .order
+        .iter()
+        .map(|it| (&*it.pool, it.ready, it.moving.pods))
+        .collect();
+    assert_eq!(steps, [("win22", true, 3), ("win19", false, 1)]);
+    let held: Vec<_> = plan.order[1].held_by.iter().map(|it| &*it.workload).collect();
+    assert_eq!(held, ["Deployment shop/old"]);
+    assert_eq!(
+        (plan.needed.moving.cpu_millis, plan.needed.moving.pods),
+        (2000, 4)
+    );
+    assert_eq!(plan.needed.free.cpu_millis, 7500);
+    assert_eq!(
+        (plan.needed.like.as_deref(), plan.needed.nodes),
+        (Some("c-1"), Some(0))
+    );
+    let after = plan.capacity.last().unwrap().after;
+    assert_eq!((after.nodes, after.requested.pods), (1, 5));
+    assert_eq!(plan.capacity[0].after, Room::default());
+    assert_eq!(
+        (
+            plan.summary.workloads,
+            plan.summary.affected,
+            plan.summary.can_move
+        ),
+        (4, 4, 3)
+    );
+}
+
+#[test]
+fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
+    let many = deployment("web", LTSC2022, "").replace("spec: {template", "spec: {replicas: 20, template");
+    let yaml = [NODES, &*many].concat();
+    let plan = plan(&yaml);
+    assert!(!plan.needed.by_pods && plan.notes.iter().any(|note| note.contains("no pods are known")));
+    assert_eq!(
+        (
+            plan.needed.moving.pods,
+            plan.needed.nodes,
+            plan.needed.like.as_deref()
+        ),
+        (20, Some(3), Some("b-1"))
+    );
+    assert_eq!(plan.from, ["win19", "win22"]);
+    let from = |pool: &str| {
+        planned(
+            &yaml,
+            Question {
+                from: vec![pool.to_owned()],
+                ..question()
+            },
+            &[],
+        )
+    };
+    assert_eq!(from("win19").unwrap().from, ["win19"]);
+    assert_eq!(from("ltsc2022").unwrap().from, ["win22"]);
+    let error = from("win21").unwrap_err().to_string();
+    assert!(
+        error.contains("win21") && error.contains("win19, win22"),
+        "{error}"
+    );
+    let none = planned(&deployment("web", LTSC2022, ""), question(), &[]).unwrap();
+    assert!(none.order.is_empty() && none.notes.iter().any(|note| note.contains("no Windows node")));
+}

@@ -10,16 +10,15 @@ use super::requirements::Requirements;
 use super::statement::{Because, By, Class, Statement};
 use super::target::named;
 use crate::engine::{Admission, untolerated};
-use crate::model::build::Isolation;
+use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::node::Taint;
-use crate::model::policy::Switch;
 use crate::model::pod::WindowsOptions;
+use crate::model::policy::Switch;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::{self, PodCx};
 
-const GMSA: &str =
-    "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
+const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
 const DRAIN: &str = "https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/";
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
 
@@ -79,7 +78,12 @@ pub(super) struct Reading<'r, 'c> {
 
 impl Reading<'_, '_> {
     pub(super) fn kernel(&self) -> Kernel {
-        let names_class = self.cx.spec.runtime_class_name.as_deref().is_some_and(|name| !name.is_empty());
+        let names_class = self
+            .cx
+            .spec
+            .runtime_class_name
+            .as_deref()
+            .is_some_and(|name| !name.is_empty());
         if self.cx.spec.has_host_process() {
             Kernel::Known(Isolation::HostProcess)
         } else if names_class && self.cx.runtime_class().is_none() {
@@ -104,11 +108,26 @@ impl Reading<'_, '_> {
     /// The pools that the template may run in as it is.
     pub(super) fn fits(&self, nodes: &Nodes) -> Vec<usize> {
         let requirements = Requirements::of(&self.cx, self.as_placed);
-        let mut pools: Vec<usize> =
-            nodes.all().filter(|node| node.meets_all(&requirements)).map(|node| node.pool).collect();
+        let mut pools: Vec<usize> = nodes
+            .all()
+            .filter(|node| node.meets_all(&requirements) && self.may_run_on(node.build))
+            .map(|node| node.pool)
+            .collect();
         pools.sort_unstable();
         pools.dedup();
         pools
+    }
+
+    /// Whether no table says that one of its images fails there.
+    fn may_run_on(&self, build: Option<Build>) -> bool {
+        let (Some(host), Kernel::Known(isolation)) = (build, self.kernel()) else {
+            return true;
+        };
+        let mut images = self
+            .cx
+            .containers()
+            .filter_map(|container| Some(self.cx.image_build(&container)?.0));
+        images.all(|image| compatibility(image, host, isolation) != Compatibility::Fails)
     }
 
     /// Everything that its template says but images and accounts.
@@ -138,7 +157,12 @@ impl Reading<'_, '_> {
         };
         let mut first = None;
         for node in self.world.nodes.of(self.world.target) {
-            let lasting: Vec<Taint> = node.taints.iter().filter(|taint| taint.lasts()).cloned().collect();
+            let lasting: Vec<Taint> = node
+                .taints
+                .iter()
+                .filter(|taint| taint.lasts())
+                .cloned()
+                .collect();
             let found = untolerated(subject, &lasting, self.world.facts, policy, admission);
             first = first.or_else(|| Some((node.name.clone(), (*found.first()?).clone())));
             if found.is_empty() {
@@ -153,7 +177,10 @@ impl Reading<'_, '_> {
         let because = if taint.marks_windows() {
             Because::rule("missing-windows-toleration")
         } else {
-            Because::row("taints and tolerations", "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/")
+            Because::row(
+                "taints and tolerations",
+                "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
+            )
         };
         let path = self.cx.at(&["tolerations"]).named();
         let statement = Statement::new(Class::Blocked, path, message, because).by(By::Taint);
@@ -161,7 +188,10 @@ impl Reading<'_, '_> {
     }
 
     fn host_process(&self, said: &mut Vec<Statement>) {
-        let path = self.cx.at(&["securityContext", "windowsOptions", "hostProcess"]).named();
+        let path = self
+            .cx
+            .at(&["securityContext", "windowsOptions", "hostProcess"])
+            .named();
         let mut findings = Vec::new();
         if let Some(rule) = rules::find("host-process-hyperv") {
             rule.run_regardless(&self.cx.cx, &mut findings);
@@ -172,14 +202,27 @@ impl Reading<'_, '_> {
                 .by(By::HostProcess)
                 .remedy(&*finding.remedy)
         }));
-        let versions = self.world.nodes.of(self.world.target).filter_map(|node| node.containerd);
+        let versions = self
+            .world
+            .nodes
+            .of(self.world.target)
+            .filter_map(|node| node.containerd);
         if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
             let message = format!(
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
                 named(self.world.target)
             );
-            let statement = Statement::new(Class::Blocked, &*path, message, Because::rule("host-process-version"));
-            said.push(statement.by(By::HostProcess).remedy("upgrade containerd on them to 1.6 or later"));
+            let statement = Statement::new(
+                Class::Blocked,
+                &*path,
+                message,
+                Because::rule("host-process-version"),
+            );
+            said.push(
+                statement
+                    .by(By::HostProcess)
+                    .remedy("upgrade containerd on them to 1.6 or later"),
+            );
         }
         let message = "what a HostProcess container does to its node may differ from release to release, and no object says it";
         let note = Statement::new(
@@ -188,18 +231,33 @@ impl Reading<'_, '_> {
             message,
             Because::row("HostProcess containers run on the node itself", HOST_PROCESS),
         );
-        said.push(note.by(By::HostProcess).remedy("try it on one node of the new build").note());
+        said.push(
+            note.by(By::HostProcess)
+                .remedy("try it on one node of the new build")
+                .note(),
+        );
     }
 
     /// The accounts of its containers: of a container that sets either field its own pair, else that of the pod.
     pub(super) fn accounts(&self) -> Vec<Account> {
-        let of_pod = self.cx.spec.windows_options().filter(|options| has_account(options));
+        let of_pod = self
+            .cx
+            .spec
+            .windows_options()
+            .filter(|options| has_account(options));
         let mut found: Vec<Account> = Vec::new();
         for container in self.cx.containers().take(MOST_CONTAINERS) {
             let own = container.windows_options().filter(|options| has_account(options));
             let (options, path) = match (own, of_pod) {
-                (Some(own), _) => (own, container.at(&["securityContext", "windowsOptions", "gmsaCredentialSpecName"])),
-                (None, Some(pod)) => (pod, self.cx.at(&["securityContext", "windowsOptions", "gmsaCredentialSpecName"])),
+                (Some(own), _) => (
+                    own,
+                    container.at(&["securityContext", "windowsOptions", "gmsaCredentialSpecName"]),
+                ),
+                (None, Some(pod)) => (
+                    pod,
+                    self.cx
+                        .at(&["securityContext", "windowsOptions", "gmsaCredentialSpecName"]),
+                ),
                 (None, None) => continue,
             };
             let name = options.gmsa_credential_spec_name.as_deref().unwrap_or_default();
@@ -237,13 +295,21 @@ impl Account {
             shown(&self.name)
         };
         let because = || Because::row("gMSA: the nodes must be allowed to read the password", GMSA);
-        let said = |class, message: String| Statement::new(class, &*self.path, message, because()).by(By::Gmsa);
+        let said =
+            |class, message: String| Statement::new(class, &*self.path, message, because()).by(By::Gmsa);
         if let Some(node) = proven {
-            return said(Class::Unchanged, format!("a pod with the account {name} is ready on {node}"));
+            return said(
+                Class::Unchanged,
+                format!("a pod with the account {name} is ready on {node}"),
+            );
         }
         if self.has_own_host_account {
-            let message = format!("the account {name} asks by the plug-in of its credential spec, which the new nodes need");
-            return said(Class::Unchanged, message).remedy("see that the new nodes have that plug-in").note();
+            let message = format!(
+                "the account {name} asks by the plug-in of its credential spec, which the new nodes need"
+            );
+            return said(Class::Unchanged, message)
+                .remedy("see that the new nodes have that plug-in")
+                .note();
         }
         let message = format!(
             "the nodes of {target} must be allowed to read the password of the account {name}, which no object says"

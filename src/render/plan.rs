@@ -36,7 +36,11 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         (count > 0).then(|| format!("{count} {}", short(class)))
     });
     let classes: Vec<String> = classes.collect();
-    let classes = if classes.is_empty() { String::new() } else { format!(": {}", classes.join(", ")) };
+    let classes = if classes.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", classes.join(", "))
+    };
     writeln!(
         out,
         "\n{} Windows workloads{classes}; {} of {} on the pools that go can move as they are",
@@ -73,11 +77,22 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
         (1, _) => "1 pod".to_owned(),
         (pods, _) => format!("{pods} pods"),
     };
-    let on = if workload.pools.is_empty() { String::new() } else { format!(" on {}", list(&workload.pools, 4)) };
-    let not = if workload.affected { "" } else { ", not on the pools that go" };
+    let on = if workload.pools.is_empty() {
+        String::new()
+    } else {
+        format!(" on {}", list(&workload.pools, 4))
+    };
+    let not = if workload.affected {
+        ""
+    } else {
+        ", not on the pools that go"
+    };
     let read_from = workload.read_from.as_ref();
     let read_from = read_from.map_or_else(String::new, |pod| format!(", read from the pod {pod}"));
-    let line = format!("{}/{} {}: {pods}{on}{not}{read_from}", workload.namespace, workload.name, workload.kind);
+    let line = format!(
+        "{}/{} {}: {pods}{on}{not}{read_from}",
+        workload.namespace, workload.name, workload.kind
+    );
     writeln!(out, "  {}", one_line(&line))?;
     for statement in &workload.statements {
         write_statement(statement, out)?;
@@ -88,7 +103,10 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
 fn write_statement(statement: &Statement, out: &mut dyn Write) -> io::Result<()> {
     let by = statement.by.filter(|_| statement.holds);
     let by = by.map_or_else(String::new, |by| format!("by {by}: "));
-    let line = format!("{}: {by}{} [{}]", statement.path, statement.message, statement.because.name);
+    let line = format!(
+        "{}: {by}{} [{}]",
+        statement.path, statement.message, statement.because.name
+    );
     writeln!(out, "    {}", one_line(&line))?;
     match &statement.remedy {
         Some(remedy) => writeln!(out, "      → {}", one_line(remedy)),
@@ -101,15 +119,34 @@ fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\npools, in the order in which they can be drained")?;
-    for Step { step, pool, build, nodes, ready, moving, held_by, new_nodes_by_then } in &plan.order {
+    for Step {
+        step,
+        pool,
+        build,
+        nodes,
+        ready,
+        moving,
+        held_by,
+        new_nodes_by_then,
+    } in &plan.order
+    {
         let build = build.map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
         let new = new_nodes_by_then.map_or_else(String::new, |count| format!(", {count} new nodes by then"));
         let state = if *ready { "ready" } else { "held" };
-        let line = format!("{step}. {pool}: {build}, {}, {}{new}: {state}", nodes_of(*nodes), shown(*moving));
+        let line = format!(
+            "{step}. {pool}: {build}, {}, {}{new}: {state}",
+            nodes_of(*nodes),
+            shown(*moving)
+        );
         writeln!(out, "  {}", one_line(&line))?;
         for held in held_by {
             let by = held.by.map_or_else(String::new, |by| format!(" by {by}"));
-            writeln!(out, "     held by {}: {}{by}", one_line(&held.workload), short(held.class))?;
+            writeln!(
+                out,
+                "     held by {}: {}{by}",
+                one_line(&held.workload),
+                short(held.class)
+            )?;
         }
     }
     Ok(())
@@ -118,14 +155,22 @@ fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 fn write_capacity(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nroom by build: asked for / offered")?;
     for room in &plan.capacity {
-        let build = room.build.map_or_else(|| "unknown build".to_owned(), |build: Target| build.to_string());
+        let build = room
+            .build
+            .map_or_else(|| "unknown build".to_owned(), |build: Target| build.to_string());
         writeln!(out, "  {build}")?;
         writeln!(out, "    before: {}", room_of(&room.before))?;
         writeln!(out, "    after:  {}", room_of(&room.after))?;
     }
     let needed = &plan.needed;
     let counted = if needed.by_pods { "by pods" } else { "by replicas" };
-    writeln!(out, "  moving, {counted}: {}; free on {}: {}", shown(needed.moving), plan.to, shown(needed.free))?;
+    writeln!(
+        out,
+        "  moving, {counted}: {}; free on {}: {}",
+        shown(needed.moving),
+        plan.to,
+        shown(needed.free)
+    )?;
     match (&needed.like, needed.nodes) {
         (Some(like), Some(count)) => writeln!(
             out,
@@ -134,13 +179,20 @@ fn write_capacity(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             shown(needed.like_allocatable),
             shown(needed.daemon_sets)
         ),
-        (Some(like), None) => writeln!(out, "  nodes like {like} have no room for it beside their DaemonSets"),
+        (Some(like), None) => writeln!(
+            out,
+            "  nodes like {like} have no room for it beside their DaemonSets"
+        ),
         (None, _) => Ok(()),
     }
 }
 
 fn nodes_of(count: u64) -> String {
-    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+    if count == 1 {
+        "1 node".to_owned()
+    } else {
+        format!("{count} nodes")
+    }
 }
 
 fn room_of(room: &Room) -> String {
@@ -158,12 +210,24 @@ fn room_of(room: &Room) -> String {
 }
 
 fn shown(amount: Amount) -> String {
-    let pods = if amount.pods == 1 { "1 pod".to_owned() } else { format!("{} pods", amount.pods) };
-    format!("{pods}, cpu {}, memory {}", cpu(amount.cpu_millis), memory(amount.memory_bytes))
+    let pods = if amount.pods == 1 {
+        "1 pod".to_owned()
+    } else {
+        format!("{} pods", amount.pods)
+    };
+    format!(
+        "{pods}, cpu {}, memory {}",
+        cpu(amount.cpu_millis),
+        memory(amount.memory_bytes)
+    )
 }
 
 fn cpu(millis: u64) -> String {
-    if millis.is_multiple_of(1000) { (millis / 1000).to_string() } else { format!("{millis}m") }
+    if millis.is_multiple_of(1000) {
+        (millis / 1000).to_string()
+    } else {
+        format!("{millis}m")
+    }
 }
 
 /// In the largest unit of which there are ten, rounded up.

@@ -15,8 +15,8 @@ use crate::model::severity::Severity;
 use crate::model::text::{list, one_line};
 use crate::rules::{Finding, Resolver};
 
-const BOLD: Style = Style::new().bold();
-const BLUE: Style = AnsiColor::Blue.on_default().bold();
+pub(super) const BOLD: Style = Style::new().bold();
+pub(super) const BLUE: Style = AnsiColor::Blue.on_default().bold();
 /// How much of a source line is shown, in characters.
 const WIDTH: usize = 120;
 /// How many kinds that were skipped are named.
@@ -144,11 +144,7 @@ impl<W: Write> TextReport<W> {
             effect,
             notes,
         } = shown;
-        let style = match finding.severity {
-            Severity::Error => AnsiColor::Red.on_default().bold(),
-            Severity::Warning => AnsiColor::Yellow.on_default().bold(),
-            Severity::Advice => AnsiColor::Cyan.on_default().bold(),
-        };
+        let style = style_of(finding.severity);
         let out = &mut self.out;
         let (rule, severity) = (finding.rule, finding.severity);
         writeln!(
@@ -325,7 +321,17 @@ fn title(checked: &Checked<'_>) -> String {
     one_line(&title).into_owned()
 }
 
-fn count(n: usize, what: &str) -> String {
+/// How a severity looks.
+pub(super) fn style_of(severity: Severity) -> Style {
+    match severity {
+        Severity::Error => AnsiColor::Red.on_default().bold(),
+        Severity::Warning => AnsiColor::Yellow.on_default().bold(),
+        Severity::Advice => AnsiColor::Cyan.on_default().bold(),
+    }
+}
+
+/// So many of something, in words.
+pub(super) fn count(n: usize, what: &str) -> String {
     match (n, what.strip_prefix("part")) {
         (1, _) => format!("1 {what}"),
         (n, Some(rest)) => format!("{n} parts{rest}"),

@@ -93,7 +93,15 @@ impl Around {
 /// # Errors
 /// The object is not what its kind says.
 pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, SubjectError> {
-    let subject = Subject::parse(kind, json, Stage::Stored)?;
+    look_at(world, &Subject::parse(kind, json, Stage::Stored)?, json)
+}
+
+/// The same, of an object that is parsed already.
+///
+/// # Errors
+/// As [`look`].
+pub fn look_at(world: &World<'_>, subject: &Subject<'_>, json: &str) -> Result<Looked, SubjectError> {
+    let kind = subject.kind;
     if !kind.has_pod() {
         return Ok(Looked::Passed(Passed::NoPod));
     }
@@ -117,7 +125,11 @@ pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, Subject
     let foresight = foresee(kind, json, &context)?;
     let not_asked = world.not_asked(&subject.namespace);
     Ok(Looked::Judged(Box::new(judged(
-        &subject, around, &foresight, not_asked, world,
+        subject,
+        around,
+        &foresight,
+        not_asked.as_ref(),
+        world,
     ))))
 }
 
@@ -125,13 +137,13 @@ fn judged(
     subject: &Subject<'_>,
     around: Around,
     foresight: &Foresight<'_>,
-    not_asked: Option<NotAsked>,
+    not_asked: Option<&NotAsked>,
     world: &World<'_>,
 ) -> Judged {
     let inference = &foresight.inspection.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
-    let words = not_asked.as_ref().map(|why| why.words(&subject.namespace));
-    let outcome = match (&not_asked, foresight.denied_in) {
+    let words = not_asked.map(|why| why.words(&subject.namespace));
+    let outcome = match (not_asked, foresight.denied_in) {
         (Some(_), _) => Outcome::NotAsked,
         (None, Some(_)) => Outcome::Denied,
         (None, None) if !foresight.edits.is_empty() => Outcome::Changed,

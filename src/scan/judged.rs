@@ -36,7 +36,7 @@ named! {
 named! {
     /// What becomes of an object at its next create.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-    #[serde(rename_all = "lowercase")]
+    #[serde(rename_all = "kebab-case")]
     pub enum Outcome {
         /// It is refused.
         Denied = "denied",
@@ -89,6 +89,7 @@ pub struct Found {
     pub because: Option<String>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
 fn as_text<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(class.as_str())
 }
@@ -157,6 +158,7 @@ impl Judged {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
 fn kind_as_text<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.as_str())
 }

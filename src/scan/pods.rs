@@ -179,10 +179,7 @@ impl Pod<'_> {
             Ok(class) => class?,
         };
         let node = node?;
-        let has_it = node
-            .runtime_handlers
-            .iter()
-            .any(|handler| *handler == class.handler);
+        let has_it = node.runtime_handlers.contains(&class.handler);
         if node.runtime_handlers.is_empty() || has_it {
             return None;
         }

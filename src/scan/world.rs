@@ -27,7 +27,7 @@ impl Overrides {
         *self == Overrides::default()
     }
 
-    fn apply(&self, policy: &mut Policy) {
+    fn apply(self, policy: &mut Policy) {
         policy.validation = self.validation.unwrap_or(policy.validation);
         policy.placement = self.placement.unwrap_or(policy.placement);
         policy.inert = self.inert.unwrap_or(policy.inert);

@@ -51,7 +51,9 @@ pub fn log(record: &Record) {
                 repaired = record.annotation("repaired"),
                 withheld = record.annotation("withheld"),
                 exempted = record.annotation("exempted"),
+                "denied-by" = record.annotation("denied-by"),
                 owner = record.annotation("owner"),
+                "owner-trust" = record.annotation("owner-trust"),
                 "review"
             )
         };

@@ -1,15 +1,20 @@
 //! The client at the other end of a connection: its network, by which shares are counted, and the end of its connection.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tokio_util::sync::CancellationToken;
 
-/// One connection's client; a clone is the same one.
+/// One connection's client; a clone is the same one. Every request has several: a clone takes no lock.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct Client(Arc<Peer>);
+
+/// What is known of a client.
+#[derive(Debug)]
+pub(super) struct Peer {
     /// The number of the connection.
     pub(super) connection: u64,
     /// Where the client is.
@@ -17,17 +22,25 @@ pub(super) struct Client {
     /// Ends the connection, whatever happens on it.
     pub(super) gone: CancellationToken,
     /// Whether it showed a certificate of the clients' CA.
-    known: Arc<AtomicBool>,
+    known: AtomicBool,
+}
+
+impl Deref for Client {
+    type Target = Peer;
+
+    fn deref(&self) -> &Peer {
+        &self.0
+    }
 }
 
 impl Client {
     pub(super) fn new(connection: u64, address: IpAddr) -> Self {
-        Self {
+        Self(Arc::new(Peer {
             connection,
             network: network(address),
             gone: CancellationToken::new(),
-            known: Arc::default(),
-        }
+            known: AtomicBool::new(false),
+        }))
     }
 
     /// It has shown its certificate, and that was a good one.

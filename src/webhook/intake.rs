@@ -1,9 +1,7 @@
 //! Takes a review in: its head is looked at, its share of the limits taken, and its body read; or it is refused at once.
 
-use std::sync::Arc;
-
 use axum::body::Body;
-use axum::extract::{FromRequest, Request};
+use axum::extract::Request;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
@@ -14,25 +12,22 @@ use super::limits::{MAX_BODY, Shed};
 use super::refusal::Refusal;
 use super::reviews::{Reviews, Taken};
 
-impl FromRequest<Arc<Reviews>> for Taken {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, reviews: &Arc<Reviews>) -> Result<Self, Refusal> {
-        let deadline = Instant::now() + reviews.body_timeout;
-        let (head, mut body) = request.into_parts();
-        let client = head.extensions.get().cloned();
-        let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
-        // Heads are large where a client wants that, and nothing of it is needed any more.
-        drop(head);
-        let taken = match is_review {
-            Ok(()) => read(&mut body, client.as_ref(), reviews, deadline).await,
-            Err(refusal) => Err(refusal),
-        };
-        if taken.is_err() && is_awaited {
-            reviews.discard(client.as_ref(), body, deadline);
-        }
-        taken
+/// Takes a review in; where it is refused, what is left of its body is read and thrown away.
+pub(super) async fn take_in(request: Request, reviews: &Reviews) -> Result<Taken, Refusal> {
+    let deadline = Instant::now() + reviews.body_timeout;
+    let (head, mut body) = request.into_parts();
+    let client = head.extensions.get().cloned();
+    let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
+    // Heads are large where a client wants that, and nothing of it is needed any more.
+    drop(head);
+    let taken = match is_review {
+        Ok(()) => read(&mut body, client.as_ref(), reviews, deadline).await,
+        Err(refusal) => Err(refusal),
+    };
+    if taken.is_err() && is_awaited {
+        reviews.discard(client.as_ref(), body, deadline);
     }
+    taken
 }
 
 /// Answers a request that is no review by its path or method.
@@ -63,10 +58,11 @@ async fn read(
     }
     let shed = |shed| unread(Unread::Shed(shed));
     let share = reviews.open(client).map_err(shed)?;
+    // A body that is there already is taken without a wait for anything; a share that was refused meanwhile grows no more.
     let collected = tokio::select! {
         biased;
-        () = share.refused() => return Err(shed(Shed::Share)),
         collected = timeout_at(deadline, collect(body, &share, MAX_BODY)) => collected,
+        () = share.refused() => return Err(shed(Shed::Share)),
     };
     match collected {
         Ok(Ok(bytes)) => {

@@ -1,6 +1,7 @@
 //! The routes of the webhook: POST /mutate and POST /validate; what is no review is refused, the rest is judged.
 
 use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,14 +9,13 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
+use futures::FutureExt as _;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
-use tower_http::catch_panic::CatchPanicLayer;
 
-use super::intake::refused;
+use super::intake::{refused, take_in};
 use super::limits::Limits;
-use super::metrics::ReviewMetrics;
 use super::refusal::Refusal;
 use super::reviews::{Reviews, Taken};
 use super::shares::Share;
@@ -34,7 +34,7 @@ pub(super) fn router(
     tracer: Option<Tracer>,
 ) -> Router {
     let reviews = Arc::new(Reviews::new(reviewer, limits, metrics));
-    let endpoint = |phase| endpoint(phase, tracer.is_some(), reviews.metrics.clone());
+    let endpoint = |phase| endpoint(phase, tracer.is_some());
     let router = Router::new()
         .route("/mutate", endpoint(Phase::Mutate))
         .route("/validate", endpoint(Phase::Validate))
@@ -58,29 +58,42 @@ const PANICKED: Refusal = Refusal::new(
     "the review panicked; see Transom's log\n",
 );
 
-/// One of the two paths. A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
-fn endpoint(phase: Phase, is_traced: bool, metrics: ReviewMetrics) -> MethodRouter<Arc<Reviews>> {
-    let review = move |State(reviews): State<Arc<Reviews>>, taken: Taken| async move {
-        let length = taken.bytes.len();
-        let taken = Arc::new(taken);
-        let replied = reviews.reply(phase, &taken).await;
-        let replied = replied.and_then(|reply| weighed(reply, taken, &reviews));
-        answer(replied, is_traced.then_some(length))
+/// One of the two paths. axum clones what a handler holds for every request, and layers box it once more: this one holds two
+/// flags, and catches panics by itself.
+fn endpoint(phase: Phase, is_traced: bool) -> MethodRouter<Arc<Reviews>> {
+    let review = async move |State(reviews): State<Arc<Reviews>>, request: Request| {
+        // A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
+        let answered = AssertUnwindSafe(answered(phase, request, &reviews, is_traced)).catch_unwind();
+        answered
+            .await
+            .unwrap_or_else(|panic| panicked(phase, &*panic, &reviews))
     };
-    let panicked = move |panic: Box<dyn Any + Send>| {
-        metrics.panicked();
-        tracing::error!(
-            phase = phase.as_str(),
-            panic = %cut(message(&*panic), 1024),
-            "a review panicked; this is a defect"
-        );
-        PANICKED.into_response()
+    post(review).fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
+        refused(request, &reviews, NO_POST)
+    })
+}
+
+/// Takes a review in, has it judged, and answers it.
+async fn answered(phase: Phase, request: Request, reviews: &Arc<Reviews>, is_traced: bool) -> Response {
+    let taken = match take_in(request, reviews).await {
+        Ok(taken) => Arc::new(taken),
+        Err(refusal) => return refusal.into_response(),
     };
-    post(review)
-        .fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
-            refused(request, &reviews, NO_POST)
-        })
-        .layer(CatchPanicLayer::custom(panicked))
+    let length = taken.bytes.len();
+    let replied = reviews.reply(phase, &taken).await;
+    let replied = replied.and_then(|reply| weighed(reply, taken, reviews));
+    answer(replied, is_traced.then_some(length))
+}
+
+/// Says that a review panicked.
+fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &Reviews) -> Response {
+    reviews.metrics.panicked();
+    tracing::error!(
+        phase = phase.as_str(),
+        panic = %cut(message(panic), 1024),
+        "a review panicked; this is a defect"
+    );
+    PANICKED.into_response()
 }
 
 /// A reply whose bytes are part of what is in flight until the client has taken them.

@@ -29,7 +29,6 @@ pub(super) struct Shares {
 pub(super) struct Share {
     shares: Shares,
     number: u64,
-    refused: CancellationToken,
 }
 
 impl Shares {
@@ -73,21 +72,19 @@ impl Shares {
     fn take(&self, table: &mut Table, client: &Client, now: Instant) -> Share {
         table.next += 1;
         let number = table.next;
-        let refused = CancellationToken::new();
         let request = Open {
             client: client.clone(),
             since: now,
             bytes: 0,
             is_review: false,
             is_judged: false,
-            refused: refused.clone(),
+            end: End::Unheard,
         };
         table.open.insert(number, request);
-        table.tell();
+        table.tell_open();
         Share {
             shares: self.clone(),
             number,
-            refused,
         }
     }
 
@@ -105,7 +102,7 @@ impl Shares {
 impl Share {
     /// Takes what is missing to so many bytes; takes nothing where that cannot be had.
     pub(super) fn grow_to(&self, bytes: usize) -> Result<(), Shed> {
-        self.shares.lock().grow(self.number, bytes, Instant::now())
+        self.shares.lock().grow(self.number, bytes)
     }
 
     /// The body is complete: from now on the request is a review in flight.
@@ -127,20 +124,22 @@ impl Share {
     /// The review is answered with so many bytes, which count until the client has taken them. When they have to go,
     /// their connection goes.
     pub(super) fn answer(&self, bytes: usize) -> Result<(), Shed> {
-        self.shares.lock().answer(self.number, bytes, Instant::now())
+        self.shares.lock().answer(self.number, bytes)
     }
 
     /// Ends when the request is refused, because its client holds most.
     pub(super) async fn refused(&self) {
-        self.refused.cancelled().await;
+        let heard = match self.shares.lock().open.get_mut(&self.number) {
+            Some(open) => open.hear(),
+            None => return,
+        };
+        heard.cancelled().await;
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut table = self.shares.lock();
-        table.remove(self.number);
-        table.tell();
+        self.shares.lock().remove(self.number);
     }
 }
 
@@ -173,24 +172,44 @@ struct Open {
     /// It is one of the reviews in flight.
     is_review: bool,
     is_judged: bool,
-    refused: CancellationToken,
+    end: End,
+}
+
+/// What ends with a request that is refused.
+#[derive(Debug)]
+enum End {
+    /// Nothing waits for that: it is told when it asks for more. Most requests come and go like this.
+    Unheard,
+    /// What waits for that.
+    Heard(CancellationToken),
+    /// Its connection: it is answered, and the answer is not taken.
+    Connection,
 }
 
 impl Table {
-    fn grow(&mut self, number: u64, to: usize, now: Instant) -> Result<(), Shed> {
+    fn grow(&mut self, number: u64, to: usize) -> Result<(), Shed> {
         let asking = self.open.get(&number).ok_or(Shed::Share)?;
-        let (client, more) = (asking.client.clone(), to.saturating_sub(asking.bytes));
-        while self.bytes.saturating_add(more) > self.max_bytes {
-            match self.first_refused(now) {
-                Some(first) if first != number && self.gives_way(first, &client) => self.refuse(first),
-                _ => return Err(Shed::Bytes),
-            }
+        let more = to.saturating_sub(asking.bytes);
+        if self.bytes.saturating_add(more) > self.max_bytes {
+            let client = asking.client.clone();
+            self.make_room(number, &client, more, Instant::now())?;
         }
         if let Some(asking) = self.open.get_mut(&number) {
             asking.bytes += more;
             self.bytes += more;
         }
-        self.tell();
+        self.gauges.bytes.set(signed(self.bytes));
+        Ok(())
+    }
+
+    /// Refuses others until there is room for so many bytes more of a request.
+    fn make_room(&mut self, number: u64, client: &Client, more: usize, now: Instant) -> Result<(), Shed> {
+        while self.bytes.saturating_add(more) > self.max_bytes {
+            match self.first_refused(now) {
+                Some(first) if first != number && self.gives_way(first, client) => self.refuse(first),
+                _ => return Err(Shed::Bytes),
+            }
+        }
         Ok(())
     }
 
@@ -201,23 +220,29 @@ impl Table {
         }
         request.is_review = true;
         self.reviews += 1;
-        self.tell();
+        self.gauges.reviews.set(signed(self.reviews));
         Ok(())
     }
 
-    fn answer(&mut self, number: u64, bytes: usize, now: Instant) -> Result<(), Shed> {
+    fn answer(&mut self, number: u64, bytes: usize) -> Result<(), Shed> {
         let request = self.open.get_mut(&number).ok_or(Shed::Share)?;
         self.reviews -= usize::from(std::mem::take(&mut request.is_review));
         self.bytes -= std::mem::take(&mut request.bytes);
-        request.since = now;
+        request.since = Instant::now();
         request.is_judged = false;
-        request.refused = request.client.gone.clone();
-        self.grow(number, bytes, now)
+        request.end = End::Connection;
+        self.gauges.reviews.set(signed(self.reviews));
+        self.grow(number, bytes)
     }
 
     fn refuse(&mut self, number: u64) {
-        if let Some(request) = self.remove(number) {
-            request.refused.cancel();
+        let Some(request) = self.remove(number) else {
+            return;
+        };
+        match request.end {
+            End::Unheard => {}
+            End::Heard(token) => token.cancel(),
+            End::Connection => request.client.gone.cancel(),
         }
     }
 
@@ -225,6 +250,9 @@ impl Table {
         let request = self.open.remove(&number)?;
         self.bytes -= request.bytes;
         self.reviews -= usize::from(request.is_review);
+        self.tell_open();
+        self.gauges.reviews.set(signed(self.reviews));
+        self.gauges.bytes.set(signed(self.bytes));
         Some(request)
     }
 
@@ -249,12 +277,9 @@ impl Table {
             *connections.entry(request.client.connection).or_default() += burden;
         }
         let rank = |(number, request): &(&u64, &Open)| {
-            let Client {
-                network, connection, ..
-            } = &request.client;
             let (network, connection) = (
-                networks.get(network).copied(),
-                connections.get(connection).copied(),
+                networks.get(&request.client.network).copied(),
+                connections.get(&request.client.connection).copied(),
             );
             let is_unknown = !request.client.is_known();
             (is_unknown, network, connection, request.burden(now), **number)
@@ -262,15 +287,25 @@ impl Table {
         waiting().max_by_key(rank).map(|(number, _)| *number)
     }
 
-    fn tell(&self) {
-        let Gauges { open, reviews, bytes } = &self.gauges;
-        open.set(signed(self.open.len()));
-        reviews.set(signed(self.reviews));
-        bytes.set(signed(self.bytes));
+    fn tell_open(&self) {
+        self.gauges.open.set(signed(self.open.len()));
     }
 }
 
 impl Open {
+    /// A token that is cancelled when the request is refused.
+    fn hear(&mut self) -> CancellationToken {
+        match &self.end {
+            End::Heard(token) => token.clone(),
+            End::Connection => self.client.gone.clone(),
+            End::Unheard => {
+                let token = CancellationToken::new();
+                self.end = End::Heard(token.clone());
+                token
+            }
+        }
+    }
+
     /// What it holds, times how long it has.
     fn burden(&self, now: Instant) -> u128 {
         let held = now.saturating_duration_since(self.since).as_micros() + 1;
@@ -302,6 +337,10 @@ mod tests {
 
     fn client(connection: u64, network: u8) -> Client {
         Client::new(connection, [10, 0, 0, network].into())
+    }
+
+    fn is_refused(share: &Share) -> bool {
+        !share.shares.lock().open.contains_key(&share.number)
     }
 
     fn in_flight(shares: &Shares) -> (usize, usize, usize) {
@@ -354,9 +393,8 @@ mod tests {
 
         let newcomer = shares.open(&client(5, 3)).unwrap();
         newcomer.grow_to(30 << 10).unwrap();
-        let refused = |share: &Share| share.refused.is_cancelled();
-        assert_eq!(crowd.iter().filter(|share| refused(share)).count(), 2);
-        assert!(!refused(&large) && !refused(&newcomer));
+        assert_eq!(crowd.iter().filter(|share| is_refused(share)).count(), 2);
+        assert!(!is_refused(&large) && !is_refused(&newcomer));
         assert_eq!(in_flight(&shares).2, 90 << 10);
     }
 
@@ -370,8 +408,8 @@ mod tests {
             share.grow_to(14 << 10).unwrap();
         }
         shares.open(&client(3, 1)).unwrap().grow_to(14 << 10).unwrap();
-        assert!(!honest.refused.is_cancelled());
-        let refused = hoard.iter().find(|share| share.refused.is_cancelled()).unwrap();
+        assert!(!is_refused(&honest));
+        let refused = hoard.iter().find(|share| is_refused(share)).unwrap();
         assert_eq!(refused.complete(), Err(Shed::Share));
         assert_eq!(refused.grow_to(15 << 10), Err(Shed::Share));
     }
@@ -390,7 +428,9 @@ mod tests {
         judged.answer(90 << 20).unwrap();
         assert_eq!(in_flight(&shares), (2, 0, 90 << 20));
         let later = Instant::now() + Duration::from_secs(1);
-        shares.lock().grow(waiting.number, 30 << 20, later).unwrap();
+        (shares.lock())
+            .make_room(waiting.number, &two, 30 << 20, later)
+            .unwrap();
         assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
         assert!(!judged.set_judged(true));
     }
@@ -411,7 +451,7 @@ mod tests {
         other.grow_to(40 << 10).unwrap();
         let more = shares.open(&Client::clone(&server)).unwrap();
         more.grow_to(20 << 10).unwrap();
-        assert!(other.refused.is_cancelled() && !review.refused.is_cancelled());
+        assert!(is_refused(&other) && !is_refused(&review));
     }
 
     #[test]
@@ -420,17 +460,11 @@ mod tests {
         let hoard: Vec<_> = (0..4).map(|_| shares.open(&client(1, 1)).unwrap()).collect();
         assert_eq!(shares.open(&client(1, 1)).unwrap_err(), Shed::Open);
         let newcomer = shares.open(&client(2, 1)).unwrap();
-        assert_eq!(
-            hoard.iter().filter(|share| share.refused.is_cancelled()).count(),
-            1
-        );
+        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
         newcomer.complete().unwrap();
         // The rest of the body that was refused is read only where there is room for that.
         assert!(shares.open_if_free(&client(1, 1)).is_none());
-        assert_eq!(
-            hoard.iter().filter(|share| share.refused.is_cancelled()).count(),
-            1
-        );
+        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
         drop(newcomer);
         assert!(shares.open_if_free(&client(1, 1)).is_some());
     }

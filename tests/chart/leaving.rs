@@ -78,8 +78,7 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     let kept = [version("node", "win-1"), version("runtimeclass", CLASS)];
     second("uninstall", &json!({}));
     let jobs = world.kubelet.jobs();
-    let says =
-        "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is registered as zz-transom too";
+    let says = "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is registered as zz-transom too";
     assert!(jobs.contains(says), "{jobs}");
     assert_eq!([version("node", "win-1"), version("runtimeclass", CLASS)], kept);
     let configuration = ["mutatingwebhookconfiguration", "zz-second-transom"];

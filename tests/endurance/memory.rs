@@ -43,6 +43,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     ));
 
     install::prepare(&cluster, install::POLICIES);
+    say(&format!("the program is {}", install::program().display()));
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);

@@ -105,6 +105,11 @@ impl Browser {
 
     /// Gives a command, and waits for its answer.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let answer = self.ask(method, parameters);
+        answer.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.last += 1;
         let mut command = json!({"id": self.last, "method": method, "params": parameters});
         if let Some(session) = &self.session {
@@ -115,8 +120,12 @@ impl Browser {
         loop {
             let mut message = self.message(method);
             if message["id"] == json!(self.last) {
-                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
-                return message["result"].take();
+                let error = message["error"].take();
+                return if error.is_null() {
+                    Ok(message["result"].take())
+                } else {
+                    Err(error)
+                };
             }
             self.events.push(message);
         }
@@ -130,16 +139,19 @@ impl Browser {
     /// Opens a file, and waits until it is loaded.
     pub fn open(&mut self, file: &Path, hash: &str) {
         self.call("Page.navigate", json!({"url": "about:blank"}));
-        self.until(|browser| {
-            browser.eval("document.URL == 'about:blank' && document.readyState == 'complete'") == json!(true)
-        });
+        self.until(|browser| browser.is_at("about:blank"));
         self.events.clear();
         let url = format!("file://{}{hash}", file.display());
         self.call("Page.navigate", json!({"url": url}));
-        self.until(|browser| {
-            browser.eval("document.URL.startsWith('file:') && document.readyState == 'complete'")
-                == json!(true)
-        });
+        self.until(|browser| browser.is_at("file:"));
+    }
+
+    /// Whether a page of such an address is loaded. On the way from one page to another there is none to ask.
+    fn is_at(&mut self, start: &str) -> bool {
+        let is_there = format!("document.URL.startsWith({start:?}) && document.readyState == 'complete'");
+        let asked = json!({"expression": is_there, "returnByValue": true});
+        let answer = self.ask("Runtime.evaluate", asked);
+        answer.is_ok_and(|answer| answer["result"]["value"] == json!(true))
     }
 
     /// The value of an expression in the page.

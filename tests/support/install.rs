@@ -1,12 +1,19 @@
 //! Transom beside a real control plane, as a team installs it: resources, policies, webhooks, and the program itself.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use super::control_plane::{ControlPlane, free_ports, wait};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+/// The program under test: the one that was built with the tests, or another that `TRANSOM_BIN` names, such as a release build.
+pub fn program() -> PathBuf {
+    let Some(named) = std::env::var_os("TRANSOM_BIN") else {
+        return env!("CARGO_BIN_EXE_transom").into();
+    };
+    // Not as it is written: programs are started in folders of their own.
+    std::fs::canonicalize(&named).unwrap_or_else(|error| panic!("TRANSOM_BIN: {}: {error}", named.display()))
+}
 
 /// The policies that the chart installs: errors deny, placement is applied, taints are reported only.
 pub const POLICIES: &str = "
@@ -23,7 +30,7 @@ spec: {}
 
 /// What the program prints for these arguments.
 pub fn transom(args: &[&str]) -> String {
-    let output = Command::new(TRANSOM).args(args).output().unwrap();
+    let output = Command::new(program()).args(args).output().unwrap();
     assert!(
         output.status.success(),
         "{}",
@@ -68,7 +75,7 @@ impl Replica {
         .map(str::to_owned)
         .to_vec();
         args.extend(more.iter().map(ToString::to_string));
-        cluster.run_program(name, Path::new(TRANSOM), &args);
+        cluster.run_program(name, &program(), &args);
         Replica {
             name: name.to_owned(),
             address: "127.0.0.1".to_owned(),

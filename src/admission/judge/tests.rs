@@ -20,6 +20,8 @@ struct Said {
     /// The values of the audit annotations.
     annotations: Vec<String>,
     owner: Option<String>,
+    owner_trust: Option<String>,
+    denied_by: Option<String>,
     decision: &'static str,
 }
 
@@ -67,6 +69,8 @@ fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Po
         annotations: texts(&response["auditAnnotations"]),
         decision: answer_record.labels.decision,
         owner: text(&response["auditAnnotations"]["owner"]),
+        owner_trust: text(&response["auditAnnotations"]["owner-trust"]),
+        denied_by: text(&response["auditAnnotations"]["denied-by"]),
     }
 }
 
@@ -197,7 +201,11 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 denial.contains("spec.controllers of the WindowsPodPolicy"),
                 "{denial}"
             );
-            assert_eq!(forged.owner.as_deref(), Some("not-trusted"), "{kind} of {owner}");
+            assert_eq!(
+                forged.owner_trust.as_deref(),
+                Some("not-trusted"),
+                "{kind} of {owner}"
+            );
         }
         let made = ruling_of(
             Phase::Validate,
@@ -209,7 +217,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
             made.denial.is_none() && made.warnings.is_empty(),
             "{kind} of {owner}: {made:?}"
         );
-        assert_eq!(made.owner, None);
+        assert_eq!(made.owner_trust, None);
     }
 }
 
@@ -233,7 +241,7 @@ fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
             };
             let judged = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
             assert!(judged.denial.is_some(), "{kind} of {owner} by {user}");
-            assert_eq!(judged.owner, None);
+            assert_eq!(judged.owner_trust, None);
         }
     }
 }
@@ -264,7 +272,7 @@ fn a_policy_that_only_looks_tells_of_an_owner_that_will_not_be_trusted() {
         Policy::cluster_default(),
     );
     assert!(looking.denial.is_none());
-    assert_eq!(looking.owner.as_deref(), Some("not-trusted"));
+    assert_eq!(looking.owner_trust.as_deref(), Some("not-trusted"));
 }
 
 #[test]
@@ -538,4 +546,25 @@ fn what_would_be_denied_is_counted_as_such() {
             "{pod} {validation}"
         );
     }
+}
+
+#[test]
+fn the_annotations_name_the_workload_and_the_rules_that_denied_and_a_linux_pod_has_none() {
+    let mut pod = owned("Pod", "apps/v1/ReplicaSet");
+    pod["metadata"]["labels"] = json!({"pod-template-hash": "5d4f8c7b9"});
+    pod["metadata"]["ownerReferences"][0]["name"] = "web-5d4f8c7b9".into();
+    for phase in [Phase::Mutate, Phase::Validate] {
+        let said = ruling(phase, &pod);
+        assert_eq!(said.owner.as_deref(), Some("Deployment web"), "{phase:?}");
+        assert!(said.annotations.contains(&"v1".to_owned()), "{said:?}");
+    }
+    let denied_by = ruling(Phase::Validate, &pod).denied_by.unwrap();
+    assert!(denied_by.split(',').any(|rule| rule == "host-pid"), "{denied_by}");
+    assert!(
+        !denied_by.contains("missing-"),
+        "advice denies nothing: {denied_by}"
+    );
+    let linux = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"},
+        "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    assert_eq!(ruling(Phase::Validate, &linux).annotations, Vec::<String>::new());
 }

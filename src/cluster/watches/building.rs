@@ -7,7 +7,8 @@ use crate::api::WindowsNodePolicy;
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::view::ClusterView;
 use crate::model::node::{
-    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, BUILD_LABEL, HOSTNAME_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL, POOL_LABELS,
+    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, BUILD_LABEL, HOSTNAME_LABEL, OS_LABEL, POOL_LABELS,
+    TRUSTED_BUILD_LABEL,
 };
 
 /// The labels of nodes that are read whatever the policies say.

@@ -161,7 +161,11 @@ fn respelled(before: &str, token: &str, release: &Release, nano_server: bool) ->
             .map_or(own, |(name, _)| *name)
     };
     let alike = |text: &str| match text {
-        year if year.len() == 4 && year.starts_with("20") && year.bytes().all(|b| b.is_ascii_digit()) && year != "2004" => {
+        year if year.len() == 4
+            && year.starts_with("20")
+            && year.bytes().all(|b| b.is_ascii_digit())
+            && year != "2004" =>
+        {
             vendors(|name| !name.contains('H'))
         }
         "21H2" | "21h2" | "24H2" | "24h2" => vendors(|name| name.contains('H')),

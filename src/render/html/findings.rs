@@ -1,5 +1,6 @@
 //! Findings by rule and namespace: how many, and how bad the worst is.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::model::severity::Severity;
@@ -103,7 +104,7 @@ impl<'r> Crosstab<'r> {
             Cell::add(cell, found.severity);
         }
         let mut lines: Vec<Line<'_>> = lines.into_values().collect();
-        lines.sort_by(|a, b| (b.total.worst, b.total.count).cmp(&(a.total.worst, a.total.count)));
+        lines.sort_by_key(|line| Reverse((line.total.worst, line.total.count)));
         Crosstab {
             namespaces,
             others,
@@ -121,7 +122,7 @@ fn columns<'r>(of_findings: impl Iterator<Item = &'r str>) -> (Vec<&'r str>, usi
     let mut numbers: Vec<(&str, usize)> = numbers.into_iter().collect();
     let mut others = 0;
     if numbers.len() > MOST_COLUMNS {
-        numbers.sort_by(|a, b| b.1.cmp(&a.1));
+        numbers.sort_by_key(|(_, number)| Reverse(*number));
         others = numbers.len() - (MOST_COLUMNS - 1);
         numbers.truncate(MOST_COLUMNS - 1);
     }

@@ -99,9 +99,10 @@ impl Line {
 
     /// The pods in words.
     pub(super) fn pods_in_words(&self) -> String {
-        match self.uncounted {
-            0 => self.pods.to_string(),
-            uncounted => format!("{}, and those of {}", self.pods, count(uncounted, "workload")),
+        match (self.pods, self.uncounted) {
+            (pods, 0) => pods.to_string(),
+            (0, _) => "no number said".to_owned(),
+            (pods, uncounted) => format!("{pods}, and {} without a number", count(uncounted, "workload")),
         }
     }
 }

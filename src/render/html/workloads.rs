@@ -17,7 +17,7 @@ pub(super) struct Workload<'r> {
     /// How many findings of each severity count, worst first; none that is zero.
     pub(super) tallies: Vec<Tally>,
     /// The rules of the findings that count, each once, in order.
-    pub(super) rules: String,
+    pub(super) rules: Vec<&'static str>,
     /// By what the column of findings is sorted: the severity of the worst, then how many.
     pub(super) order: String,
     /// The builds of its images, in words; empty where there is nothing to say.
@@ -54,7 +54,7 @@ impl<'r> Workload<'r> {
             .filter(|(_, number)| *number > 0)
             .collect();
         let worst = numbers.first().map_or(0, |(severity, _)| *severity as usize + 1);
-        let mut rules: Vec<&str> = Vec::new();
+        let mut rules = Vec::new();
         for found in counted() {
             if !rules.contains(&found.rule) {
                 rules.push(found.rule);
@@ -64,7 +64,7 @@ impl<'r> Workload<'r> {
             judged,
             findings: judged.findings.iter().map(Said::of).collect(),
             tallies: numbers.into_iter().map(Tally::of).collect(),
-            rules: rules.join(" "),
+            rules,
             order: format!("{worst}-{:06}", counted().count()),
             images: images(judged),
         }

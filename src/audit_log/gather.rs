@@ -1,0 +1,325 @@
+//! What the events add up to: by cluster, namespace, workload, user and rule, in bounded memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use super::Input;
+use super::counts::{Counts, Outcome};
+use super::event::{Event, ObjectRef};
+use super::live::Now;
+use super::told::Told;
+use crate::model::text::{cut, one_line};
+use crate::model::workload::Kind;
+
+/// How many rows are kept: together less than 100 MiB. What comes then is in the totals only.
+const MOST_ROWS: usize = 100_000;
+/// How many rules a row keeps. There are fewer.
+const MOST_RULES: usize = 500;
+/// How many clusters are told apart.
+const MOST_CLUSTERS: usize = 1000;
+/// The longest name of anything, in bytes.
+const LONGEST: usize = 256;
+
+/// Which events count.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// The first moment.
+    pub since: Option<Timestamp>,
+    /// The moment after the last one.
+    pub until: Option<Timestamp>,
+    /// The namespaces; empty: every one.
+    pub namespaces: Vec<String>,
+}
+
+impl Filter {
+    /// Whether an event of this time and namespace counts.
+    pub fn lets_pass(&self, time: Timestamp, namespace: &str) -> bool {
+        self.since.is_none_or(|since| time >= since)
+            && self.until.is_none_or(|until| time < until)
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|known| known == namespace))
+    }
+}
+
+/// From when to when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Span {
+    /// The first and the last moment; none where there was no event.
+    pub ends: Option<(Timestamp, Timestamp)>,
+}
+
+impl Span {
+    /// Takes a moment in.
+    pub fn add(&mut self, time: Timestamp) {
+        self.ends = Some(match self.ends {
+            None => (time, time),
+            Some((first, last)) => (first.min(time), last.max(time)),
+        });
+    }
+
+    /// Takes another span in.
+    pub fn join(&mut self, other: &Span) {
+        for time in other.ends.iter().flat_map(|(first, last)| [*first, *last]) {
+            self.add(time);
+        }
+    }
+}
+
+/// How often one rule refused, or would have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rule {
+    /// Requests that it refused.
+    pub denied: u64,
+    /// Requests that it would have refused.
+    pub would_deny: u64,
+    /// From when to when.
+    pub span: Span,
+}
+
+impl Rule {
+    /// Adds another one's.
+    pub fn add(&mut self, other: &Rule) {
+        self.denied += other.denied;
+        self.would_deny += other.would_deny;
+        self.span.join(&other.span);
+    }
+}
+
+/// The requests of one user for one workload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Row {
+    /// Its cluster, as its inputs or a log store name it; empty where neither does.
+    pub cluster: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The workload, as in `Deployment web`.
+    pub workload: String,
+    /// The user.
+    pub user: String,
+    /// What came of the requests.
+    pub counts: Counts,
+    /// From when to when.
+    pub span: Span,
+    /// The rules, by name.
+    pub rules: BTreeMap<String, Rule>,
+    /// How the workload is now, where that was asked.
+    pub now: Option<Now>,
+}
+
+/// All that a cluster's logs tell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Cluster {
+    /// Its name; empty where neither the inputs nor a log store name it.
+    pub name: String,
+    /// What came of the requests that were more than tries.
+    pub counts: Counts,
+    /// What came of requests that were to store nothing (`dryRun=All`). They are in no row.
+    pub dry_runs: Counts,
+    /// What is in `counts` and in no row, because there were too many rows.
+    pub beyond: Counts,
+    /// From when to when.
+    pub span: Span,
+}
+
+/// What was gathered of all inputs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The inputs.
+    pub inputs: Vec<Input>,
+    /// The clusters that something was told of, by name.
+    pub clusters: Vec<Cluster>,
+    /// One for each user of each workload: most denials first.
+    pub rows: Vec<Row>,
+    /// Whether there were more events than are remembered: one that stands in two inputs may be counted twice.
+    pub forgets: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    cluster: usize,
+    namespace: String,
+    workload: String,
+    user: String,
+}
+
+#[derive(Default)]
+struct Value {
+    counts: Counts,
+    span: Span,
+    rules: BTreeMap<String, Rule>,
+}
+
+/// What is gathered while reading.
+#[derive(Default)]
+pub struct Gathered {
+    clusters: Vec<Cluster>,
+    rows: HashMap<Key, Value>,
+}
+
+impl Gathered {
+    /// Takes an event in.
+    pub fn add(&mut self, cluster: &str, time: Timestamp, event: &Event<'_>, told: &Told<'_>) {
+        let index = self.cluster(cluster);
+        let Some(cluster) = self.clusters.get_mut(index) else {
+            return;
+        };
+        cluster.span.add(time);
+        if event.is_dry_run() {
+            cluster.dry_runs.count(told.outcomes());
+            return;
+        }
+        cluster.counts.count(told.outcomes());
+        let key = Key {
+            cluster: index,
+            namespace: bounded(event.namespace()),
+            workload: workload(event.object(), told.owner),
+            user: bounded(event.user()),
+        };
+        if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&key) {
+            cluster.beyond.count(told.outcomes());
+            return;
+        }
+        let row = self.rows.entry(key).or_default();
+        row.counts.count(told.outcomes());
+        row.span.add(time);
+        for (names, is_denied) in [(&told.denied_by, true), (&told.would_deny, false)] {
+            for name in names {
+                row.count(name, is_denied, time);
+            }
+        }
+    }
+
+    fn cluster(&mut self, name: &str) -> usize {
+        if let Some(index) = self.clusters.iter().position(|known| known.name == name) {
+            return index;
+        }
+        if self.clusters.len() < MOST_CLUSTERS {
+            self.clusters.push(Cluster {
+                name: bounded(name),
+                ..Cluster::default()
+            });
+        }
+        self.clusters.len().saturating_sub(1)
+    }
+
+    /// The report.
+    pub fn finish(self, inputs: Vec<Input>, forgets: bool) -> Report {
+        let clusters = self.clusters;
+        let named = |(key, value): (Key, Value)| Row {
+            cluster: clusters
+                .get(key.cluster)
+                .map_or(String::new(), |known| known.name.clone()),
+            namespace: key.namespace,
+            workload: key.workload,
+            user: key.user,
+            counts: value.counts,
+            span: value.span,
+            rules: value.rules,
+            now: None,
+        };
+        let mut rows: Vec<Row> = self.rows.into_iter().map(named).collect();
+        rows.sort_by(|a, b| {
+            let order = |row: &Row| {
+                let Row { counts, .. } = row;
+                [counts.denials(), counts.changes(), counts.unanswered()].map(std::cmp::Reverse)
+            };
+            let names = |row: &Row| [&row.namespace, &row.workload, &row.user].map(Clone::clone);
+            (a.cluster.cmp(&b.cluster))
+                .then_with(|| order(a).cmp(&order(b)))
+                .then_with(|| names(a).cmp(&names(b)))
+        });
+        let mut clusters = clusters;
+        clusters.sort_by(|a, b| a.name.cmp(&b.name));
+        Report {
+            inputs,
+            clusters,
+            rows,
+            forgets,
+        }
+    }
+}
+
+impl Value {
+    fn count(&mut self, name: &str, is_denied: bool, time: Timestamp) {
+        if self.rules.len() >= MOST_RULES && !self.rules.contains_key(name) {
+            return;
+        }
+        let rule = match self.rules.get_mut(name) {
+            Some(rule) => rule,
+            None => self.rules.entry(bounded(name)).or_default(),
+        };
+        if is_denied {
+            rule.denied += 1;
+        } else {
+            rule.would_deny += 1;
+        }
+        rule.span.add(time);
+    }
+}
+
+impl Report {
+    /// What came of all requests that were more than tries.
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        for cluster in &self.clusters {
+            all.add(&cluster.counts);
+        }
+        all
+    }
+
+    /// What came of requests that were to store nothing.
+    pub fn dry_runs(&self) -> Counts {
+        let mut all = Counts::default();
+        for cluster in &self.clusters {
+            all.add(&cluster.dry_runs);
+        }
+        all
+    }
+
+    /// From when to when the inputs tell.
+    pub fn span(&self) -> Span {
+        let mut span = Span::default();
+        for input in &self.inputs {
+            span.join(&input.span);
+        }
+        span
+    }
+
+    /// How many requests had an outcome.
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.counts().of(outcome)
+    }
+}
+
+fn bounded(text: &str) -> String {
+    one_line(&cut(text, LONGEST)).into_owned()
+}
+
+/// The workload of an object: its owner's name, else its own.
+fn workload(object: &ObjectRef<'_>, owner: Option<&str>) -> String {
+    let ObjectRef {
+        resource,
+        name,
+        api_group,
+        ..
+    } = object;
+    if let Some(owner) = owner {
+        return bounded(owner);
+    }
+    let plural = |kind: &&Kind| {
+        let word = kind.as_str();
+        resource.len() == word.len() + 1
+            && resource.ends_with('s')
+            && resource
+                .get(..word.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    };
+    let kind = Kind::ALL.iter().find(plural).map(|kind| kind.as_str());
+    let kind = match kind {
+        Some(kind) => kind.to_owned(),
+        None if api_group.is_empty() => resource.to_string(),
+        None => format!("{resource}.{api_group}"),
+    };
+    let name = if name.is_empty() { "*" } else { name };
+    bounded(&format!("{kind} {name}"))
+}

@@ -1,0 +1,90 @@
+//! Lines of a stream, each as long as memory allows: what is longer is passed over.
+
+use std::io::{self, BufRead, ErrorKind};
+
+use memchr::memchr;
+
+/// One line, without its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Line<'l> {
+    /// A whole line.
+    Ended(&'l [u8]),
+    /// What stands after the last end of a line.
+    Last(&'l [u8]),
+    /// A line that is longer than may be.
+    TooLong,
+}
+
+/// Gives each line of a stream.
+///
+/// # Errors
+/// What the stream says, after the lines before it.
+pub fn each_line(input: &mut impl BufRead, longest: usize, mut take: impl FnMut(Line<'_>)) -> io::Result<()> {
+    let mut held: Vec<u8> = Vec::new();
+    let mut is_too_long = false;
+    loop {
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if buffer.is_empty() {
+            break;
+        }
+        let mut rest = buffer;
+        while let Some(end) = memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end);
+            if is_too_long || held.len() + line.len() > longest {
+                take(Line::TooLong);
+            } else if held.is_empty() {
+                take(Line::Ended(line));
+            } else {
+                held.extend_from_slice(line);
+                take(Line::Ended(&held));
+            }
+            is_too_long = false;
+            held.clear();
+            rest = after.get(1..).unwrap_or_default();
+        }
+        if is_too_long || held.len() + rest.len() > longest {
+            is_too_long = true;
+            held = Vec::new();
+        } else {
+            held.extend_from_slice(rest);
+        }
+        let read = buffer.len();
+        input.consume(read);
+    }
+    if is_too_long {
+        take(Line::TooLong);
+    } else if !held.is_empty() {
+        take(Line::Last(&held));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_the_same_however_the_bytes_come_and_a_long_one_is_passed_over() {
+        let text = "one\n\nlonger than eight\ntwo\r\n12345678\nlast";
+        for capacity in [1, 2, 3, 7, 64] {
+            let mut lines = Vec::new();
+            let mut input = BufReader::with_capacity(capacity, text.as_bytes());
+            each_line(&mut input, 8, |line| {
+                lines.push(match line {
+                    Line::Ended(text) => String::from_utf8_lossy(text).into_owned(),
+                    Line::Last(text) => format!("last: {}", String::from_utf8_lossy(text)),
+                    Line::TooLong => "too long".to_owned(),
+                });
+            })
+            .unwrap();
+            let expected = ["one", "", "too long", "two\r", "12345678", "last: last"];
+            assert_eq!(lines, expected, "{capacity}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What one event tells of Transom.
+
+use memchr::memmem::Finder;
+
+use super::counts::Outcome;
+use super::event::Event;
+use crate::model::probe::is_refusal;
+
+/// What the names of Transom's webhooks end with.
+const OURS: &str = "transom.dev";
+
+/// The API server's keys for webhooks that did not answer and were passed by; the values are their names.
+const FAILED_OPEN: [&str; 2] = [
+    "failed-open.validating.webhook.admission.k8s.io/",
+    "failed-open.mutation.webhook.admission.k8s.io/",
+];
+
+/// The names of webhooks that are Transom's: those that are frozen end with one domain; others may be added.
+pub struct Names(Vec<(String, Finder<'static>)>);
+
+impl Names {
+    /// Transom's own, and others, each whole or its last labels.
+    pub fn new(more: &[String]) -> Self {
+        let names = [OURS.to_owned()].into_iter().chain(more.iter().cloned());
+        let with_finder = |name: String| {
+            let finder = Finder::new(name.as_bytes()).into_owned();
+            (name, finder)
+        };
+        Names(names.map(with_finder).collect())
+    }
+
+    /// Whether a text may name one, without reading it.
+    pub fn may_be_in(&self, text: &[u8]) -> bool {
+        self.0.iter().any(|(_, finder)| finder.find(text).is_some())
+    }
+
+    fn is_ours(&self, webhook: &str) -> bool {
+        self.0.iter().any(|(name, _)| {
+            let before = webhook.strip_suffix(name.as_str());
+            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        })
+    }
+}
+
+/// What an event tells of Transom.
+#[derive(Debug, Default)]
+pub struct Told<'e> {
+    outcomes: [bool; Outcome::ALL.len()],
+    /// Whether a webhook of Transom's had its say, or was to.
+    was_asked: bool,
+    /// The workload that the object belongs to, as in `Deployment web`.
+    pub owner: Option<&'e str>,
+    /// The rules that refused the request.
+    pub denied_by: Vec<&'e str>,
+    /// The rules that would have.
+    pub would_deny: Vec<&'e str>,
+}
+
+impl<'e> Told<'e> {
+    /// What an event tells.
+    pub fn of(event: &'e Event<'_>, names: &Names) -> Self {
+        let mut told = Told::default();
+        let (mut rules, mut is_patched) = ("", false);
+        for (key, value) in event.annotations() {
+            if FAILED_OPEN.iter().any(|prefix| key.starts_with(prefix)) {
+                told.note(Outcome::FailedOpen, names.is_ours(value));
+                continue;
+            }
+            let Some((webhook, key)) = key.split_once('/') else {
+                continue;
+            };
+            if !names.is_ours(webhook) {
+                continue;
+            }
+            told.was_asked = true;
+            match (key, value) {
+                ("decision", "deny") => told.note(Outcome::Denied, true),
+                ("decision", "patch") => is_patched = true,
+                ("decision", "unreadable") => told.note(Outcome::Unreadable, true),
+                ("would-patch", _) => told.note(Outcome::WouldPatch, true),
+                ("repaired", _) => told.note(Outcome::Repaired, true),
+                ("withheld", _) => told.note(Outcome::Withheld, true),
+                ("exempted", _) => told.note(Outcome::Exempted, true),
+                ("owner-trust", _) => told.note(Outcome::OwnerNotTrusted, true),
+                ("owner", owner) => told.owner = Some(owner),
+                ("denied-by", names) => add(&mut told.denied_by, names),
+                ("would-deny", names) => add(&mut told.would_deny, names),
+                ("rules", names) => rules = names,
+                _ => {}
+            }
+        }
+        told.read_failure(event, names);
+        // A request that is denied would not be denied as well.
+        let is_denied = told.had(Outcome::Denied);
+        if is_denied {
+            told.would_deny.clear();
+        }
+        told.note(Outcome::WouldDeny, !told.would_deny.is_empty());
+        if is_denied && told.denied_by.is_empty() {
+            add(&mut told.denied_by, rules);
+        }
+        let ours = is_denied || told.had(Outcome::FailedClosed);
+        told.note(
+            Outcome::RefusedOtherwise,
+            told.was_asked && event.has_failed() && !ours,
+        );
+        told.note(Outcome::Patched, is_patched && !event.has_failed());
+        if event.has_failed() {
+            // What was not stored was not repaired either.
+            told.take_back(&[Outcome::Repaired, Outcome::Withheld]);
+        }
+        told
+    }
+
+    /// What the client was told, where the webhook's own words did not come through.
+    fn read_failure(&mut self, event: &Event<'_>, names: &Names) {
+        let failure = event.failure();
+        if event.is_dry_run() && is_refusal(failure) {
+            return;
+        }
+        for (before, outcome) in [
+            ("admission webhook \"", Outcome::Denied),
+            ("failed calling webhook \"", Outcome::FailedClosed),
+        ] {
+            let webhook = (failure.split_once(before)).and_then(|(_, after)| after.split_once('"'));
+            if let Some((webhook, _)) = webhook
+                && names.is_ours(webhook)
+            {
+                self.note(outcome, true);
+            }
+        }
+    }
+
+    fn note(&mut self, outcome: Outcome, had: bool) {
+        if had && let Some(noted) = self.outcomes.get_mut(outcome as usize) {
+            *noted = true;
+            self.was_asked = true;
+        }
+    }
+
+    fn take_back(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            if let Some(noted) = self.outcomes.get_mut(*outcome as usize) {
+                *noted = false;
+            }
+        }
+    }
+
+    /// Whether the request had an outcome.
+    pub fn had(&self, outcome: Outcome) -> bool {
+        self.outcomes.get(outcome as usize).copied().unwrap_or_default()
+    }
+
+    /// Every outcome.
+    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> {
+        Outcome::ALL.into_iter().filter(|outcome| self.had(*outcome))
+    }
+
+    /// Whether it tells nothing.
+    pub fn is_silent(&self) -> bool {
+        !self.was_asked
+    }
+}
+
+/// Adds the names of a list, each once.
+fn add<'e>(names: &mut Vec<&'e str>, list: &'e str) {
+    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What is still unmended: each workload that a log names is read from its cluster, and judged by its next create.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use futures::{StreamExt as _, stream};
+use kube::Client;
+
+use crate::audit_log::{Now, Report, Row};
+use crate::cluster::client::ConnectArgs;
+use crate::cluster::errors::{Failure, answered};
+use crate::cluster::once;
+use crate::cluster::snapshot::{Snapshot, Snapshots};
+use crate::model::facts::Facts;
+use crate::model::workload::Kind;
+use crate::process::today;
+use crate::registration::BY_DEFAULT;
+use crate::scan::{Judged, Looked, Passed, World, look as look_at};
+
+/// The name of the installation whose webhook configurations are read.
+const INSTALLATION: &str = "transom";
+/// The most workloads that are asked for.
+const MOST: usize = 2000;
+/// How many are asked for at once.
+const AT_ONCE: usize = 8;
+
+/// A workload by namespace and words.
+type Named = (String, String);
+
+/// Looks at every workload of a report that was denied or would be.
+///
+/// # Errors
+/// The logs are of several clusters, or the cluster cannot be asked at all.
+pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Report) -> anyhow::Result<()> {
+    if report.clusters.len() > 1 {
+        let names: Vec<&str> = report
+            .clusters
+            .iter()
+            .map(|cluster| cluster.name.as_str())
+            .collect();
+        bail!(
+            "--kubeconfig is of one cluster, and the logs are of {}: read those of one at a time",
+            names.join(", ")
+        );
+    }
+    let is_told = |row: &Row| row.counts.denials() > 0;
+    let mut workloads: BTreeMap<Named, Option<Now>> = (report.rows.iter())
+        .filter(|row| is_told(row))
+        .map(|row| ((row.namespace.clone(), row.workload.clone()), None))
+        .collect();
+    if workloads.is_empty() {
+        return Ok(());
+    }
+    let (client, namespace) = ConnectArgs::of(kubeconfig, context).connect().await?;
+    let snapshot = snapshot(&client, &namespace).await?;
+    let world = World::of(&snapshot);
+    let asked: Vec<Named> = workloads.keys().take(MOST).cloned().collect();
+    let asking = asked.into_iter().map(|named| async {
+        let now = ask(&client, &world, &named.0, &named.1).await;
+        (named, now)
+    });
+    let answers: Vec<(Named, Now)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
+    for (named, now) in answers {
+        workloads.insert(named, Some(now));
+    }
+    for row in report.rows.iter_mut().filter(|row| is_told(row)) {
+        let named = (row.namespace.clone(), row.workload.clone());
+        let more = || Now::Unknown(format!("only {MOST} workloads are asked for"));
+        row.now = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
+    }
+    Ok(())
+}
+
+/// What objects are judged by in this cluster, at this moment. What this user may not read is told, and taken for empty.
+async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
+    let read = once::read(client, namespace, INSTALLATION)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    for part in read.unread.iter().filter(|part| !part.is_unknown) {
+        anstream::eprintln!(
+            "note: cannot read {}: {}; judged without",
+            part.resource,
+            part.why
+        );
+    }
+    let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
+    let view = Arc::new(read.view);
+    // The log shows that the webhooks were called; whether they are now is not the question.
+    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, today()))
+}
+
+/// How one workload is now.
+async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str) -> Now {
+    let (kind, name) = workload.split_once(' ').unwrap_or_default();
+    let Some(mut kind) = Kind::ALL
+        .into_iter()
+        .find(|known| known.as_str() == kind && known.has_pod())
+    else {
+        return Now::Unknown("its kind is not judged".to_owned());
+    };
+    if name.ends_with('*') {
+        return Now::Unknown("its name is not in the log".to_owned());
+    }
+    let mut name = name.to_owned();
+    // A pod, its ReplicaSet, its Deployment.
+    for _ in 0..3 {
+        if !is_name(namespace) || !is_name(&name) {
+            return Now::Unknown("its name is none".to_owned());
+        }
+        let text = match get(client, kind, namespace, &name).await {
+            Ok(text) => text,
+            Err(Failure::Gone) => return Now::Gone,
+            Err(why) => return Now::Unknown(why.to_string()),
+        };
+        match look_at(world, kind, &text) {
+            Ok(Looked::Judged(judged)) => return of_judged(&judged),
+            Ok(Looked::Owned(of, owner)) => (kind, name) = (of, owner),
+            Ok(Looked::Passed(Passed::Deleted | Passed::Finished)) => return Now::Gone,
+            Ok(Looked::Passed(Passed::Mirror | Passed::NoPod)) => {
+                return Now::Unknown("admission does not judge it".to_owned());
+            }
+            Err(why) => return Now::Unknown(why.to_string()),
+        }
+    }
+    Now::Unknown("its owners have no end".to_owned())
+}
+
+fn of_judged(judged: &Judged) -> Now {
+    if let Some(why) = &judged.not_asked {
+        return Now::Unknown(format!("admission is not asked: {why}"));
+    }
+    let rules = judged.denied_by();
+    if rules.is_empty() {
+        return Now::Mended;
+    }
+    Now::Unmended(rules.into_iter().map(str::to_owned).collect())
+}
+
+async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, Failure> {
+    let root = match kind.group() {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/v1"),
+    };
+    let plural = kind.as_str().to_lowercase();
+    let path = format!("{root}/namespaces/{namespace}/{plural}s");
+    answered(async {
+        let request = kube::core::Request::new(path).get(name, &kube::api::GetParams::default());
+        client
+            .request_text(request.map_err(kube::Error::BuildRequest)?)
+            .await
+    })
+    .await
+}
+
+/// Whether a text may be a name: it comes from a log, and goes into a path.
+fn is_name(text: &str) -> bool {
+    let is_part =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !text.is_empty() && text.bytes().all(is_part) && !text.starts_with('.')
+}

@@ -1,0 +1,227 @@
+//! The way of a scan: the cluster is read once, its objects go by, the report is made of what was noted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+
+use super::{ScanArgs, said};
+use crate::check::files::policies;
+use crate::cluster::client::own_namespace;
+use crate::cluster::once::{self, Once, Unread};
+use crate::cluster::policies::Outcome;
+use crate::cluster::snapshot::{Snapshot, Snapshots};
+use crate::cluster::survey::LISTS;
+use crate::cluster::walk::{Met, Unlisted, walk};
+use crate::engine::effective::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::policy::Policy;
+use crate::process::today;
+use crate::registration::names::named_namespaces;
+use crate::scan::pods::Ground;
+use crate::scan::report::{Cluster, Gap, Report};
+use crate::scan::{Frame, Overrides, Scan, World, nodes};
+
+/// Where the rights of a scan stand.
+const RIGHTS: &str = "the ClusterRole of docs/scan.md has all that a scan reads";
+
+/// Scans the cluster that the arguments name.
+pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<Report> {
+    let of_file = (args.policy.as_deref()).map(|file| policies(Some(file), Policy::cluster_default()));
+    let of_file: Option<PolicySet> = of_file.transpose()?;
+    let connected = args.connect.connect().await?;
+    let own = own_namespace(args.transom_namespace.clone(), &connected);
+    let progress = Progress::new();
+    progress.say("reading nodes, namespaces, policies");
+    let client = &connected.client;
+    let mut read = once::read(client, &own, &args.name)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    read.read_namespaces(client, &args.namespace).await;
+
+    let registered = read.registered.take();
+    let has_webhooks = (registered.as_ref()).is_none_or(|registered| {
+        !(registered.mutating.entries.is_empty() && registered.validating.entries.is_empty())
+    });
+    let view = Arc::new(std::mem::take(&mut read.view));
+    let excluded = named_namespaces(args.exclude_namespace.clone()).chain([own]);
+    let base = Facts::new(view.kubernetes, today());
+    // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
+    let registered = registered.filter(|_| has_webhooks).map(Arc::new);
+    let snapshot = Snapshots::new(base, excluded).take(&view, registered, today());
+    let is_by_file = of_file.is_some();
+    let mut world = World::of(&snapshot);
+    world.policies = of_file.unwrap_or(world.policies);
+    let world = world.with(overrides);
+
+    let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));
+    let other_nodes = &read.other_nodes;
+    let ground = Ground {
+        world: &world,
+        nodes: knows_nodes.then_some(&view.nodes),
+        is_other: &|name| other_nodes.contains(name),
+        knows_classes,
+    };
+    let mut scan = Scan::new(&ground, Timestamp::now());
+    let unlisted = walk(client, &args.namespace, |met| match met {
+        Met::List(resource, left) => progress.list(resource, scan.objects(), left),
+        Met::Object(kind, json) => scan.look(kind, json),
+    });
+    let unlisted = unlisted.await;
+    progress.end();
+
+    let mut gaps = of_unread(&read, has_webhooks);
+    gaps.extend(of_policies(&snapshot).filter(|_| !is_by_file));
+    gaps.extend(of_namespaces(args, &read, &snapshot));
+    gaps.extend(of_lists(&unlisted));
+    for gap in gaps {
+        scan.gap(gap);
+    }
+    let stored = world
+        .policies
+        .stored()
+        .iter()
+        .map(|stored| stored.policy.name.clone());
+    Ok(scan.report(Frame {
+        cluster: Cluster {
+            name: connected.name,
+            kubernetes: format!("1.{}", view.kubernetes),
+            has_webhooks,
+            policies: stored.collect(),
+        },
+        judged_as: said(*overrides),
+        nodes: nodes(&view.nodes, &snapshot.facts, &world.policies),
+    }))
+}
+
+/// What of the cluster around the objects could not be read. Where Transom was never installed, its resources are no gap.
+fn of_unread(read: &Once, has_webhooks: bool) -> Vec<Gap> {
+    let is_gap = |unread: &&Unread| has_webhooks || !unread.is_unknown;
+    let gap = |unread: &Unread| Gap {
+        what: unread.resource.clone(),
+        why: unread.why.clone(),
+        cure: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
+    };
+    read.unread.iter().filter(is_gap).map(gap).collect()
+}
+
+/// What a report lacks without a resource.
+fn without(resource: &str) -> &'static str {
+    match resource {
+        "nodes" => "builds, taints and where pods are were not looked at",
+        "namespaces" => "their labels are taken for none, and every policy that selects none counts",
+        "runtimeclasses" => "every pod is taken for one of process isolation",
+        "windowspodpolicies" => "the built-in policy is taken for the one that counts",
+        "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
+            "every namespace is taken for one that admission is asked about"
+        }
+        _ => "it was judged without them",
+    }
+}
+
+/// Stored policies that cannot be used.
+fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = Gap> {
+    snapshot.outcomes.iter().filter_map(|(name, outcome)| {
+        let (error, then) = match outcome {
+            Outcome::InForce(_) => return None,
+            Outcome::LastGood { error, .. } => (error, "its last good version counts"),
+            Outcome::Skipped { error } => (error, "it does not count"),
+        };
+        Some(Gap {
+            what: format!("WindowsPodPolicy {name}"),
+            why: format!("it cannot be used, and {then}: {error}"),
+            cure: Some("mend the policy".to_owned()),
+        })
+    })
+}
+
+/// Namespaces that were asked for and do not exist.
+fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> {
+    let is_known = |name: &&String| snapshot.view.namespaces.contains_key(*name);
+    let missing = args.namespace.iter().filter(|name| !is_known(name));
+    missing
+        .filter(|_| read.could_read("namespaces"))
+        .map(|name| Gap {
+            what: format!("namespace {name}"),
+            why: "there is none of this name".to_owned(),
+            cure: Some("look at --namespace".to_owned()),
+        })
+        .collect()
+}
+
+/// Lists of objects that could not be read; a namespace of which none could be is told of once.
+fn of_lists(unlisted: &[Unlisted]) -> Vec<Gap> {
+    let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for list in unlisted.iter().filter(|list| list.is_forbidden) {
+        *forbidden.entry(list.namespace.as_deref()).or_default() += 1;
+    }
+    let is_whole = |namespace: Option<&str>| forbidden.get(&namespace) == Some(&LISTS.len());
+    let mut gaps = Vec::new();
+    for list in unlisted {
+        let namespace = list.namespace.as_deref();
+        let (what, is_said) = match (namespace, is_whole(namespace)) {
+            (Some(name), true) => (format!("namespace {name}"), gaps_name(&gaps, name)),
+            (None, true) => ("every object that carries a pod".to_owned(), !gaps.is_empty()),
+            (Some(name), false) => (format!("{} of the namespace {name}", list.resource), false),
+            (None, false) => (list.resource.clone(), false),
+        };
+        if is_said {
+            continue;
+        }
+        let why = match list.read {
+            0 => list.why.clone(),
+            read => format!("{}; {read} of them were read", list.why),
+        };
+        let cure = match (list.is_forbidden, namespace) {
+            (true, None) => format!("{RIGHTS}; with rights in namespaces only, name these with --namespace"),
+            (true, Some(_)) => RIGHTS.to_owned(),
+            (false, _) => "scan again".to_owned(),
+        };
+        gaps.push(Gap {
+            what,
+            why,
+            cure: Some(cure),
+        });
+    }
+    gaps
+}
+
+fn gaps_name(gaps: &[Gap], namespace: &str) -> bool {
+    let what = format!("namespace {namespace}");
+    gaps.iter().any(|gap| gap.what == what)
+}
+
+/// A line on standard error, where that is a terminal.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        // indicatif draws on standard error, and nothing where that is no terminal.
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
+            bar.set_style(style);
+        }
+        Progress(bar)
+    }
+
+    fn say(&self, text: &str) {
+        self.0.set_message(text.to_owned());
+        self.0.tick();
+    }
+
+    fn list(&self, resource: &str, objects: usize, left: Option<u64>) {
+        let objects = HumanCount(objects as u64);
+        self.say(&match left {
+            Some(left) => format!(
+                "reading {resource}: {objects} objects, {} left of these",
+                HumanCount(left)
+            ),
+            None => format!("reading {resource}: {objects} objects"),
+        });
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,74 @@
+//! The words of `--as`: which fields of policies they name, and what these may say.
+
+use anyhow::{anyhow, bail};
+
+use crate::model::policy::{Action, Inert, Switch};
+use crate::scan::Overrides;
+
+/// Reads `validation=Deny` and the like.
+pub(super) fn overrides(words: &[String]) -> anyhow::Result<Overrides> {
+    let mut overrides = Overrides::default();
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key.trim() {
+            "validation" => overrides.validation = Some(one_of(Action::ALL, Action::as_str, key, value)?),
+            "placement" => overrides.placement = Some(one_of(Switch::ALL, Switch::as_str, key, value)?),
+            "inert" => overrides.inert = Some(one_of(Inert::ALL, Inert::as_str, key, value)?),
+            _ => bail!(
+                "there is no field \"{key}\" (--as): write validation=Deny, placement=Apply or inert=Warn, several with commas \
+                 between them"
+            ),
+        }
+    }
+    Ok(overrides)
+}
+
+fn one_of<T: Copy, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+    key: &str,
+    value: &str,
+) -> anyhow::Result<T> {
+    let found = all
+        .into_iter()
+        .find(|one| name(*one).eq_ignore_ascii_case(value.trim()));
+    found.ok_or_else(|| {
+        let good = all.map(name).join(", ");
+        anyhow!(
+            "{key} cannot be \"{value}\" (--as): write one of {good}, as in {key}={}",
+            name(all[0])
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> anyhow::Result<Overrides> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        overrides(&words)
+    }
+
+    #[test]
+    fn words_are_read_and_bad_ones_are_answered_with_the_good_ones() {
+        let read_all = read(&["validation=Deny", "placement=apply", "inert=Warn"]).unwrap();
+        assert_eq!(
+            (read_all.validation, read_all.placement, read_all.inert),
+            (Some(Action::Deny), Some(Switch::Apply), Some(Inert::Warn))
+        );
+        assert!(read(&[]).unwrap().is_empty());
+        for (word, told) in [
+            ("validation=Denny", "write one of Off, Audit, Warn, Deny"),
+            ("placement", "write one of Off, DryRun, Apply"),
+            ("inert=", "write one of Deny, Warn, DryRun, Repair"),
+            (
+                "validate=Deny",
+                "write validation=Deny, placement=Apply or inert=Warn",
+            ),
+        ] {
+            let error = read(&[word]).unwrap_err().to_string();
+            assert!(error.contains(told) && error.contains("--as"), "{error}");
+        }
+    }
+}

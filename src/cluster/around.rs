@@ -1,0 +1,421 @@
+//! Reading what stands around Transom before it is installed: every node, other engines, autoscalers. It writes nothing.
+
+mod scaled;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::ListParams;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::errors::{Failure, answered_within};
+use super::once::Unread;
+use super::survey::PAGE;
+use crate::model::node::{OS_LABEL, Taint};
+
+pub use self::scaled::Scaled;
+
+/// How long one page may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many objects of one kind are named at most that could not be read.
+const MOST_NAMED: usize = 10;
+
+/// The kinds of other engines of which the names are read, where their API group is there.
+const NAMED: [(&str, &str); 5] = [
+    ("kyverno.io", "clusterpolicies"),
+    ("templates.gatekeeper.sh", "constrainttemplates"),
+    ("mutations.gatekeeper.sh", "assign"),
+    ("policies.kubewarden.io", "clusteradmissionpolicies"),
+    ("argoproj.io", "applications"),
+];
+
+/// The kinds that make nodes, where their API group is there.
+const SCALED: [(&str, &str, &str); 4] = [
+    ("karpenter.sh", "nodepools", "NodePool"),
+    ("machine.openshift.io", "machinesets", "MachineSet"),
+    ("cluster.x-k8s.io", "machinesets", "MachineSet"),
+    ("cluster.x-k8s.io", "machinedeployments", "MachineDeployment"),
+];
+
+/// What stands around Transom in a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
+    /// The release of the API server, as in `v1.36.2`.
+    pub version: String,
+    /// The API groups, each with the version that the API server prefers.
+    pub groups: BTreeMap<String, String>,
+    /// Every node.
+    pub nodes: Vec<AnyNode>,
+    /// The webhook configurations.
+    pub hooks: Vec<Hooks>,
+    /// The names of `ValidatingAdmissionPolicyBindings`.
+    pub bindings: Vec<String>,
+    /// The names of other engines' objects, by group and resource as in `kyverno.io/clusterpolicies`.
+    pub named: BTreeMap<String, Vec<String>>,
+    /// What makes nodes: Karpenter's `NodePools`, `MachineSets`, `MachineDeployments`.
+    pub scaled: Vec<Scaled>,
+    /// What the cluster autoscaler says of itself.
+    pub autoscaler: Option<String>,
+    /// What could not be read.
+    pub unread: Vec<Unread>,
+}
+
+/// Any node, with what tells its platform and what keeps pods off it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AnyNode {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// `spec.providerID`; empty where there is none.
+    pub provider_id: String,
+    /// `status.nodeInfo.operatingSystem`; empty where the kubelet has not reported.
+    pub operating_system: String,
+    /// `status.nodeInfo.osImage`.
+    pub os_image: String,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet_version: String,
+}
+
+impl AnyNode {
+    /// Whether it is a Windows node: by its kubelet, and by its label as long as the kubelet has not reported.
+    pub fn is_windows(&self) -> bool {
+        let label = self.labels.get(OS_LABEL).map_or("", String::as_str);
+        let os = if self.operating_system.is_empty() {
+            label
+        } else {
+            &self.operating_system
+        };
+        os.eq_ignore_ascii_case("windows")
+    }
+}
+
+/// A webhook configuration.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hooks {
+    /// Whether it changes objects.
+    pub is_mutating: bool,
+    /// Its name: mutating ones are called in the order of their names.
+    pub name: String,
+    /// The namespaces of the Services that are called.
+    pub namespaces: BTreeSet<String>,
+    /// Whether pods are among what it is called for.
+    pub sees_pods: bool,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    more: Option<String>,
+}
+
+/// Reads it. A part that cannot be read is told, and left empty.
+///
+/// # Errors
+/// The API server cannot be reached at all: in words for people.
+pub async fn read(client: &Client) -> Result<Around, String> {
+    let version = answered_within(PATIENCE, client.apiserver_version()).await;
+    let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
+    let mut reading = Reading {
+        client,
+        around: Around {
+            version: version.git_version,
+            ..Around::default()
+        },
+    };
+    reading.groups().await;
+    reading.nodes().await;
+    reading.hooks("mutatingwebhookconfigurations", true).await;
+    reading.hooks("validatingwebhookconfigurations", false).await;
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    reading.around.bindings = reading.names(path).await;
+    for (group, resource) in NAMED {
+        if let Some(path) = reading.path(group, resource) {
+            let names = reading.names(&path).await;
+            reading.around.named.insert(format!("{group}/{resource}"), names);
+        }
+    }
+    for (group, resource, kind) in SCALED {
+        if let Some(path) = reading.path(group, resource) {
+            let found = reading.all::<Value>(&path).await;
+            let found = found.iter().map(|object| Scaled::read(kind, object));
+            reading.around.scaled.extend(found);
+        }
+    }
+    reading.autoscaler().await;
+    Ok(reading.around)
+}
+
+struct Reading<'r> {
+    client: &'r Client,
+    around: Around,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Named {
+    metadata: Meta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Meta {
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StoredNode {
+    metadata: Meta,
+    spec: NodeSpec,
+    status: NodeStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    taints: Option<Vec<StoredTaint>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StoredTaint {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeStatus {
+    node_info: NodeInfo,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeInfo {
+    operating_system: String,
+    os_image: String,
+    kubelet_version: String,
+}
+
+impl Reading<'_> {
+    async fn groups(&mut self) {
+        match answered_within(PATIENCE, self.client.list_api_groups()).await {
+            Ok(list) => {
+                let preferred = list.groups.into_iter().filter_map(|group| {
+                    let version = group
+                        .preferred_version
+                        .or_else(|| group.versions.first().cloned())?;
+                    Some((group.name, version.version))
+                });
+                self.around.groups = preferred.collect();
+            }
+            Err(why) => self.note("API groups", &why),
+        }
+    }
+
+    fn path(&self, group: &str, resource: &str) -> Option<String> {
+        let version = self.around.groups.get(group)?;
+        Some(format!("/apis/{group}/{version}/{resource}"))
+    }
+
+    async fn nodes(&mut self) {
+        let nodes = self.all::<StoredNode>("/api/v1/nodes").await;
+        let any = |node: StoredNode| AnyNode {
+            name: node.metadata.name,
+            labels: node.metadata.labels.unwrap_or_default(),
+            taints: (node.spec.taints.into_iter().flatten())
+                .map(|taint| Taint {
+                    key: taint.key,
+                    value: taint.value,
+                    effect: taint.effect,
+                })
+                .collect(),
+            provider_id: node.spec.provider_id,
+            operating_system: node.status.node_info.operating_system,
+            os_image: node.status.node_info.os_image,
+            kubelet_version: node.status.node_info.kubelet_version,
+        };
+        self.around.nodes = nodes.into_iter().map(any).collect();
+    }
+
+    async fn hooks(&mut self, resource: &str, is_mutating: bool) {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+        let found = self.all::<Value>(&path).await;
+        let found = found.iter().map(|object| Hooks::read(object, is_mutating));
+        self.around.hooks.extend(found);
+    }
+
+    async fn names(&mut self, path: &str) -> Vec<String> {
+        let named = self.all::<Named>(path).await;
+        named.into_iter().map(|object| object.metadata.name).collect()
+    }
+
+    async fn autoscaler(&mut self) {
+        let path = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status";
+        let request = hyper::Request::get(path).body(Vec::new());
+        let Ok(request) = request else { return };
+        match answered_within(PATIENCE, self.client.request::<Value>(request)).await {
+            Ok(map) => {
+                let status = map.pointer("/data/status").and_then(Value::as_str);
+                self.around.autoscaler = status.map(str::to_owned);
+            }
+            Err(Failure::Gone) => {}
+            Err(why) => self.note("configmaps cluster-autoscaler-status of kube-system", &why),
+        }
+    }
+
+    /// Everything of one kind, page by page; what does not parse is told, and passed over.
+    async fn all<T: DeserializeOwned>(&mut self, path: &str) -> Vec<T> {
+        let mut all = Vec::new();
+        let mut bad = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        let resource = path.rsplit('/').next().unwrap_or(path).to_owned();
+        loop {
+            let more = match page(self.client, path, &params).await {
+                Ok(body) => take(&body, &mut all, &mut bad),
+                Err(why) => Err(why),
+            };
+            match more {
+                Ok(Some(more)) => params.continue_token = Some(more),
+                Ok(None) => break,
+                Err(why) => {
+                    self.note(&resource, &why);
+                    break;
+                }
+            }
+        }
+        for (name, why) in bad.iter().take(MOST_NAMED) {
+            let why = Failure::Other(why.clone());
+            self.note(&format!("{resource} {name}"), &why);
+        }
+        if let Some(more) = bad.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+            let why = Failure::Other("they do not parse".to_owned());
+            self.note(&format!("{more} more {resource}"), &why);
+        }
+        all
+    }
+
+    fn note(&mut self, resource: &str, why: &Failure) {
+        self.around.unread.push(Unread {
+            resource: resource.to_owned(),
+            why: why.to_string(),
+            is_unknown: *why == Failure::Gone,
+        });
+    }
+}
+
+/// Takes the objects of a page; returns where the list goes on.
+fn take<T: DeserializeOwned>(
+    body: &str,
+    all: &mut Vec<T>,
+    bad: &mut Vec<(String, String)>,
+) -> Result<Option<String>, Failure> {
+    let page: Page<'_> = serde_json::from_str(body)
+        .map_err(|error| Failure::Other(format!("the answer is no list: {error}")))?;
+    for item in page.items.iter().flatten() {
+        match serde_json::from_str(item.get()) {
+            Ok(object) => all.push(object),
+            Err(error) => {
+                let named: Option<Named> = serde_json::from_str(item.get()).ok();
+                let name = named.map_or_else(String::new, |named| named.metadata.name);
+                bad.push((name, format!("it does not parse: {error}")));
+            }
+        }
+    }
+    Ok(page.metadata.more.filter(|more| !more.is_empty()))
+}
+
+async fn page(client: &Client, path: &str, params: &ListParams) -> Result<String, Failure> {
+    let answer = async {
+        let request = kube::core::Request::new(path).list(params);
+        client
+            .request_text(request.map_err(kube::Error::BuildRequest)?)
+            .await
+    };
+    answered_within(PATIENCE, answer).await
+}
+
+fn text(value: &Value, pointer: &str) -> String {
+    let text = value.pointer(pointer).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> {
+    let items = value.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten()
+}
+
+fn labels<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = (String, String)> + use<'v> {
+    let map: Option<&Map<String, Value>> = value.pointer(pointer).and_then(Value::as_object);
+    (map.into_iter().flatten()).filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+}
+
+impl Hooks {
+    fn read(object: &Value, is_mutating: bool) -> Self {
+        let namespaces = items(object, "/webhooks")
+            .map(|hook| text(hook, "/clientConfig/service/namespace"))
+            .filter(|namespace| !namespace.is_empty());
+        let resources = items(object, "/webhooks")
+            .flat_map(|hook| items(hook, "/rules"))
+            .flat_map(|rule| items(rule, "/resources"))
+            .filter_map(Value::as_str);
+        Hooks {
+            is_mutating,
+            name: text(object, "/metadata/name"),
+            namespaces: namespaces.collect(),
+            sees_pods: { resources }.any(|resource| matches!(resource, "pods" | "pods/*" | "*" | "*/*")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_does_not_parse_is_named_and_passed_over() {
+        let body = r#"{"metadata": {"continue": "next"}, "items": [
+            {"metadata": {"name": "good"}, "spec": {}},
+            {"metadata": {"name": "bad"}, "spec": {"providerID": 5}}]}"#;
+        let (mut all, mut bad) = (Vec::<StoredNode>::new(), Vec::new());
+        assert_eq!(take(body, &mut all, &mut bad), Ok(Some("next".to_owned())));
+        assert_eq!(all.len(), 1);
+        assert_eq!(bad[0].0, "bad", "{bad:?}");
+        assert!(take("no", &mut all, &mut bad).is_err());
+    }
+
+    #[test]
+    fn a_webhook_configuration_says_whether_it_sees_pods_and_where_its_services_are() {
+        let object = json!({"metadata": {"name": "kyverno"}, "webhooks": [
+            {"clientConfig": {"service": {"namespace": "kyverno", "name": "svc"}}, "rules": [{"resources": ["*/*"]}]},
+            {"clientConfig": {"url": "https://x"}, "rules": [{"resources": ["deployments"]}]}]});
+        let hooks = Hooks::read(&object, true);
+        assert!(hooks.sees_pods && hooks.is_mutating);
+        assert_eq!(hooks.namespaces, ["kyverno".to_owned()].into());
+        let other =
+            json!({"metadata": {"name": "x"}, "webhooks": [{"rules": [{"resources": ["services"]}]}]});
+        assert!(!Hooks::read(&other, false).sees_pods);
+    }
+}

@@ -1,0 +1,118 @@
+//! What makes nodes: `NodePools` of Karpenter, `MachineSets` and `MachineDeployments`, by what they say of their nodes.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{items, labels, text};
+use crate::model::build::Build;
+use crate::model::node::{BUILD_LABEL, OS_LABEL, Taint};
+
+/// What makes nodes of one kind, perhaps none at the moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scaled {
+    /// Its kind and name, as in `NodePool windows`.
+    pub source: String,
+    /// Its name.
+    pub name: String,
+    /// The labels that its nodes will have, as far as it says.
+    pub labels: BTreeMap<String, String>,
+    /// The taints that its nodes will have.
+    pub taints: Vec<Taint>,
+    /// How many nodes it asks for, where it says a number.
+    pub replicas: Option<u64>,
+    /// Whether it says that its nodes run Windows.
+    pub is_windows: bool,
+    /// The build of its nodes, where it says one.
+    pub build: Option<Build>,
+}
+
+impl Scaled {
+    /// Reads a `NodePool` of Karpenter, a `MachineSet` or a `MachineDeployment`.
+    pub(super) fn read(kind: &str, object: &Value) -> Self {
+        let name = text(object, "/metadata/name");
+        // Where they say the labels of their nodes: Karpenter and Cluster API, OpenShift.
+        let mut of_nodes: BTreeMap<String, String> =
+            labels(object, "/spec/template/metadata/labels").collect();
+        of_nodes.extend(labels(object, "/spec/template/spec/metadata/labels"));
+        for requirement in items(object, "/spec/template/spec/requirements") {
+            let mut values = items(requirement, "/values").filter_map(Value::as_str);
+            if let ("In", Some(only), None) = (
+                text(requirement, "/operator").as_str(),
+                values.next(),
+                values.next(),
+            ) {
+                of_nodes.insert(text(requirement, "/key"), only.to_owned());
+            }
+        }
+        // What the cluster autoscaler is told of nodes that are not there, as in `os=windows,size=big`.
+        let hints = text(
+            object,
+            "/metadata/annotations/capacity.cluster-autoscaler.kubernetes.io~1labels",
+        );
+        let hints = hints.split(',').filter_map(|pair| pair.split_once('='));
+        of_nodes.extend(hints.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())));
+        let taints: Vec<Taint> = items(object, "/spec/template/spec/taints")
+            .map(|taint| Taint {
+                key: text(taint, "/key"),
+                value: text(taint, "/value"),
+                effect: text(taint, "/effect"),
+            })
+            .collect();
+        let build = of_nodes
+            .get(BUILD_LABEL)
+            .and_then(|build| Build::parse_label(build));
+        let says = |key: &str| {
+            let value = of_nodes.get(key);
+            value.is_some_and(|value| value.eq_ignore_ascii_case("windows"))
+        };
+        let is_windows = says(OS_LABEL)
+            || says("machine.openshift.io/os-id")
+            || build.is_some()
+            || taints.iter().any(Taint::marks_windows);
+        of_nodes.retain(|key, _| !key.starts_with("machine.openshift.io/"));
+        if kind == "NodePool" {
+            of_nodes.insert("karpenter.sh/nodepool".to_owned(), name.clone());
+        }
+        Scaled {
+            source: format!("{kind} {name}"),
+            name,
+            labels: of_nodes,
+            taints,
+            replicas: object.pointer("/spec/replicas").and_then(Value::as_u64),
+            is_windows,
+            build,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_makes_windows_nodes_is_recognised_by_what_it_says_of_them() {
+        let pool = json!({"metadata": {"name": "win"}, "spec": {"template": {"metadata": {"labels": {"team": "a"}}, "spec": {
+            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
+            "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]},
+                {"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.20348"]},
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}]}}}});
+        let pool = Scaled::read("NodePool", &pool);
+        assert_eq!((pool.source.as_str(), pool.is_windows), ("NodePool win", true));
+        assert_eq!(pool.build, Some(Build::new(20348)));
+        assert_eq!(pool.labels["karpenter.sh/nodepool"], "win");
+        assert!(!pool.labels.contains_key("karpenter.sh/capacity-type"));
+        assert_eq!(pool.taints, [Taint::no_schedule("os", "windows")]);
+
+        let set = json!({"metadata": {"name": "winworker"}, "spec": {"replicas": 0, "template": {
+            "metadata": {"labels": {"machine.openshift.io/os-id": "Windows"}}, "spec": {}}}});
+        let set = Scaled::read("MachineSet", &set);
+        assert_eq!((set.is_windows, set.replicas), (true, Some(0)));
+        assert!(set.labels.is_empty(), "{set:?}");
+
+        let linux = json!({"metadata": {"name": "l"}, "spec": {"replicas": 0, "template": {"spec": {}}}});
+        assert!(!Scaled::read("MachineSet", &linux).is_windows);
+    }
+}

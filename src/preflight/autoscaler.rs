@@ -1,0 +1,212 @@
+//! What autoscalers say of nodes that are not there: the ConfigMap `kube-system/cluster-autoscaler-status`, and what makes
+//! nodes.
+
+use serde::Deserialize;
+
+use super::Sight;
+use crate::cluster::around::Scaled;
+use crate::manifest;
+
+/// One node group.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Group {
+    /// Its name, as the cloud knows it.
+    pub name: String,
+    /// How many of its nodes are ready.
+    pub ready: u64,
+    /// The least number of nodes.
+    pub min: u64,
+    /// The greatest.
+    pub max: u64,
+}
+
+impl Group {
+    /// Whether the name says that it is for Windows: the status itself does not.
+    pub fn sounds_like_windows(&self) -> bool {
+        let name = self.name.to_ascii_lowercase();
+        let word = |part: &str| part.starts_with("win") && !part.starts_with("wing");
+        // AKS calls the machines of Windows pools aks and the pool's name in one word.
+        name.split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|part| word(part) || part.strip_prefix("aks").is_some_and(word))
+    }
+}
+
+/// The status as releases since 1.30 write it.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    node_groups: Vec<NodeGroup>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeGroup {
+    name: String,
+    health: Health,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Health {
+    node_counts: Counts,
+    min_size: u64,
+    max_size: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Counts {
+    registered: Registered,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Registered {
+    ready: u64,
+}
+
+/// Its node groups; `None` where the text is in neither form that the autoscaler writes.
+///
+/// Source: `cluster-autoscaler/clusterstate/api/types.go`; before 1.30 it was a text for people.
+pub fn groups(text: &str) -> Option<Vec<Group>> {
+    if text.trim_start().starts_with("Cluster-autoscaler status") {
+        return Some(of_text(text));
+    }
+    let parsed = manifest::parse(text.as_bytes().to_vec());
+    if !parsed.errors.is_empty() {
+        return None;
+    }
+    let status: Status = serde_json::from_str(parsed.documents.first()?.json()).ok()?;
+    let group = |group: NodeGroup| Group {
+        name: group.name,
+        ready: group.health.node_counts.registered.ready,
+        min: group.health.min_size,
+        max: group.health.max_size,
+    };
+    Some(status.node_groups.into_iter().map(group).collect())
+}
+
+/// `Name: x`, and under it `Health: Healthy (ready=0 … cloudProviderTarget=0 (minSize=0, maxSize=5))`.
+fn of_text(text: &str) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("Name:") {
+            groups.push(Group {
+                name: name.trim().to_owned(),
+                ..Group::default()
+            });
+        } else if let (Some(health), Some(group)) = (line.strip_prefix("Health:"), groups.last_mut()) {
+            let number = |key: &str| {
+                let mut words = health.split(|c: char| c.is_whitespace() || "(),".contains(c));
+                let word = words.find_map(|word| word.strip_prefix(key));
+                word.and_then(|number| number.parse().ok()).unwrap_or_default()
+            };
+            group.ready = number("ready=");
+            group.min = number("minSize=");
+            group.max = number("maxSize=");
+        }
+    }
+    groups
+}
+
+/// What makes Windows nodes, and whether it has none now.
+pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
+    let has_node = move |pool: &Scaled| {
+        let mut nodes = sight.around.nodes.iter();
+        let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
+        pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
+    };
+    let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
+    windows.map(move |pool| (pool, !has_node(pool)))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub const STATUS: &str = "\
+time: 2026-11-20 04:28:19.546750398 +0000 UTC
+autoscalerStatus: Running
+clusterWide:
+  health:
+    status: Healthy
+    nodeCounts:
+      registered:
+        total: 5
+        ready: 5
+        notStarted: 0
+      longUnregistered: 0
+      unregistered: 0
+    lastProbeTime: \"2026-11-20T04:28:19.546750398Z\"
+    lastTransitionTime: \"2026-11-20T04:27:59.546750398Z\"
+  scaleUp:
+    status: NoActivity
+nodeGroups:
+- name: aks-nodepool1-123-vmss
+  health:
+    status: Healthy
+    nodeCounts:
+      registered:
+        total: 5
+        ready: 5
+        notStarted: 0
+        beingDeleted: 0
+        unready: {}
+      longUnregistered: 0
+      unregistered: 0
+    cloudProviderTarget: 5
+    minSize: 1
+    maxSize: 5
+- name: akswin22
+  health:
+    status: Healthy
+    nodeCounts:
+      registered:
+        total: 0
+        ready: 0
+        notStarted: 0
+    cloudProviderTarget: 0
+    minSize: 0
+    maxSize: 3
+";
+
+    #[test]
+    fn groups_are_read_as_the_autoscaler_writes_them_now_and_wrote_them_once() {
+        let group = |name: &str, ready, min, max| Group {
+            name: name.into(),
+            ready,
+            min,
+            max,
+        };
+        let expected = [
+            group("aks-nodepool1-123-vmss", 5, 1, 5),
+            group("akswin22", 0, 0, 3),
+        ];
+        assert_eq!(groups(STATUS).unwrap(), expected);
+        let old = "Cluster-autoscaler status at 2023-01-01 00:00:00 +0000 UTC:\nCluster-wide:\n  Health:      Healthy (ready=5 unready=0)\n\nNodeGroups:\n  Name:        aks-nodepool1-123-vmss\n  Health:      Healthy (ready=5 unready=0 (resourceUnready=0) notStarted=0 registered=5 longUnregistered=0 cloudProviderTarget=5 (minSize=1, maxSize=5))\n  ScaleUp:     NoActivity (ready=5 cloudProviderTarget=5)\n\n  Name:        akswin22\n  Health:      Healthy (ready=0 unready=0 notStarted=0 registered=0 longUnregistered=0 cloudProviderTarget=0 (minSize=0, maxSize=3))\n";
+        assert_eq!(groups(old).unwrap(), expected);
+        assert_eq!(groups("a: [").map(|_| ()), None);
+        assert_eq!(groups("nodeGroups: 5"), None);
+    }
+
+    #[test]
+    fn a_name_is_only_a_hint_and_no_word_of_another_meaning() {
+        let sounds = |name: &str| {
+            Group {
+                name: name.into(),
+                ..Group::default()
+            }
+            .sounds_like_windows()
+        };
+        for name in [
+            "akswin22",
+            "eks-windows-2022-abc",
+            "https://x/zones/a/instanceGroups/gke-c-win-pool-grp",
+        ] {
+            assert!(sounds(name), "{name}");
+        }
+        for name in ["aks-nodepool1-1-vmss", "darwin", "wings", "twins"] {
+            assert!(!sounds(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What is said of nodes: the Windows nodes by build, their taints, labels and runtimes, where Transom's own pods would go,
+//! and the RuntimeClasses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::values::Values;
+use super::{Sight, Statement, count, plan_hint};
+use crate::cluster::node::NodeView;
+use crate::cluster::snapshot::Snapshot;
+use crate::model::build::{Build, supported_on};
+use crate::model::facts::{Runtime, RuntimeClassFacts};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
+use crate::model::text::list;
+use crate::plan::Plan;
+
+/// The Windows nodes.
+pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
+    let nodes = snapshot.view.nodes.values().map(|node| &**node);
+    nodes.filter(|node| node.is_windows())
+}
+
+/// What is said of nodes. What Transom's own pods must tolerate is added to the values.
+pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) -> Vec<Statement> {
+    let mut all = Vec::new();
+    if windows(sight.snapshot).next().is_none() {
+        all.push(Statement::fine("there is no Windows node at the moment"));
+    }
+    all.extend(builds(sight));
+    all.extend(plan_hint(sight, plan));
+    all.extend(taints(sight));
+    all.extend(labels(sight));
+    if sight.snapshot.facts.runtime == Runtime::Docker {
+        let by =
+            windows(sight.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
+        all.push(
+            Statement::act(
+                "the Windows nodes run Docker, which no release of Kubernetes that is supported can use",
+                "move them to containerd 1.7 or later",
+            )
+            .by(by),
+        );
+    }
+    all.push(own_pods(sight, values));
+    all
+}
+
+fn builds(sight: Sight<'_>) -> Vec<Statement> {
+    let mut by_build: BTreeMap<Build, Vec<&str>> = BTreeMap::new();
+    let mut silent = Vec::new();
+    for node in windows(sight.snapshot) {
+        match node.build() {
+            Some(build) => by_build.entry(build).or_default().push(&node.name),
+            None => silent.push(&node.name),
+        }
+    }
+    let facts = &sight.snapshot.facts;
+    let mut all = Vec::new();
+    for (build, nodes) in by_build {
+        let release = build.release();
+        let product = release.map_or("a build that the table does not know", |release| release.product);
+        let what = format!("{} with {build} ({product})", count(nodes.len(), "node"));
+        let by = nodes.iter().map(|name| format!("node {name}"));
+        let end = release.and_then(crate::model::build::Release::end_of_support);
+        let support = supported_on(facts.kubernetes);
+        all.push(if support.is_some_and(|support| support.lacks(build)) {
+            let text = format!("{what}, which Kubernetes 1.{} does not support", facts.kubernetes);
+            Statement::act(text, "move their workloads to nodes of a supported build").by(by)
+        } else {
+            match end {
+                Some(end) if end < facts.today => Statement::act(
+                    format!("{what}, serviced until {end}"),
+                    "move their workloads to nodes of a build that is serviced",
+                )
+                .by(by),
+                Some(end) => Statement::fine(format!("{what}, serviced until {end}")).by(by),
+                None => Statement::fine(what).by(by),
+            }
+        });
+    }
+    if !silent.is_empty() {
+        let text = format!("{} Windows nodes do not say their build", silent.len());
+        all.push(
+            Statement::act(
+                text,
+                "see whether their kubelets run: nothing is placed by build there",
+            )
+            .by(silent.iter().map(|name| format!("node {name}"))),
+        );
+    }
+    all
+}
+
+/// The taints that last, with the nodes that carry each.
+pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
+    let mut all: BTreeMap<Taint, Vec<&str>> = BTreeMap::new();
+    for node in windows(snapshot) {
+        for taint in node.taints().into_iter().filter(Taint::lasts) {
+            all.entry(taint).or_default().push(&node.name);
+        }
+    }
+    all
+}
+
+/// Whether a taint is there to keep Linux pods off Windows nodes, in the words of the field or in the operator's own.
+pub fn is_for_windows(taint: &Taint, sight: Sight<'_>) -> bool {
+    let says = |text: &str| text.to_ascii_lowercase().contains("windows");
+    let on_linux = || {
+        let linux = sight.around.nodes.iter().filter(|node| !node.is_windows());
+        linux.flat_map(|node| &node.taints).any(|other| other == taint)
+    };
+    taint.marks_windows()
+        || (taint.effect != "PreferNoSchedule" && (says(&taint.key) || says(&taint.value)) && !on_linux())
+}
+
+fn taints(sight: Sight<'_>) -> Vec<Statement> {
+    let mut all = Vec::new();
+    let count = windows(sight.snapshot).count();
+    for (taint, nodes) in lasting_taints(sight.snapshot) {
+        let by = nodes.iter().map(|name| format!("node {name}"));
+        let on = format!("{taint} on {} of {count} Windows nodes", nodes.len());
+        all.push(if is_for_windows(&taint, sight) {
+            Statement::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
+        } else if taint.effect == "PreferNoSchedule" {
+            Statement::fine(format!("the taint {on}: it keeps nothing off")).by(by)
+        } else {
+            let text = format!("the taint {on} says more than Windows: placement will not tolerate it");
+            let cure = "where every Windows pod may go there, add it to policy.spec.tolerations";
+            Statement::act(text, cure).by(by)
+        });
+    }
+    let bare: Vec<String> = windows(sight.snapshot)
+        .filter(|node| !node.taints().iter().any(|taint| is_for_windows(taint, sight)))
+        .map(|node| format!("node {}", node.name))
+        .collect();
+    if !bare.is_empty() {
+        let text = format!(
+            "{} of {count} Windows nodes have no taint that keeps Linux pods off",
+            bare.len()
+        );
+        let cure = "taint them at their pool; nodePolicy.spec.taints reports it, and with mode Apply sets it, the last step of \
+                    docs/operations.md";
+        all.push(Statement::act(text, cure).by(bare));
+    }
+    all
+}
+
+fn labels(sight: Sight<'_>) -> Vec<Statement> {
+    let mut all = Vec::new();
+    for label in [OS_LABEL, BUILD_LABEL] {
+        let lacks = |node: &&NodeView| match label {
+            BUILD_LABEL => node.build().map(|build| build.to_string()).as_deref() != node.label(label),
+            _ => node.label(label) != Some("windows"),
+        };
+        let lacking: Vec<String> = windows(sight.snapshot)
+            .filter(lacks)
+            .map(|node| format!("node {}", node.name))
+            .collect();
+        if !lacking.is_empty() {
+            let text = format!(
+                "{} without the right label {label}",
+                count(lacking.len(), "Windows node")
+            );
+            let cure = if label == BUILD_LABEL {
+                "nodePolicy.spec.labels.windowsBuild: true lets Transom keep it"
+            } else {
+                "the kubelet writes it when it registers: look why it has not"
+            };
+            all.push(Statement::act(text, cure).by(lacking));
+        }
+    }
+    all
+}
+
+/// Where Transom's own two pods would go: Linux nodes, with the tolerations of the chart's default, which are none.
+fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
+    let nodes = sight.around.nodes.iter();
+    let linux: Vec<_> = nodes
+        .filter(|node| node.labels.get(OS_LABEL).is_some_and(|os| os == "linux"))
+        .collect();
+    let keeping = |taints: &[Taint]| -> BTreeSet<Taint> {
+        let lasting = taints
+            .iter()
+            .filter(|taint| taint.lasts() && taint.effect != "PreferNoSchedule");
+        lasting.cloned().collect()
+    };
+    let mut open = Vec::new();
+    // By preference: nodes that are no control plane, fewer taints.
+    let mut least: Option<(bool, BTreeSet<Taint>, &str)> = None;
+    for node in &linux {
+        let taints = keeping(&node.taints);
+        if taints.is_empty() {
+            open.push(&node.name);
+            continue;
+        }
+        let is_control_plane = (taints.iter()).any(|taint| {
+            matches!(
+                taint.key.as_str(),
+                "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master"
+            )
+        });
+        let better = least
+            .as_ref()
+            .is_none_or(|(control, least, _)| (is_control_plane, taints.len()) < (*control, least.len()));
+        if better {
+            least = Some((is_control_plane, taints, &node.name));
+        }
+    }
+    match (open.len(), least) {
+        (0, Some((_, taints, node))) => {
+            let tolerations: Vec<Value> = taints.iter().map(toleration).collect();
+            let shown = list(taints.iter().map(ToString::to_string), 10);
+            values.add(
+                &["tolerations"],
+                Value::from(tolerations),
+                format!(
+                    "all Linux nodes are tainted, node {node} with {shown}: Transom's own pods would wait"
+                ),
+            );
+            let text = format!(
+                "all {} Linux nodes are tainted: Transom's own pods would not be scheduled",
+                linux.len()
+            );
+            let cure = format!("the values below tolerate {shown}, as on node {node}");
+            Statement::act(text, cure).by(linux.iter().map(|node| format!("node {}", node.name)))
+        }
+        (0, None) => Statement::act(
+            "there is no Linux node: Transom's own pods would not be scheduled",
+            "Transom is a Linux program; add a node with the label kubernetes.io/os: linux",
+        ),
+        (1, _) => {
+            Statement::fine("both of Transom's own pods would run on the one Linux node that is open to them")
+                .by(open.iter().map(|name| format!("node {name}")))
+        }
+        (count, _) => Statement::fine(format!("Transom's own pods can run on {count} Linux nodes")),
+    }
+}
+
+fn toleration(taint: &Taint) -> Value {
+    if taint.value.is_empty() {
+        json!({"key": taint.key, "operator": "Exists", "effect": taint.effect})
+    } else {
+        json!({"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect})
+    }
+}
+
+/// Whether a RuntimeClass is for Windows: by its handler, or by the nodes that it selects.
+pub fn is_windows_class(name: &str, class: &RuntimeClassFacts) -> bool {
+    let selects = class
+        .node_selector
+        .get(OS_LABEL)
+        .is_some_and(|os| os == "windows");
+    selects || class.node_selector.contains_key(BUILD_LABEL) || class.is_for_windows_by_handler(name)
+}
+
+/// What is said of RuntimeClasses.
+pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
+    let facts = &sight.snapshot.facts;
+    let handlers: BTreeSet<&str> = windows(sight.snapshot)
+        .flat_map(|node| node.runtime_handlers.iter().map(String::as_str))
+        .collect();
+    let mut all = Vec::new();
+    for (name, class) in &facts.runtime_classes {
+        if !is_windows_class(name, class) {
+            continue;
+        }
+        let by = [format!("RuntimeClass {name}")];
+        let build = class
+            .node_selector
+            .get(BUILD_LABEL)
+            .and_then(|build| Build::parse_label(build));
+        let of_build = build.map_or_else(String::new, |build| {
+            let release = build.release().map(|release| format!(" ({})", release.product));
+            format!(", for {build}{}", release.unwrap_or_default())
+        });
+        all.push(
+            Statement::fine(format!(
+                "{name} is for Windows: handler {}{of_build}",
+                class.handler
+            ))
+            .by(&by),
+        );
+        if class.node_selector.is_empty() {
+            let text = format!("{name} selects no nodes: pods that name it can go to Linux nodes");
+            all.push(
+                Statement::act(text, "give it scheduling.nodeSelector kubernetes.io/os: windows").by(&by),
+            );
+        }
+        if !handlers.is_empty() && !handlers.contains(class.handler.as_str()) {
+            let text = format!("no Windows node reports the handler {} of {name}", class.handler);
+            all.push(
+                Statement::act(
+                    text,
+                    "configure it in containerd on the nodes, or correct the class",
+                )
+                .by(&by),
+            );
+        }
+        let is_there = |build| facts.builds().contains(&build) || windows(sight.snapshot).next().is_none();
+        if let Some(build) = build.filter(|build| !is_there(*build)) {
+            let text = format!("{name} selects the build {build}, and no node has it");
+            let cure =
+                "where its pool is at zero nodes, name the pool in policy.spec.pools; else delete the class";
+            all.push(Statement::act(text, cure).by(&by));
+        }
+    }
+    if all.is_empty() {
+        all.push(Statement::fine(
+            "there is no RuntimeClass for Windows; none is needed",
+        ));
+    }
+    all
+}

@@ -1,0 +1,228 @@
+//! Which platform a cluster runs on, by what its nodes and API groups say, and what the chart's file for it sets.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::cluster::around::{AnyNode, Around};
+
+/// A platform, and how it was told.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Platform {
+    /// The name of its file of values, without `.yaml`.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// What says so.
+    pub told_by: Vec<String>,
+}
+
+/// A platform with its signs: the most telling first, since Rancher's nodes stand in clouds too.
+struct Signs {
+    name: &'static str,
+    title: &'static str,
+    groups: &'static [&'static str],
+    /// The beginnings of labels of nodes.
+    labels: &'static [&'static str],
+    /// The beginnings of `spec.providerID`.
+    providers: &'static [&'static str],
+}
+
+static PLATFORMS: [Signs; 5] = [
+    Signs {
+        name: "openshift",
+        title: "OpenShift",
+        groups: &["config.openshift.io", "security.openshift.io"],
+        labels: &["node.openshift.io/"],
+        providers: &[],
+    },
+    Signs {
+        name: "aks",
+        title: "AKS",
+        groups: &[],
+        labels: &["kubernetes.azure.com/cluster"],
+        providers: &[],
+    },
+    Signs {
+        name: "eks",
+        title: "EKS",
+        groups: &["vpcresources.k8s.aws", "crd.k8s.amazonaws.com"],
+        labels: &["eks.amazonaws.com/"],
+        providers: &[],
+    },
+    Signs {
+        name: "gke",
+        title: "GKE",
+        groups: &["networking.gke.io"],
+        labels: &["cloud.google.com/gke-"],
+        providers: &[],
+    },
+    Signs {
+        name: "rancher",
+        title: "Rancher (RKE2)",
+        groups: &["helm.cattle.io", "k3s.cattle.io"],
+        labels: &["rke.cattle.io/", "cattle.io/"],
+        providers: &["rke2://"],
+    },
+];
+
+impl Platform {
+    /// Tells it. Where nothing speaks for one it is bare metal: the operator's own nodes.
+    pub fn of(around: &Around) -> Self {
+        for signs in &PLATFORMS {
+            let told_by = signs.seen(around);
+            if !told_by.is_empty() {
+                return Platform {
+                    name: signs.name,
+                    title: signs.title,
+                    told_by,
+                };
+            }
+        }
+        Platform {
+            name: "bare-metal",
+            title: "none that is known: bare metal, or nodes of your own in a cloud",
+            told_by: Vec::new(),
+        }
+    }
+
+    /// What the chart's file for the platform says at a path of `policy.spec`, where that is a list: Helm replaces lists, so
+    /// that a file after it must say the whole list again.
+    pub fn list(&self, field: &str) -> Vec<Value> {
+        let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
+        let all: Value = match self.name {
+            "aks" => json!({
+                "tolerations": [taint("os", "windows")],
+                "pools": [
+                    {"name": "win22", "build": "10.0.20348", "labels": {"kubernetes.azure.com/os-sku": "Windows2022"}},
+                    {"name": "win25", "build": "10.0.26100", "labels": {"kubernetes.azure.com/os-sku": "Windows2025"}}],
+            }),
+            "eks" => json!({
+                "poolLabels": [{"key": "eks.amazonaws.com/nodegroup", "value": "windows*"}],
+                "tolerations": [taint("os", "windows")],
+                "pools": [{"name": "windows-2022", "build": "10.0.20348"}, {"name": "windows-2025", "build": "10.0.26100"}],
+            }),
+            "gke" => json!({
+                "tolerations": [taint("node.kubernetes.io/os", "windows")],
+                "pools": [{"name": "windows-ltsc2022", "build": "10.0.20348",
+                    "labels": {"cloud.google.com/gke-os-distribution": "windows_ltsc"},
+                    "taints": [taint("node.kubernetes.io/os", "windows")]}],
+            }),
+            "openshift" => json!({"tolerations": [taint("os", "Windows")]}),
+            "rancher" => json!({"tolerations": [taint("cattle.io/os", "windows"), taint("os", "windows")]}),
+            // The policy's own default.
+            _ => json!({"tolerations": [taint("os", "windows")]}),
+        };
+        let list = all.get(field).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    }
+}
+
+impl Signs {
+    fn seen(&self, around: &Around) -> Vec<String> {
+        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+        for group in self.groups {
+            if around.groups.contains_key(*group) {
+                seen.insert((*group).to_owned(), format!("API group {group}"));
+            }
+        }
+        for node in &around.nodes {
+            if let Some((what, said)) = self.of_node(node) {
+                seen.entry(what).or_insert(said);
+            }
+        }
+        seen.into_values().collect()
+    }
+
+    fn of_node(&self, node: &AnyNode) -> Option<(String, String)> {
+        let begins = |text: &str, beginnings: &[&str]| beginnings.iter().any(|begin| text.starts_with(begin));
+        if begins(&node.provider_id, self.providers) {
+            let said = format!("spec.providerID {} of node {}", node.provider_id, node.name);
+            return Some(("providerID".to_owned(), said));
+        }
+        let label = node.labels.keys().find(|key| begins(key, self.labels))?;
+        Some((label.clone(), format!("label {label} of node {}", node.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around(groups: &[&str], label: &str, provider: &str) -> Around {
+        Around {
+            groups: groups
+                .iter()
+                .map(|group| ((*group).to_owned(), "v1".to_owned()))
+                .collect(),
+            nodes: vec![AnyNode {
+                name: "n1".into(),
+                labels: [(label.to_owned(), "x".to_owned())].into(),
+                provider_id: provider.into(),
+                ..AnyNode::default()
+            }],
+            ..Around::default()
+        }
+    }
+
+    #[test]
+    fn a_platform_is_told_by_its_nodes_and_its_groups() {
+        for (groups, label, provider, name) in [
+            (
+                &[][..],
+                "kubernetes.azure.com/cluster",
+                "azure:///subscriptions/x",
+                "aks",
+            ),
+            (&[], "eks.amazonaws.com/nodegroup", "aws:///eu-1/i-1", "eks"),
+            (&["vpcresources.k8s.aws"], "a", "aws:///eu-1/i-1", "eks"),
+            (&[], "cloud.google.com/gke-nodepool", "gce://p/z/n", "gke"),
+            (&["config.openshift.io"], "a", "aws:///x", "openshift"),
+            (&[], "a", "rke2://n1", "rancher"),
+            (&["helm.cattle.io"], "a", "", "rancher"),
+            // Nodes of a cloud under the operator's own control plane.
+            (&[], "a", "aws:///eu-1/i-1", "bare-metal"),
+            (&[], "kubernetes.io/os", "", "bare-metal"),
+        ] {
+            let platform = Platform::of(&around(groups, label, provider));
+            assert_eq!(platform.name, name, "{groups:?} {label} {provider}");
+            assert_eq!(platform.told_by.is_empty(), name == "bare-metal", "{platform:?}");
+        }
+    }
+
+    #[test]
+    fn the_lists_of_a_platform_are_those_of_its_file() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/transom/platforms");
+        let mut files = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let signs = PLATFORMS.iter().map(|signs| signs.name).chain(["bare-metal"]);
+            let name = { signs }
+                .find(|known| *known == name)
+                .unwrap_or_else(|| panic!("{name} is unknown"));
+            let parsed = crate::manifest::parse(std::fs::read(&path).unwrap());
+            let file: Value = serde_json::from_str(parsed.documents[0].json()).unwrap();
+            let platform = Platform {
+                name,
+                title: "",
+                told_by: Vec::new(),
+            };
+            let spec = &file["policy"]["spec"];
+            let lists = [
+                ("tolerations", &spec["tolerations"]),
+                ("pools", &spec["pools"]),
+                ("poolLabels", &spec["evidence"]["poolLabels"]),
+            ];
+            for (field, written) in lists {
+                let default = field == "tolerations" && written.is_null();
+                if !default {
+                    let written = written.as_array().cloned().unwrap_or_default();
+                    assert_eq!(platform.list(field), written, "{name} {field}");
+                }
+            }
+            files += 1;
+        }
+        assert_eq!(files, PLATFORMS.len() + 1);
+    }
+}

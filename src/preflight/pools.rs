@@ -1,0 +1,79 @@
+//! Pools at zero nodes: what an autoscaler would bring, and nothing shows yet.
+
+use std::collections::BTreeSet;
+
+use super::autoscaler::{self, Group, scaled};
+use super::workloads::Workloads;
+use super::{Sight, Statement};
+
+/// The autoscaler's groups without a ready node, and why they cannot be told where they cannot.
+fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
+    let Some(text) = &sight.around.autoscaler else {
+        return Ok(Vec::new());
+    };
+    let groups = autoscaler::groups(text);
+    let mut groups = groups.ok_or("its status is written in a way that Transom does not know")?;
+    groups.retain(|group| group.ready == 0);
+    Ok(groups)
+}
+
+/// What is said of them.
+pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
+    let mut all = Vec::new();
+    for (pool, is_at_zero) in scaled(sight) {
+        let build = pool
+            .build
+            .map_or_else(String::new, |build| format!(" of build {build}"));
+        all.push(if is_at_zero {
+            let text = format!("{} makes Windows nodes{build}, and has none now", pool.source);
+            let cure = if pool.build.is_some() {
+                "the values below name it in policy.spec.pools"
+            } else {
+                "the values below name it in policy.spec.pools; add its build there"
+            };
+            Statement::act(text, cure).by([&pool.source])
+        } else {
+            Statement::fine(format!("{} makes Windows nodes{build}", pool.source)).by([&pool.source])
+        });
+    }
+    let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
+    match groups(sight) {
+        Ok(groups) => {
+            let (windows, others): (Vec<_>, Vec<_>) =
+                groups.iter().partition(|group| group.sounds_like_windows());
+            for group in windows {
+                let text = format!(
+                    "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
+                    group.name, group.min, group.max
+                );
+                let cure = "name it in policy.spec.pools with its build and a label that the autoscaler knows; the status says \
+                            neither";
+                all.push(Statement::act(text, cure).by(status));
+            }
+            let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
+            if !others.is_empty() {
+                let text = format!(
+                    "{} more node groups have no ready node; the status does not say of which system",
+                    others.len()
+                );
+                all.push(Statement::fine(text).by(others));
+            }
+        }
+        Err(why) => all.push(
+            Statement::act(
+                format!("the node groups of the cluster autoscaler are not known: {why}"),
+                "name Windows pools that may be at zero nodes in policy.spec.pools",
+            )
+            .by(status),
+        ),
+    }
+    for ((key, value), by) in &workloads.missing {
+        let text = format!("workloads for Windows select {key}={value}, and no node has this label");
+        let cure = "where it is a pool at zero nodes, name it in policy.spec.pools with this label; else they wait for ever";
+        all.push(Statement::act(text, cure).by(by));
+    }
+    if all.is_empty() {
+        all.push(Statement::fine("none is seen"));
+    }
+    all
+}

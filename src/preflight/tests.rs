@@ -1,0 +1,394 @@
+//! Each section, and the values, by plain data.
+
+use std::sync::Arc;
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::around::{AnyNode, Hooks, Scaled};
+use crate::cluster::node::{NodeView, StoredNode};
+use crate::cluster::snapshot::Snapshots;
+use crate::cluster::view::ClusterView;
+use crate::model::build::Build;
+use crate::model::facts::Facts;
+use crate::model::node::Taint;
+use crate::model::workload::Kind;
+
+/// A cluster of these nodes, as `(name, system, kernel, taints)`.
+struct World {
+    view: ClusterView,
+    around: Around,
+}
+
+impl World {
+    fn of(nodes: &[(&str, &str, &str, &[Taint])]) -> Self {
+        let mut world = World {
+            view: ClusterView {
+                kubernetes: 36,
+                ..ClusterView::default()
+            },
+            around: Around {
+                version: "v1.36.2".into(),
+                ..Around::default()
+            },
+        };
+        for (name, os, kernel, taints) in nodes {
+            let written: Vec<Value> = (taints.iter())
+                .map(|taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect}))
+                .collect();
+            let labels = json!({"kubernetes.io/os": os});
+            let stored: StoredNode = serde_json::from_value(json!({
+                "metadata": {"name": name, "labels": labels}, "spec": {"taints": written},
+                "status": {"nodeInfo": {"operatingSystem": os, "kernelVersion": kernel},
+                    "runtimeHandlers": [{"name": "runhcs-wcow-process"}]}}))
+            .unwrap();
+            let node = NodeView::from(stored);
+            world.around.nodes.push(AnyNode {
+                name: (*name).to_owned(),
+                labels: node.labels.clone(),
+                taints: taints.to_vec(),
+                operating_system: (*os).to_owned(),
+                ..AnyNode::default()
+            });
+            if *os == "windows" {
+                world.view.nodes.insert((*name).to_owned(), Arc::new(node));
+            }
+        }
+        world
+    }
+
+    fn report(self, objects: &[(Kind, Value)]) -> Preflight {
+        let today = date(2026, 1, 1);
+        let snapshot = Snapshots::new(Facts::new(36, today), []).take(&Arc::new(self.view), None, today);
+        let platform = Platform::of(&self.around);
+        let sight = Sight {
+            snapshot: &snapshot,
+            around: &self.around,
+            platform: &platform,
+        };
+        let mut workloads = Workloads::new(sight, &[]);
+        for (kind, object) in objects {
+            workloads.look(*kind, &object.to_string());
+        }
+        workloads.finish();
+        Preflight::new(
+            sight,
+            workloads,
+            None,
+            Vec::new(),
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+        )
+    }
+}
+
+fn mark() -> Taint {
+    Taint::no_schedule("os", "windows")
+}
+
+fn workload(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["containers"] = json!([{"name": "c", "image": "registry.example/app:1"}]);
+    json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": spec}}})
+}
+
+#[track_caller]
+fn said<'r>(report: &'r Preflight, part: &str) -> &'r Statement {
+    let mut all = report.sections.iter().flat_map(|section| &section.statements);
+    all.find(|statement| statement.text.contains(part))
+        .unwrap_or_else(|| panic!("{part:?} is not said: {:#?}", report.sections))
+}
+
+fn is_said(report: &Preflight, part: &str) -> bool {
+    let mut all = report.sections.iter().flat_map(|section| &section.statements);
+    all.any(|statement| statement.text.contains(part))
+}
+
+#[test]
+fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
+    let world = World::of(&[
+        ("l1", "linux", "6.1", &[]),
+        ("w1", "windows", "10.0.26100.1", &[mark()]),
+    ]);
+    let report = world.report(&[(
+        Kind::Deployment,
+        workload(&json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
+    )]);
+    let values = report.values.json();
+    assert_eq!(
+        [&values["validation"], &values["placement"], &values["inert"]],
+        ["Deny", "Apply", "Deny"]
+    );
+    assert_eq!((report.summary.denied, report.summary.objects), (0, 1));
+    assert!(
+        values["tolerations"].is_null() && values["exclusions"].is_null(),
+        "{values}"
+    );
+    assert!(is_said(&report, "none that is known to clash"));
+    assert!(!is_said(&report, "there is a newer build"));
+}
+
+#[test]
+fn what_would_be_denied_or_changed_begins_with_audit_and_dry_run() {
+    let world = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]);
+    let windows = json!({"kubernetes.io/os": "windows"});
+    let report = world.report(&[
+        (
+            Kind::Deployment,
+            workload(&json!({"nodeSelector": windows, "hostPID": true})),
+        ),
+        (Kind::StatefulSet, workload(&json!({"nodeSelector": windows}))),
+        (
+            Kind::Deployment,
+            json!({"metadata": {"name": "odd"}, "spec": {"template": {"spec": {"containers": 5}}}}),
+        ),
+    ]);
+    let values = report.values.json();
+    assert_eq!([&values["validation"], &values["placement"]], ["Audit", "DryRun"]);
+    let summary = &report.summary;
+    assert_eq!((summary.denied, summary.changed, summary.unreadable), (1, 1, 1));
+    assert_eq!(report.denied[0].title(), "Deployment shop/web");
+    assert!(!report.denied[0].rules.is_empty());
+    assert_eq!(report.gaps[0].what, "Deployment /odd");
+    assert!(
+        said(&report, "placement would change")
+            .evidence
+            .contains(&"tolerations in 1".to_owned())
+    );
+    // The chart's own pods have nowhere to go.
+    assert_eq!(said(&report, "there is no Linux node").weight, Weight::Act);
+}
+
+#[test]
+fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
+    let spot = Taint::no_schedule("kubernetes.azure.com/scalesetpriority", "spot");
+    let own = Taint::no_schedule("team", "windows-build");
+    let world = World::of(&[
+        ("l1", "linux", "6.1", &[]),
+        (
+            "w1",
+            "windows",
+            "10.0.20348.1",
+            &[mark(), spot.clone(), own.clone()],
+        ),
+    ]);
+    let report = world.report(&[]);
+    let tolerated = &report.values.json()["policy"]["spec"]["tolerations"];
+    let keys: Vec<&str> = tolerated
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["os", "team"]);
+    assert_eq!(said(&report, &spot.to_string()).weight, Weight::Act);
+    assert_eq!(said(&report, &own.to_string()).weight, Weight::Fine);
+}
+
+#[test]
+fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is_the_last_choice() {
+    let control = Taint::no_schedule("node-role.kubernetes.io/control-plane", "");
+    let world = World::of(&[
+        ("cp", "linux", "6.1", &[control]),
+        (
+            "l1",
+            "linux",
+            "6.1",
+            &[
+                Taint::no_schedule("cattle.io/os", "linux"),
+                Taint::no_schedule("tier", "x"),
+            ],
+        ),
+    ]);
+    let report = world.report(&[]);
+    let tolerations = &report.values.json()["tolerations"];
+    assert_eq!(tolerations[0]["key"], "cattle.io/os", "{tolerations}");
+    assert_eq!(tolerations[1]["key"], "tier", "{tolerations}");
+}
+
+#[test]
+fn a_node_pool_without_nodes_is_named_in_the_values() {
+    let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
+    world.around.scaled.push(Scaled {
+        source: "NodePool win".into(),
+        name: "win".into(),
+        labels: [("karpenter.sh/nodepool".to_owned(), "win".to_owned())].into(),
+        taints: vec![mark()],
+        is_windows: true,
+        build: Some(Build::new(20348)),
+        ..Scaled::default()
+    });
+    let report = world.report(&[]);
+    assert_eq!(said(&report, "makes Windows nodes").evidence, ["NodePool win"]);
+    assert_eq!(
+        report.values.json()["policy"]["spec"]["pools"],
+        json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
+            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}])
+    );
+}
+
+#[test]
+fn a_runtime_class_is_held_against_the_nodes() {
+    let mut world = World::of(&[("w1", "windows", "10.0.20348.1", &[mark()])]);
+    let class = |handler: &str, selector: Value| {
+        let class = json!({"metadata": {}, "handler": handler, "scheduling": {"nodeSelector": selector}});
+        Arc::new(serde_json::from_value(class).unwrap())
+    };
+    let of_build = |build: &str| json!({"node.kubernetes.io/windows-build": build});
+    world.view.runtime_classes = [
+        (
+            "good".to_owned(),
+            class("runhcs-wcow-process", of_build("10.0.20348")),
+        ),
+        (
+            "gone".to_owned(),
+            class("runhcs-wcow-process", of_build("10.0.17763")),
+        ),
+        (
+            "odd".to_owned(),
+            class("runhcs-wcow-hypervisor", json!({"kubernetes.io/os": "windows"})),
+        ),
+        ("open".to_owned(), class("runhcs-wcow-process", json!({}))),
+        ("gvisor".to_owned(), class("runsc", json!({}))),
+    ]
+    .into();
+    let report = world.report(&[]);
+    said(&report, "gone selects the build 10.0.17763, and no node has it");
+    said(
+        &report,
+        "no Windows node reports the handler runhcs-wcow-hypervisor of odd",
+    );
+    said(&report, "open selects no nodes");
+    assert!(!is_said(&report, "gvisor"));
+    let classes = &report.values.json()["policy"]["spec"]["runtimeClasses"];
+    assert_eq!(*classes, json!({"ltsc2019": "gone", "ltsc2022": "good"}));
+}
+
+#[test]
+fn daemon_sets_are_judged_as_they_are_written() {
+    let nodes = [
+        ("l1", "linux", "6.1", &[][..]),
+        ("w1", "windows", "10.0.20348.1", &[mark()][..]),
+    ];
+    for (spec, expected) in [
+        (
+            json!({"tolerations": [{"operator": "Exists"}]}),
+            Some("says no operating system, and it makes pods for Windows nodes: w1"),
+        ),
+        (json!({}), None),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "tolerations": [{"operator": "Exists"}]}),
+            None,
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+            Some("does not tolerate os=windows:NoSchedule"),
+        ),
+        (
+            json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}),
+            Some("makes them for Linux nodes too: l1"),
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": [{"operator": "Exists"}]}),
+            None,
+        ),
+    ] {
+        let report = World::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))]);
+        match expected {
+            Some(text) => assert_eq!(said(&report, text).evidence, ["DaemonSet shop/web"], "{spec}"),
+            None => assert!(
+                is_said(&report, "each DaemonSet selects"),
+                "{spec}: {:#?}",
+                report.sections
+            ),
+        }
+    }
+}
+
+#[test]
+fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
+    let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
+    let hooks = |name: &str, namespace: &str| Hooks {
+        is_mutating: true,
+        name: name.into(),
+        namespaces: [namespace.to_owned()].into(),
+        sees_pods: true,
+    };
+    world.around.hooks = vec![
+        hooks("istio-sidecar-injector", "istio-system"),
+        hooks("own", "shop"),
+        hooks("zzz", "kube-system"),
+    ];
+    let report = world.report(&[(
+        Kind::Deployment,
+        workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}})),
+    )]);
+    assert_eq!(
+        report.values.json()["exclusions"]["namespaces"],
+        json!([
+            "calico-system",
+            "tigera-operator",
+            "gatekeeper-system",
+            "istio-system"
+        ])
+    );
+    assert_eq!(
+        said(&report, "sidecar injectors").evidence,
+        ["MutatingWebhookConfiguration istio-sidecar-injector"]
+    );
+    said(&report, "zzz is called after zz-transom");
+    said(&report, "own changes pods; what");
+}
+
+#[test]
+fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
+    let mut values = Values {
+        platform: "p".into(),
+        entries: Vec::new(),
+    };
+    values.add(
+        &["a", "b"],
+        json!({"x: #": ["- y", "{{ z }}", "n"]}),
+        "one\nvalidation: Off\r\u{85}\u{2028}two",
+    );
+    values.add(&["c"], json!("yes"), "w");
+    values.add(&["a", "d"], json!([]), "v");
+    let text = values.yaml();
+    let parsed = crate::manifest::parse(text.clone().into_bytes());
+    let read: Value = serde_json::from_str(parsed.documents[0].json()).unwrap();
+    assert_eq!(read, values.json(), "{text}");
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.trim_start().starts_with('#'))
+            .count(),
+        5,
+        "{text}"
+    );
+}
+
+#[test]
+fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
+    let world = World::of(&[("w1", "windows", "10.0.20348.1", &[])]);
+    let bad = workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true}));
+    let report = world.report(&[(Kind::Deployment, bad)]);
+    let mut out = Vec::new();
+    text::write(&report, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(
+        text.starts_with("1 workload would be denied; 1 is stored for Windows."),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n  ! ") && text.contains("    see: transom plan --to ltsc2025"),
+        "{text}"
+    );
+    assert!(text.ends_with(&report.values.yaml()), "{text}");
+    let denied = text.find("would be denied at the next create").unwrap();
+    assert!(
+        text.find("Deployment shop/web: host-pid").unwrap() > denied,
+        "{text}"
+    );
+    let (report, _) = text.split_once("\nValues\n").unwrap();
+    let long = report.lines().find(|line| line.chars().count() > 120);
+    assert_eq!(long, None);
+}

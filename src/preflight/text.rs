@@ -1,0 +1,167 @@
+//! The report as text: what it adds up to first, the values last.
+
+use std::io::{self, Write};
+
+use super::{Preflight, Statement, Weight, count};
+use crate::model::text::{list, one_line};
+
+/// How many workloads that would be denied are named.
+const MOST_DENIED: usize = 30;
+
+/// How many gaps are named.
+const MOST_GAPS: usize = 30;
+
+/// What the statement says after which they stand.
+const DENIED: &str = "would be denied at the next create";
+
+/// How long a line may be.
+const WIDTH: usize = 110;
+
+/// Writes the report.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
+    for line in first(report) {
+        wrapped(out, "", &line)?;
+    }
+    for section in &report.sections {
+        writeln!(out, "\n{}", section.title)?;
+        // What is to be done first.
+        let mut statements: Vec<&Statement> = section.statements.iter().collect();
+        statements.sort_by_key(|statement| statement.weight == Weight::Fine);
+        for statement in statements {
+            said(out, statement)?;
+            if section.title == "Workloads" && statement.text.contains(DENIED) {
+                denied(report, out)?;
+            }
+        }
+    }
+    if !report.gaps.is_empty() {
+        writeln!(out, "\nNot read")?;
+        for gap in report.gaps.iter().take(MOST_GAPS) {
+            let cure = gap.cure.as_deref().map(|cure| format!("; {cure}"));
+            wrapped(
+                out,
+                "  - ",
+                &format!("{}: {}{}", gap.what, gap.why, cure.unwrap_or_default()),
+            )?;
+        }
+        if let Some(more) = report.gaps.len().checked_sub(MOST_GAPS).filter(|more| *more > 0) {
+            writeln!(out, "  - and {more} more")?;
+        }
+    }
+    writeln!(out, "\nValues\n")?;
+    out.write_all(report.values.yaml().as_bytes())
+}
+
+fn first(report: &Preflight) -> Vec<String> {
+    let summary = &report.summary;
+    let mut lines = Vec::new();
+    lines.push(if summary.denied == 0 {
+        format!(
+            "None of {} for Windows would be denied; install with the values below.",
+            count(summary.windows, "workload")
+        )
+    } else {
+        let softened = match summary.softened {
+            0 => String::new(),
+            all if all == summary.denied => ", all of them only for fields that Windows ignores".to_owned(),
+            some => format!(", {some} of them only for fields that Windows ignores"),
+        };
+        format!(
+            "{} would be denied{softened}; {} stored for Windows. Install with validation: Audit.",
+            count(summary.denied, "workload"),
+            match summary.windows {
+                1 => "1 is".to_owned(),
+                all => format!("{all} are"),
+            }
+        )
+    });
+    if summary.changed > 0 {
+        lines.push(format!(
+            "Placement would change the pods of {}; they run on as they are until they are made anew.",
+            summary.changed
+        ));
+    }
+    let acts = report.sections.iter().flat_map(|section| &section.statements);
+    let acts = acts.filter(|statement| statement.weight == Weight::Act).count();
+    if acts > 0 {
+        lines.push(format!(
+            "{} to be done; marked with ! below.",
+            count(acts, "thing")
+        ));
+    }
+    if !report.gaps.is_empty() {
+        lines.push(format!(
+            "{} could not be read, see Not read; the rest is whole.",
+            count(report.gaps.len(), "thing")
+        ));
+    }
+    lines
+}
+
+fn said(out: &mut dyn Write, statement: &Statement) -> io::Result<()> {
+    let mark = match statement.weight {
+        Weight::Act => "  ! ",
+        Weight::Fine => "  - ",
+    };
+    wrapped(out, mark, &statement.text)?;
+    if !statement.evidence.is_empty() {
+        wrapped(out, "    seen: ", &statement.evidence.join(", "))?;
+    }
+    if let Some(cure) = &statement.cure {
+        let label = if statement.weight == Weight::Act {
+            "do"
+        } else {
+            "see"
+        };
+        wrapped(out, &format!("    {label}: "), cure)?;
+    }
+    Ok(())
+}
+
+fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
+    for owner in report.denied.iter().take(MOST_DENIED) {
+        let softened = if owner.softened {
+            " (a warning with inert: Warn)"
+        } else {
+            ""
+        };
+        wrapped(
+            out,
+            "    ",
+            &format!("{}: {}{softened}", owner.title(), list(&owner.rules, 10)),
+        )?;
+    }
+    if let Some(more) = report
+        .denied
+        .len()
+        .checked_sub(MOST_DENIED)
+        .filter(|more| *more > 0)
+    {
+        writeln!(out, "    and {more} more; --format json names all of them")?;
+    }
+    Ok(())
+}
+
+/// One text in lines of [`WIDTH`], the later ones as far in as the first one's text.
+fn wrapped(out: &mut dyn Write, mark: &str, text: &str) -> io::Result<()> {
+    let text = one_line(text);
+    let inner = " ".repeat(mark.len().min(6));
+    let mut line = mark.to_owned();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            writeln!(out, "{line}")?;
+            line.clone_from(&inner);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    writeln!(out, "{line}")
+}

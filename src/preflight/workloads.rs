@@ -1,0 +1,358 @@
+//! The stored workloads, one after the other: what would be denied and changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::daemon_sets::DaemonSets;
+use super::wanted;
+use super::{MOST, Sight, Statement, count};
+use crate::engine::effective::PolicySet;
+use crate::model::node::{BUILD_LABELS, OS_LABEL};
+use crate::model::os::Verdict;
+use crate::model::pod::PodSpec;
+use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::model::subject::{Stage, Subject};
+use crate::model::text::list;
+use crate::model::workload::Kind;
+use crate::registration::BY_DEFAULT;
+use crate::scan::report::Gap;
+use crate::scan::{Judged, Looked, Outcome, World, look};
+
+/// How many objects are named that could not be read.
+const MOST_GAPS: usize = 50;
+
+/// How many names are kept of what selects one label.
+const MOST_SELECTING: usize = 20;
+
+/// A workload that would be denied.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The rules that refuse it.
+    pub rules: Vec<&'static str>,
+    /// Whether `inert: Warn` would let it pass with a warning.
+    pub softened: bool,
+}
+
+/// What is said of workloads, as they come by.
+#[derive(Debug)]
+pub struct Workloads<'w> {
+    sight: Sight<'w>,
+    /// What is said of DaemonSets.
+    pub daemon_sets: DaemonSets<'w>,
+    deny: World<'w>,
+    warn: World<'w>,
+    /// Labels of pools that only Windows nodes have, and that are no evidence by themselves.
+    candidates: BTreeSet<(String, String)>,
+    /// How many objects came by.
+    pub objects: usize,
+    /// How many top owners are for Windows.
+    pub windows: usize,
+    /// The same by namespace.
+    pub in_namespaces: BTreeMap<String, usize>,
+    /// Those that would be denied.
+    pub denied: Vec<Owner>,
+    /// How many would have their pods changed.
+    pub changed: usize,
+    /// Fields of pods that would be changed, with how many owners.
+    fields: BTreeMap<String, usize>,
+    /// Labels that pods for Windows select and no node has, with who selects them.
+    pub missing: BTreeMap<(String, String), Vec<String>>,
+    /// Those of the candidates that are selected, with who selects them.
+    pub marking: BTreeMap<(String, String), Vec<String>>,
+    /// The DaemonSets of pod networks, as `namespace/name`.
+    pub networks: BTreeSet<String>,
+    /// What could not be read.
+    pub unreadable: Vec<Gap>,
+    more_unreadable: usize,
+}
+
+/// DaemonSets that make the network of pods.
+const NETWORKS: [&str; 6] = [
+    "aws-node",
+    "calico-node",
+    "cilium",
+    "kube-flannel-ds",
+    "antrea-agent",
+    "azure-cns",
+];
+
+impl<'w> Workloads<'w> {
+    /// Nothing has come by yet. `excluded`: the namespaces that the webhooks would leave out by name.
+    pub fn new(sight: Sight<'w>, excluded: &'w [String]) -> Self {
+        let candidates = wanted::candidates(sight);
+        let policy = wanted::policy(sight, &candidates);
+        let world = |inert: Inert| World {
+            facts: &sight.snapshot.facts,
+            policies: PolicySet::new(
+                Vec::new(),
+                Policy {
+                    validation: Action::Deny,
+                    placement: Switch::Apply,
+                    inert,
+                    ..policy.clone()
+                },
+            ),
+            excluded,
+            registered: None,
+        };
+        Workloads {
+            sight,
+            daemon_sets: DaemonSets::new(sight),
+            deny: world(Inert::Deny),
+            warn: world(Inert::Warn),
+            candidates,
+            objects: 0,
+            windows: 0,
+            in_namespaces: BTreeMap::new(),
+            denied: Vec::new(),
+            changed: 0,
+            fields: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            marking: BTreeMap::new(),
+            networks: BTreeSet::new(),
+            unreadable: Vec::new(),
+            more_unreadable: 0,
+        }
+    }
+
+    /// Looks at one object.
+    pub fn look(&mut self, kind: Kind, json: &str) {
+        self.objects += 1;
+        match look(&self.deny, kind, json) {
+            Ok(Looked::Judged(judged)) => self.judged(kind, json, &judged),
+            Ok(_) => {}
+            Err(error) => self.unread(kind, json, &error.to_string()),
+        }
+    }
+
+    /// What is not named of what could not be read, in one line; at the end.
+    pub fn finish(&mut self) {
+        if self.more_unreadable > 0 {
+            self.unreadable.push(Gap {
+                what: format!("{} more objects", self.more_unreadable),
+                why: "they do not parse".to_owned(),
+                cure: None,
+            });
+        }
+    }
+
+    /// How many of the denied would only be warned of.
+    pub fn softened(&self) -> usize {
+        self.denied.iter().filter(|owner| owner.softened).count()
+    }
+
+    fn unread(&mut self, kind: Kind, json: &str, why: &str) {
+        if self.unreadable.len() >= MOST_GAPS {
+            self.more_unreadable += 1;
+            return;
+        }
+        let object: Value = serde_json::from_str(json).unwrap_or_default();
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        self.unreadable.push(Gap {
+            what: format!("{kind} {}/{}", text("namespace"), text("name")),
+            why: why.to_owned(),
+            cure: None,
+        });
+    }
+
+    fn judged(&mut self, kind: Kind, json: &str, judged: &Judged) {
+        let is_windows = judged.verdict == Verdict::Windows;
+        if is_windows {
+            self.windows += 1;
+            *self.in_namespaces.entry(judged.namespace.clone()).or_default() += 1;
+        }
+        if judged.outcome == Outcome::Denied {
+            let softened = matches!(look(&self.warn, kind, json),
+                Ok(Looked::Judged(warned)) if warned.outcome != Outcome::Denied);
+            self.denied.push(Owner {
+                namespace: judged.namespace.clone(),
+                kind: kind.as_str(),
+                name: judged.name.clone(),
+                rules: judged.denied_by(),
+                softened,
+            });
+        } else if is_windows && judged.outcome != Outcome::NotAsked {
+            self.count_changes(kind, json, judged);
+        }
+        if let Ok(subject) = Subject::parse(kind, json, Stage::Stored)
+            && let Some(pod) = subject.pod()
+        {
+            self.selected(judged, pod);
+            if kind == Kind::DaemonSet {
+                if NETWORKS.contains(&judged.name.as_str()) {
+                    self.networks
+                        .insert(format!("{}/{}", judged.namespace, judged.name));
+                }
+                self.daemon_sets.look(judged, &subject, pod);
+            }
+        }
+    }
+
+    /// The pods of a workload are changed, never the workload: one of them is made up, and judged.
+    fn count_changes(&mut self, kind: Kind, json: &str, judged: &Judged) {
+        let of_pod = match kind {
+            Kind::Pod => judged.changes.clone(),
+            // Its controller reads the template, and placement does not change where its pods go.
+            Kind::DaemonSet => return,
+            _ => match pod_of(kind, json, judged).map(|pod| look(&self.deny, Kind::Pod, &pod)) {
+                Some(Ok(Looked::Judged(pod))) => pod.changes,
+                _ => return,
+            },
+        };
+        let fields: BTreeSet<String> = of_pod.iter().filter_map(|path| field(path)).collect();
+        self.changed += usize::from(!of_pod.is_empty());
+        for field in fields {
+            *self.fields.entry(field).or_default() += 1;
+        }
+    }
+
+    /// Notes the labels of nodes that it selects.
+    fn selected(&mut self, judged: &Judged, pod: &PodSpec<'_>) {
+        for (key, value) in &pod.node_selector {
+            let label = (key.to_string(), value.to_string());
+            if self.candidates.contains(&label) {
+                note(&mut self.marking, label, judged);
+                continue;
+            }
+            let is_common = label.0 == OS_LABEL || BUILD_LABELS.contains(&label.0.as_str());
+            if judged.verdict != Verdict::Windows || is_common {
+                continue;
+            }
+            let mut nodes = self.sight.around.nodes.iter();
+            if !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
+                note(&mut self.missing, label, judged);
+            }
+        }
+    }
+
+    /// What is said of all of them.
+    pub fn statements(&self) -> Vec<Statement> {
+        let mut all = Vec::new();
+        if self.windows == 0 && self.denied.is_empty() {
+            all.push(Statement::fine(format!(
+                "none of {} objects is for Windows",
+                self.objects
+            )));
+            return all;
+        }
+        let in_namespaces: Vec<String> = (self.in_namespaces.iter())
+            .map(|(namespace, count)| format!("{namespace} {count}"))
+            .collect();
+        all.push(
+            Statement::fine(format!(
+                "{} of {} objects are workloads for Windows, in {}",
+                self.windows,
+                self.objects,
+                count(in_namespaces.len(), "namespace")
+            ))
+            .by(in_namespaces),
+        );
+        if !self.denied.is_empty() {
+            all.push(self.denials());
+        }
+        let softened = self.softened();
+        if softened > 0 {
+            let names = self
+                .denied
+                .iter()
+                .filter(|owner| owner.softened)
+                .map(Owner::title);
+            all.push(
+                Statement::act(
+                    format!("{softened} of them only for fields that Windows ignores"),
+                    "inert: Warn lets them pass with a warning, inert: Repair takes the fields out of their pods",
+                )
+                .by(names),
+            );
+        }
+        if self.changed > 0 {
+            let fields: Vec<String> = (self.fields.iter())
+                .map(|(field, count)| format!("{field} in {count}"))
+                .collect();
+            all.push(
+                Statement::fine(format!("placement would change the pods of {}", self.changed)).by(fields),
+            );
+        }
+        all
+    }
+
+    fn denials(&self) -> Statement {
+        let rules = most(self.denied.iter().flat_map(|owner| owner.rules.iter().copied()));
+        let namespaces = most(self.denied.iter().map(|owner| owner.namespace.as_str()));
+        Statement::act(
+            format!(
+                "{} would be denied at the next create by the chart's defaults; by rule: {}; by namespace: {}",
+                self.denied.len(),
+                list(rules, 2 * MOST),
+                list(namespaces, 2 * MOST)
+            ),
+            "install with validation: Audit, mend them (transom explain RULE), and go on to Deny (docs/operations.md)",
+        )
+        .by(self.denied.iter().map(Owner::title))
+    }
+}
+
+impl Owner {
+    /// Its kind, namespace and name.
+    pub fn title(&self) -> String {
+        format!("{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// How often each comes up, the most frequent first, as in `host-pid 3`.
+fn most<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    { counts.iter() }
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect()
+}
+
+fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, String), judged: &Judged) {
+    let by = labels.entry(label).or_default();
+    if by.len() < MOST_SELECTING {
+        by.push(format!("{} {}/{}", judged.kind, judged.namespace, judged.name));
+    }
+}
+
+/// The field of a pod's spec that a path is in.
+fn field(path: &str) -> Option<String> {
+    let below = path.strip_prefix("spec.")?;
+    let end = below.find(['.', '[']).unwrap_or(below.len());
+    below.get(..end).map(str::to_owned)
+}
+
+/// A pod as a workload's controller would make it.
+fn pod_of(kind: Kind, json: &str, judged: &Judged) -> Option<String> {
+    let pointer = format!("/{}", kind.template()?.join("/"));
+    let object: Value = serde_json::from_str(json).ok()?;
+    let template = object.pointer(&pointer)?;
+    let mut metadata = template.get("metadata").filter(|it| it.is_object()).cloned();
+    let metadata = metadata.get_or_insert_with(|| json!({}));
+    metadata["name"] = Value::from(judged.name.as_str());
+    metadata["namespace"] = Value::from(judged.namespace.as_str());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")?});
+    Some(pod.to_string())
+}
+
+/// The namespaces that the chart leaves out by name, and Transom's own.
+pub fn excluded(own: &str) -> Vec<String> {
+    BY_DEFAULT
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain([own.to_owned()])
+        .collect()
+}

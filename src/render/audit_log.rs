@@ -1,0 +1,8 @@
+//! What audit logs tell, printed: a table for people, a document for machines.
+
+mod json;
+mod table;
+mod text;
+
+pub use self::json::{SCHEMA, json};
+pub use self::text::{By, Shown, text};

@@ -1,0 +1,366 @@
+//! The report of audit logs for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+
+use super::table::Table;
+use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
+use crate::model::text::{cut_middle, list, one_line};
+
+/// What a line of the table is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// A namespace.
+    Namespace,
+    /// A workload.
+    Workload,
+    /// A user.
+    User,
+    /// A rule.
+    Rule,
+}
+
+/// How much is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// What a line is for.
+    pub by: By,
+    /// The most lines of a table.
+    pub most: usize,
+}
+
+/// The heading of each outcome, and what it is called in a sentence.
+const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
+    (Outcome::Denied, "DENIED", "denied"),
+    (Outcome::WouldDeny, "WOULD-DENY", "would be denied"),
+    (Outcome::Patched, "PATCHED", "patched"),
+    (Outcome::WouldPatch, "WOULD-PATCH", "would be patched"),
+    (Outcome::Repaired, "REPAIRED", "repaired"),
+    (Outcome::Withheld, "WITHHELD", "without spec.os.name"),
+    (Outcome::Exempted, "EXEMPTED", "exempted"),
+    (
+        Outcome::OwnerNotTrusted,
+        "OWNER?",
+        "of an owner that is not believed",
+    ),
+    (Outcome::Unreadable, "UNREADABLE", "unreadable"),
+    (Outcome::FailedOpen, "FAILED-OPEN", "not answered and let pass"),
+    (Outcome::FailedClosed, "FAILED-CLOSED", "not answered and refused"),
+    (
+        Outcome::RefusedOtherwise,
+        "REFUSED-OTHERWISE",
+        "refused by the API server or another webhook",
+    ),
+];
+
+/// What a line of the table adds up to.
+#[derive(Default)]
+struct Sum<'r> {
+    counts: Counts,
+    rule: Rule,
+    span: Span,
+    workloads: BTreeSet<(&'r str, &'r str)>,
+    users: BTreeSet<&'r str>,
+    rules: BTreeMap<&'r str, u64>,
+    now: Option<&'r Now>,
+}
+
+/// Writes the report.
+///
+/// # Errors
+/// What `out` says.
+pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+    for input in &report.inputs {
+        write_troubles(input, out)?;
+    }
+    let lines: u64 = report.inputs.iter().map(|input| input.lines).sum();
+    writeln!(
+        out,
+        "read: {}, {}, {}",
+        some(report.inputs.len() as u64, "file"),
+        some(lines, "line"),
+        over(&report.span())
+    )?;
+    if report.forgets {
+        writeln!(
+            out,
+            "note: more events than are remembered; one that stands in two files may be counted twice"
+        )?;
+    }
+    let has_events = report.inputs.iter().any(|input| input.has_events);
+    if report.clusters.is_empty() && has_events {
+        writeln!(
+            out,
+            "no event tells of transom. Does the API server's audit policy have pods and workloads at the level Metadata \
+             or above, and are the webhooks registered?"
+        )?;
+        return Ok(());
+    }
+    for cluster in &report.clusters {
+        if report.clusters.len() > 1 || !cluster.name.is_empty() {
+            writeln!(out, "\ncluster {}", unnamed(&cluster.name))?;
+        }
+        writeln!(
+            out,
+            "requests with a word of transom's: {}{}",
+            cluster.counts.requests,
+            sentence(&cluster.counts)
+        )?;
+        if cluster.dry_runs.requests > 0 {
+            let dry = &cluster.dry_runs;
+            writeln!(
+                out,
+                "dry runs, not among these: {}{}",
+                dry.requests,
+                sentence(dry)
+            )?;
+        }
+        let rows: Vec<&Row> = report
+            .rows
+            .iter()
+            .filter(|row| row.cluster == cluster.name)
+            .collect();
+        let now = now(&rows);
+        if !now.is_empty() {
+            writeln!(out, "workloads that were denied or would be, now: {now}")?;
+        }
+        write_table(&rows, shown, out)?;
+        if cluster.beyond.requests > 0 {
+            writeln!(
+                out,
+                "note: {} of more workloads and users than are told apart are in the sums only; ask for less with \
+                 --namespace or --since",
+                some(cluster.beyond.requests, "request")
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
+    let name = &input.name;
+    if let Some(error) = &input.error {
+        writeln!(out, "error: {name}: {error}")?;
+    }
+    if input.broken > 0 {
+        let (broken, first) = (some(input.broken, "line"), input.first_broken);
+        writeln!(
+            out,
+            "note: {name}: {broken} cannot be read as audit events, the first is line {first}"
+        )?;
+    }
+    if input.too_long > 0 {
+        writeln!(
+            out,
+            "note: {name}: {} too long to be read",
+            some(input.too_long, "line")
+        )?;
+    }
+    if input.unfinished {
+        writeln!(out, "note: {name}: its end is not whole")?;
+    }
+    Ok(())
+}
+
+fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+    let sums = sums(rows, shown.by);
+    let mut sums: Vec<(&Vec<&str>, &Sum<'_>)> = sums.iter().collect();
+    if sums.is_empty() {
+        return Ok(());
+    }
+    sums.sort_by_key(|(_, sum)| {
+        let denials = sum.counts.denials() + sum.rule.denied + sum.rule.would_deny;
+        [denials, sum.counts.changes()].map(std::cmp::Reverse)
+    });
+    let is_had = |outcome| sums.iter().any(|(_, sum)| sum.counts.of(outcome) > 0);
+    let columns = Columns {
+        by: shown.by,
+        outcomes: OUTCOMES
+            .into_iter()
+            .filter(|(outcome, _, _)| is_had(*outcome))
+            .collect(),
+        has_now: shown.by == By::Workload && sums.iter().any(|(_, sum)| sum.now.is_some()),
+    };
+    let mut table = Table::new(columns.headings());
+    for (key, sum) in sums.iter().take(shown.most) {
+        table.row(columns.cells(key, sum));
+    }
+    table.write(out)?;
+    if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
+        writeln!(
+            out,
+            "  and {more} more; --most shows more of them, --format json all"
+        )?;
+    }
+    Ok(())
+}
+
+/// What the columns of a table are.
+struct Columns {
+    by: By,
+    /// Those that came at all.
+    outcomes: Vec<(Outcome, &'static str, &'static str)>,
+    has_now: bool,
+}
+
+impl Columns {
+    fn headings(&self) -> Vec<String> {
+        let mut headings = match self.by {
+            By::Namespace => vec!["NAMESPACE", "WORKLOADS"],
+            By::Workload => vec!["NAMESPACE", "WORKLOAD"],
+            By::User => vec!["USER", "WORKLOADS"],
+            By::Rule => vec!["RULE", "WORKLOADS", "DENIED", "WOULD-DENY"],
+        };
+        if self.by != By::Rule {
+            headings.extend(self.outcomes.iter().map(|(_, heading, _)| heading));
+        }
+        headings.extend(["FIRST SEEN", "LAST SEEN"]);
+        if matches!(self.by, By::Namespace | By::Workload) {
+            headings.push("BY");
+        }
+        if self.by != By::Rule {
+            headings.push("RULES");
+        }
+        if self.has_now {
+            headings.push("NOW");
+        }
+        headings.into_iter().map(str::to_owned).collect()
+    }
+
+    fn cells(&self, key: &[&str], sum: &Sum<'_>) -> Vec<String> {
+        let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
+        if self.by != By::Workload {
+            cells.push(sum.workloads.len().to_string());
+        }
+        if self.by == By::Rule {
+            cells.extend([sum.rule.denied, sum.rule.would_deny].map(|count| count.to_string()));
+        } else {
+            cells.extend(
+                self.outcomes
+                    .iter()
+                    .map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()),
+            );
+        }
+        let (first, last) = sum.span.ends.unwrap_or_default();
+        cells.extend([moment(first), moment(last)]);
+        if matches!(self.by, By::Namespace | By::Workload) {
+            cells.push(list(sum.users.iter().map(|user| name(user)), 2));
+        }
+        if self.by != By::Rule {
+            cells.push(rules(&sum.rules));
+        }
+        if self.has_now {
+            cells.push(sum.now.map_or_else(String::new, in_words));
+        }
+        cells
+    }
+}
+
+/// The lines of a table by what they are for. What was plainly allowed is in the sums only.
+fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
+    let mut sums: BTreeMap<Vec<&str>, Sum<'_>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.counts.tells()) {
+        let (namespace, workload) = (row.namespace.as_str(), row.workload.as_str());
+        if by == By::Rule {
+            for (name, rule) in &row.rules {
+                let sum = sums.entry(vec![name]).or_default();
+                sum.rule.add(rule);
+                sum.span.join(&rule.span);
+                sum.workloads.insert((namespace, workload));
+            }
+            continue;
+        }
+        let key = match by {
+            By::Namespace => vec![namespace],
+            By::User => vec![row.user.as_str()],
+            By::Workload | By::Rule => vec![namespace, workload],
+        };
+        let sum = sums.entry(key).or_default();
+        sum.counts.add(&row.counts);
+        sum.span.join(&row.span);
+        sum.workloads.insert((namespace, workload));
+        sum.users.insert(&row.user);
+        sum.now = sum.now.or(row.now.as_ref());
+        for (name, rule) in &row.rules {
+            *sum.rules.entry(name).or_default() += rule.denied + rule.would_deny;
+        }
+    }
+    sums
+}
+
+fn in_words(now: &Now) -> String {
+    match now {
+        Now::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
+        Now::Unknown(why) => format!("unknown: {}", one_line(why)),
+        Now::Mended | Now::Gone => now.as_str().to_owned(),
+    }
+}
+
+/// How many workloads are how now, as a sentence; nothing where it was not asked.
+fn now(rows: &[&Row]) -> String {
+    let mut workloads: BTreeMap<(&str, &str), &Now> = BTreeMap::new();
+    for row in rows {
+        if let Some(now) = &row.now {
+            workloads.insert((&row.namespace, &row.workload), now);
+        }
+    }
+    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    for now in workloads.values() {
+        *states.entry(now.as_str()).or_default() += 1;
+    }
+    let told = states.iter().map(|(state, count)| format!("{count} {state}"));
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// The rules, most frequent first.
+fn rules(rules: &BTreeMap<&str, u64>) -> String {
+    const MOST: usize = 6;
+    let mut rules: Vec<_> = rules.iter().collect();
+    rules.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    list(rules.iter().map(|(name, count)| format!("{name} {count}")), MOST)
+}
+
+/// What came of requests, as the rest of a sentence.
+fn sentence(counts: &Counts) -> String {
+    let told: Vec<String> = (OUTCOMES.iter())
+        .filter(|(outcome, _, _)| counts.of(*outcome) > 0)
+        .map(|(outcome, _, words)| format!("{} {words}", counts.of(*outcome)))
+        .collect();
+    if told.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", told.join(", "))
+    }
+}
+
+fn name(text: &str) -> String {
+    /// So that the columns stay on a screen.
+    const LONGEST: usize = 60;
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    cut_middle(text, LONGEST, 30).into_owned()
+}
+
+fn unnamed(name: &str) -> &str {
+    if name.is_empty() { "without a name" } else { name }
+}
+
+fn some(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn over(span: &Span) -> String {
+    match span.ends {
+        Some((first, last)) => format!("{} to {}", moment(first), moment(last)),
+        None => "no audit event".to_owned(),
+    }
+}
+
+/// To the second: `2026-11-21T10:00:00Z`.
+fn moment(time: Timestamp) -> String {
+    let seconds = Timestamp::from_second(time.as_second()).unwrap_or(time);
+    seconds.to_string()
+}

@@ -1,0 +1,188 @@
+//! The report of a scan as SARIF 2.1.0: a result for each finding and for each pod in trouble, a notification for each gap.
+//!
+//! Source: OASIS, Static Analysis Results Interchange Format 2.1.0. What stands in a cluster has no file: each result names the
+//! object as a logical location, and by a URI that is made of its place.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::model::severity::Severity;
+use crate::model::text::one_line;
+use crate::rules::{Rule, catalogue};
+use crate::scan::report::{PodTrouble, Report, Wrong};
+use crate::scan::{Fate, Found, Judged};
+
+const SCHEMA: &str =
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
+
+/// Writes the report as SARIF.
+///
+/// # Errors
+/// Whatever the writer says.
+pub fn sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let rules = Rules::of(report);
+    let found = (report.owners.iter())
+        .flat_map(|judged| judged.findings.iter().map(|found| rules.finding(judged, found)));
+    let pods = report.pods.iter().map(|pod| rules.pod(pod));
+    let results: Vec<Value> = found.chain(pods).collect();
+    let notifications = report.gaps.iter().map(|gap| {
+        let cure = gap.cure.as_ref().map(|cure| format!("; {cure}")).unwrap_or_default();
+        json!({"level": "warning", "message": {"text": one_line(&format!("{}: {}{cure}", gap.what, gap.why))}})
+    });
+    let log = json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "transom",
+                "semanticVersion": env!("CARGO_PKG_VERSION"),
+                "rules": rules.metadata,
+            }},
+            "invocations": [{
+                "executionSuccessful": report.gaps.is_empty(),
+                "endTimeUtc": report.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
+            }],
+            "automationDetails": {"id": format!("transom/scan/{}/", report.cluster.name)},
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+            "properties": {"judgedAs": report.judged_as, "summary": report.summary},
+        }],
+    });
+    serde_json::to_writer_pretty(&mut *out, &log)?;
+    writeln!(out)
+}
+
+/// The rules that there are results of, by id, with the place of each.
+struct Rules {
+    metadata: Vec<Value>,
+    places: BTreeMap<String, usize>,
+}
+
+impl Rules {
+    fn of(report: &Report) -> Self {
+        let mut rules = Rules {
+            metadata: Vec::new(),
+            places: BTreeMap::new(),
+        };
+        let findings = || report.owners.iter().flat_map(|judged| &judged.findings);
+        for rule in catalogue().filter(|rule| findings().any(|found| found.id == rule.id)) {
+            rules.add(rule.id, of_rule(rule));
+        }
+        for wrong in Wrong::ALL {
+            if report.pods.iter().any(|pod| pod.wrong == wrong) {
+                rules.add(&id_of(wrong), of_wrong(wrong));
+            }
+        }
+        rules
+    }
+
+    fn add(&mut self, id: &str, metadata: Value) {
+        self.places.insert(id.to_owned(), self.metadata.len());
+        self.metadata.push(metadata);
+    }
+
+    fn finding(&self, judged: &Judged, found: &Found) -> Value {
+        let place = format!("{}/{}/{}", judged.namespace, judged.kind, judged.name);
+        let mut result = json!({
+            "ruleId": found.id,
+            "ruleIndex": self.places.get(found.id),
+            "level": level_of(found),
+            "message": {"text": one_line(&format!("{}; {}", found.message, found.remedy))},
+            "locations": [location(&place, Some(&found.path))],
+            "partialFingerprints": {"transom/v1": format!("{}:{place}:{}", found.id, found.path)},
+            "properties": {
+                "fate": found.fate,
+                "wouldDeny": found.would_deny,
+                "because": found.because,
+                "class": found.class.as_str(),
+                "policy": judged.policy,
+            },
+        });
+        if let (Fate::Exempted | Fate::Passed, Some(result)) = (found.fate, result.as_object_mut()) {
+            let why = found.because.as_deref().unwrap_or_default();
+            let suppression =
+                json!([{"kind": "external", "status": "accepted", "justification": one_line(why)}]);
+            result.insert("suppressions".to_owned(), suppression);
+        }
+        result
+    }
+
+    fn pod(&self, pod: &PodTrouble) -> Value {
+        let place = format!("{}/Pod/{}", pod.namespace, pod.name);
+        let id = id_of(pod.wrong);
+        // Of an owner's pods the names change, and the problem is the same.
+        let of = pod.owner.as_deref().unwrap_or(&pod.name);
+        json!({
+            "ruleId": id,
+            "ruleIndex": self.places.get(&id),
+            "level": "error",
+            "message": {"text": one_line(&format!("{}; {}", pod.message, pod.remedy))},
+            "locations": [location(&place, None)],
+            "partialFingerprints": {"transom/v1": format!("{id}:{}/{of}", pod.namespace)},
+            "properties": {"owner": pod.owner, "node": pod.node, "since": pod.since},
+        })
+    }
+}
+
+fn location(place: &str, path: Option<&str>) -> Value {
+    let full = path.map_or_else(|| place.to_owned(), |path| format!("{place}:{path}"));
+    json!({
+        "physicalLocation": {"artifactLocation": {"uri": format!("k8s:///{place}")}},
+        "logicalLocations": [{"fullyQualifiedName": full, "kind": "object"}],
+    })
+}
+
+fn level_of(found: &Found) -> &'static str {
+    match found.fate {
+        Fate::Denied => "error",
+        Fate::Warned => "warning",
+        // Nothing comes of it in admission; how bad it is remains.
+        Fate::Noted | Fate::Mendable if found.severity == Severity::Error => "warning",
+        Fate::Noted | Fate::Mendable | Fate::Mended | Fate::Exempted | Fate::Passed => "note",
+    }
+}
+
+fn of_rule(rule: &Rule) -> Value {
+    let level = match rule.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Advice => "note",
+    };
+    json!({
+        "id": rule.id,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": rule.docs},
+        "help": {"text": format!("{}. transom explain {} tells more.", rule.remedy, rule.id)},
+        "defaultConfiguration": {"level": level},
+        "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
+    })
+}
+
+fn id_of(wrong: Wrong) -> String {
+    format!("pod-{wrong}")
+}
+
+fn of_wrong(wrong: Wrong) -> Value {
+    let summary = match wrong {
+        Wrong::OperatingSystem => "a pod on a node of another operating system",
+        Wrong::Build => "a pod on a Windows node whose build does not run its image",
+        Wrong::WaitsForOs => "a pod that waits: no node has its operating system",
+        Wrong::WaitsForBuild => "a pod that waits: no node has the build that it asks for",
+        Wrong::WaitsForToleration => "a pod that waits: it does not tolerate a taint of the Windows nodes",
+        Wrong::WaitsForRuntimeClass => "a pod that cannot start for its RuntimeClass",
+    };
+    json!({
+        "id": id_of(wrong),
+        "name": id_of(wrong),
+        "shortDescription": {"text": summary},
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"tags": ["kubernetes", "windows", "running-pods"]},
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! SARIF of a report, held against what the standard asks for.
+
+use serde_json::Value;
+
+use super::*;
+use crate::model::os::Verdict;
+use crate::model::severity::Class;
+use crate::model::workload::Kind;
+use crate::scan::Outcome;
+use crate::scan::report::{Cluster, Gap, Summary};
+
+fn report() -> Report {
+    let rule = catalogue().find(|rule| rule.id == "TSM204").unwrap();
+    let found = |fate, because: Option<&str>| Found {
+        id: rule.id,
+        rule: rule.name,
+        severity: Severity::Error,
+        class: Class::Api,
+        path: "spec.template.spec.securityContext.runAsUser".to_owned(),
+        message: "Windows has no user ids".to_owned(),
+        remedy: "take it out".to_owned(),
+        fate,
+        would_deny: true,
+        because: because.map(str::to_owned),
+    };
+    let judged = Judged {
+        api_version: "apps/v1".to_owned(),
+        kind: Kind::Deployment,
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        uid: String::new(),
+        owner: None,
+        verdict: Verdict::Windows,
+        evidence: Vec::new(),
+        policy: "strict".to_owned(),
+        outcome: Outcome::Denied,
+        not_asked: None,
+        image_builds: Vec::new(),
+        has_unknown_images: false,
+        replicas: Some(3),
+        changes: Vec::new(),
+        would_change: Vec::new(),
+        findings: vec![
+            found(Fate::Denied, None),
+            found(Fate::Exempted, Some("until May")),
+        ],
+    };
+    Report {
+        schema: crate::scan::report::SCHEMA,
+        at: "2026-06-01T12:00:00Z".parse().unwrap(),
+        cluster: Cluster::default(),
+        judged_as: Vec::new(),
+        summary: Summary::default(),
+        nodes: Vec::new(),
+        namespaces: Vec::new(),
+        owners: vec![judged],
+        pods: vec![PodTrouble {
+            namespace: "shop".to_owned(),
+            name: "web-1".to_owned(),
+            owner: Some("Deployment web".to_owned()),
+            node: None,
+            wrong: Wrong::WaitsForOs,
+            message: "no node".to_owned(),
+            remedy: "add one".to_owned(),
+            since: None,
+        }],
+        gaps: vec![Gap {
+            what: "jobs".to_owned(),
+            why: "forbidden".to_owned(),
+            cure: None,
+        }],
+    }
+}
+
+#[test]
+fn each_result_names_a_rule_of_the_run_and_an_object_and_what_is_lifted_is_suppressed() {
+    let mut out = Vec::new();
+    sarif(&report(), &mut out).unwrap();
+    let log: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    let results = run["results"].as_array().unwrap();
+    assert_eq!((rules.len(), results.len()), (2, 3));
+    for result in results {
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(rules[index]["id"], result["ruleId"]);
+        assert!(!result["message"]["text"].as_str().unwrap().is_empty());
+        assert!(["error", "warning", "note"].contains(&result["level"].as_str().unwrap()));
+    }
+    assert_eq!(
+        results[0]["locations"][0],
+        json!({
+            "physicalLocation": {"artifactLocation": {"uri": "k8s:///shop/Deployment/web"}},
+            "logicalLocations": [{
+                "fullyQualifiedName": "shop/Deployment/web:spec.template.spec.securityContext.runAsUser",
+                "kind": "object",
+            }],
+        })
+    );
+    let suppressed: Vec<bool> = results
+        .iter()
+        .map(|result| result.get("suppressions").is_some())
+        .collect();
+    assert_eq!(suppressed, [false, true, false]);
+    assert_eq!(results[2]["ruleId"], "pod-waits-for-os");
+    let invocation = &run["invocations"][0];
+    assert_eq!(invocation["executionSuccessful"], false);
+    assert_eq!(
+        invocation["toolExecutionNotifications"][0]["message"]["text"],
+        "jobs: forbidden"
+    );
+}

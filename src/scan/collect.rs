@@ -1,0 +1,287 @@
+//! From the objects of a cluster, one after the other, to the report; pure. What it keeps grows with what there is to say, and
+//! with the owners of running pods, not with the pods.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::judge::{Looked, look_at};
+use super::judged::Judged;
+use super::pods::{Ground, trouble};
+use super::report::{Cluster, Gap, Namespace, Node, PodTrouble, Report, SCHEMA, Summary};
+use crate::model::json::at;
+use crate::model::os::Verdict;
+use crate::model::subject::{Stage, Subject};
+use crate::model::text::cut;
+use crate::model::workload::Kind;
+
+/// How many objects that cannot be read are named.
+const NAMED: usize = 20;
+/// How many owners are kept at most; the rest is counted.
+const MOST_OWNERS: usize = 20_000;
+/// How many pods in trouble are kept at most; the rest is counted.
+const MOST_PODS: usize = 10_000;
+/// How much of a reason is kept, in bytes.
+const LONGEST_REASON: usize = 300;
+
+/// A scan on its way.
+pub struct Scan<'s> {
+    ground: &'s Ground<'s>,
+    now: Timestamp,
+    summary: Summary,
+    owners: Vec<Judged>,
+    pods: Vec<PodTrouble>,
+    gaps: Vec<Gap>,
+    /// What made a ReplicaSet or a Job of which there may be pods: kind, namespace and name, to the owner as a person knows it.
+    made_by: HashMap<(Kind, String, String), String>,
+    /// The owners of kinds that are not judged of which an object like this was judged already, as numbers.
+    foreign: HashSet<u64>,
+    hashes: RandomState,
+    left_out: LeftOut,
+}
+
+/// What is only counted.
+#[derive(Default)]
+struct LeftOut {
+    owners: usize,
+    pods: usize,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Scaled {
+    spec: Replicas,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Replicas {
+    replicas: Option<u64>,
+}
+
+/// What frames the report.
+pub struct Frame {
+    /// Which cluster.
+    pub cluster: Cluster,
+    /// The words of policies that counted instead of those that are stored.
+    pub judged_as: Vec<String>,
+    /// The Windows nodes.
+    pub nodes: Vec<Node>,
+}
+
+impl<'s> Scan<'s> {
+    /// A scan that has seen nothing yet.
+    pub fn new(ground: &'s Ground<'s>, now: Timestamp) -> Self {
+        Scan {
+            ground,
+            now,
+            summary: Summary::default(),
+            owners: Vec::new(),
+            pods: Vec::new(),
+            gaps: Vec::new(),
+            made_by: HashMap::new(),
+            foreign: HashSet::new(),
+            hashes: RandomState::new(),
+            left_out: LeftOut::default(),
+        }
+    }
+
+    /// How many objects were looked at.
+    pub fn objects(&self) -> usize {
+        self.summary.objects
+    }
+
+    /// Notes what could not be read.
+    pub fn gap(&mut self, gap: Gap) {
+        self.gaps.push(gap);
+    }
+
+    /// Looks at one object, as JSON. Owners come before what they own.
+    pub fn look(&mut self, kind: Kind, json: &str) {
+        self.summary.objects += 1;
+        let subject = match Subject::parse(kind, json, Stage::Stored) {
+            Ok(subject) => subject,
+            Err(error) => return self.unreadable(kind, json, &error.to_string()),
+        };
+        let owner = self.owner(&subject);
+        let is_seen = self.is_seen(&subject, json);
+        if !is_seen {
+            match look_at(self.ground.world, &subject, json) {
+                Ok(Looked::Judged(judged)) => self.judged(*judged),
+                Ok(Looked::Owned(..) | Looked::Passed(_)) => {}
+                Err(error) => return self.unreadable(kind, json, &error.to_string()),
+            }
+        }
+        if kind == Kind::Pod
+            && let Some(trouble) = trouble(&subject, json, owner.as_deref(), self.ground, self.now)
+        {
+            self.pod(trouble);
+        } else if matches!(kind, Kind::ReplicaSet | Kind::Job)
+            && let Some(owner) = owner
+            && !is_at_zero(kind, json)
+        {
+            let place = (kind, subject.namespace.to_string(), subject.meta.name.to_string());
+            self.made_by.insert(place, owner);
+        }
+    }
+
+    /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
+    fn is_seen(&mut self, subject: &Subject<'_>, json: &str) -> bool {
+        let (Some(owner), None) = (subject.meta.controller(), subject.owner_kind()) else {
+            return false;
+        };
+        let Some(pod) = subject
+            .pod()
+            .filter(|_| matches!(subject.kind, Kind::Pod | Kind::ReplicaSet))
+        else {
+            // One owner may make several of other kinds, each with a template of its own.
+            return false;
+        };
+        let images = pod
+            .visit_containers()
+            .map(|(_, _, container)| container.image.as_deref());
+        let images: Vec<Option<&str>> = images.collect();
+        let selected = pod.node_selector.iter().map(|(key, value)| (&**key, &**value));
+        let selected: Vec<(&str, &str)> = selected.collect();
+        let of = (&*owner.api_version, &*owner.kind, &*owner.name);
+        let key = (subject.kind, &*subject.namespace, of, images, selected);
+        is_at_zero(subject.kind, json) || !self.foreign.insert(self.hashes.hash_one(key))
+    }
+
+    /// The top owner of an object, as a person knows it.
+    fn owner(&self, subject: &Subject<'_>) -> Option<String> {
+        let owner = subject.meta.controller()?;
+        let above = subject.owner_kind().and_then(|kind| {
+            let place = (kind, subject.namespace.to_string(), owner.name.to_string());
+            self.made_by.get(&place).cloned()
+        });
+        Some(above.unwrap_or_else(|| format!("{} {}", owner.kind, owner.name)))
+    }
+
+    fn judged(&mut self, judged: Judged) {
+        self.summary.count(&judged);
+        if judged.is_clean() && judged.verdict != Verdict::Windows {
+            return;
+        }
+        if self.owners.len() < MOST_OWNERS {
+            self.owners.push(judged);
+        } else {
+            self.left_out.owners += 1;
+        }
+    }
+
+    fn pod(&mut self, trouble: PodTrouble) {
+        if trouble.wrong.is_misplaced() {
+            self.summary.misplaced += 1;
+        } else {
+            self.summary.pending += 1;
+        }
+        if self.pods.len() < MOST_PODS {
+            self.pods.push(trouble);
+        } else {
+            self.left_out.pods += 1;
+        }
+    }
+
+    fn unreadable(&mut self, kind: Kind, json: &str, why: &str) {
+        self.summary.unreadable += 1;
+        if self.summary.unreadable > NAMED {
+            return;
+        }
+        let field = |name: &str| -> String {
+            let text = at(json, &["metadata", name]).unwrap_or_default();
+            serde_json::from_str(text).unwrap_or_default()
+        };
+        self.gaps.push(Gap {
+            what: format!("{kind} {}/{}", field("namespace"), field("name")),
+            why: format!("it cannot be read: {}", cut(why, LONGEST_REASON)),
+            cure: Some(format!(
+                "look at it with kubectl get {} --output yaml, and write it again",
+                kind.as_str().to_lowercase()
+            )),
+        });
+    }
+
+    /// The report.
+    pub fn report(mut self, frame: Frame) -> Report {
+        self.count_what_is_left_out();
+        let key = |judged: &Judged| {
+            (
+                judged.namespace.clone(),
+                judged.kind.as_str(),
+                judged.name.clone(),
+            )
+        };
+        self.owners.sort_by_cached_key(key);
+        self.pods
+            .sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        let namespaces = self.namespaces();
+        Report {
+            schema: SCHEMA,
+            at: self.now,
+            cluster: frame.cluster,
+            judged_as: frame.judged_as,
+            summary: self.summary,
+            nodes: frame.nodes,
+            namespaces,
+            owners: self.owners,
+            pods: self.pods,
+            gaps: self.gaps,
+        }
+    }
+
+    fn count_what_is_left_out(&mut self) {
+        let unnamed = self.summary.unreadable.saturating_sub(NAMED);
+        let counts = [
+            (unnamed, "objects", "they cannot be read either"),
+            (
+                self.left_out.owners,
+                "owners",
+                "the report holds no more; they are in its counts",
+            ),
+            (
+                self.left_out.pods,
+                "pods in trouble",
+                "the report holds no more; they are in its counts",
+            ),
+        ];
+        for (count, what, why) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+            self.gaps.push(Gap {
+                what: format!("{count} more {what}"),
+                why: why.to_owned(),
+                cure: Some("scan one namespace after the other with --namespace".to_owned()),
+            });
+        }
+    }
+
+    fn namespaces(&self) -> Vec<Namespace> {
+        let world = self.ground.world;
+        let of_owners = self.owners.iter().map(|judged| &judged.namespace);
+        let of_pods = self.pods.iter().map(|pod| &pod.namespace);
+        let mut all: BTreeMap<&str, Namespace> = BTreeMap::new();
+        for name in of_owners.chain(of_pods) {
+            all.entry(name).or_insert_with(|| {
+                let policy = world.policy_in(name);
+                Namespace {
+                    name: name.clone(),
+                    policy: policy.name.clone(),
+                    validation: policy.validation.as_str(),
+                    placement: policy.placement.as_str(),
+                    not_asked: world.not_asked(name).map(|why| why.words(name)),
+                }
+            });
+        }
+        all.into_values().collect()
+    }
+}
+
+/// Whether a ReplicaSet asks for no pod: one that is kept for a rollback.
+fn is_at_zero(kind: Kind, json: &str) -> bool {
+    kind == Kind::ReplicaSet
+        && serde_json::from_str(json).is_ok_and(|scaled: Scaled| scaled.spec.replicas == Some(0))
+}
+
+#[cfg(test)]
+mod tests;

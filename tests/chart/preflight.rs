@@ -1,0 +1,154 @@
+//! The values that `transom preflight` writes, in the chart, for every platform.
+
+use std::sync::Arc;
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+use transom::cluster::around::{AnyNode, Around, Hooks, Scaled};
+use transom::cluster::node::{NodeView, StoredNode};
+use transom::cluster::snapshot::Snapshots;
+use transom::cluster::view::ClusterView;
+use transom::model::facts::Facts;
+use transom::model::node::Taint;
+use transom::model::workload::Kind;
+use transom::preflight::{Platform, Preflight, Sight, Workloads};
+
+use super::engine::engine;
+use super::generated;
+
+/// A node of each system, one that makes more, a webhook, a class, a workload: something for every value.
+fn values_of(platform: &'static str) -> Value {
+    let taint = json!({"key": "platform", "value": "windows", "effect": "NoSchedule"});
+    let stored: StoredNode = serde_json::from_value(json!({
+        "metadata": {"name": "w1", "labels": {"kubernetes.io/os": "windows", "agentpool": "win1"}},
+        "spec": {"taints": [taint]},
+        "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": "10.0.20348.1"}}}))
+    .unwrap();
+    let any = |name: &str, os: &str, taints: Vec<Taint>| AnyNode {
+        name: name.into(),
+        labels: [
+            ("kubernetes.io/os", os),
+            ("agentpool", if os == "windows" { "win1" } else { "lin" }),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+        taints,
+        operating_system: os.into(),
+        ..AnyNode::default()
+    };
+    let view = ClusterView {
+        kubernetes: 36,
+        nodes: [("w1".to_owned(), Arc::new(NodeView::from(stored)))].into(),
+        runtime_classes: [(
+            "win22".to_owned(),
+            Arc::new(
+                serde_json::from_value(
+                    json!({"metadata": {"name": "win22"}, "handler": "runhcs-wcow-process",
+                    "scheduling": {"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}}),
+                )
+                .unwrap(),
+            ),
+        )]
+        .into(),
+        ..ClusterView::default()
+    };
+    let around = Around {
+        version: "v1.36.2".into(),
+        nodes: vec![
+            any("w1", "windows", vec![Taint::no_schedule("platform", "windows")]),
+            any("l1", "linux", vec![Taint::no_schedule("cattle.io/os", "linux")]),
+        ],
+        hooks: vec![Hooks {
+            is_mutating: true,
+            name: "kyverno".into(),
+            namespaces: ["kyverno".to_owned()].into(),
+            sees_pods: true,
+        }],
+        scaled: vec![Scaled {
+            source: "NodePool spot".into(),
+            name: "spot".into(),
+            labels: [("karpenter.sh/nodepool".to_owned(), "spot".to_owned())].into(),
+            taints: vec![Taint::no_schedule("os", "windows")],
+            is_windows: true,
+            ..Scaled::default()
+        }],
+        ..Around::default()
+    };
+    let snapshot =
+        Snapshots::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, date(2026, 1, 1));
+    let platform = Platform {
+        name: platform,
+        title: platform,
+        told_by: Vec::new(),
+    };
+    let sight = Sight {
+        snapshot: &snapshot,
+        around: &around,
+        platform: &platform,
+    };
+    let mut workloads = Workloads::new(sight, &[]);
+    let deployment = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
+        "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
+        "containers": [{"name": "c", "image": "i"}]}}}});
+    workloads.look(Kind::Deployment, &deployment.to_string());
+    let report = Preflight::new(
+        sight,
+        workloads,
+        None,
+        Vec::new(),
+        "2026-01-01T00:00:00Z".parse().unwrap(),
+    );
+    let text = report.values.yaml();
+    let read = generated::values(&text);
+    assert_eq!(read, report.values.json(), "{text}");
+    for field in [
+        "validation",
+        "placement",
+        "inert",
+        "tolerations",
+        "exclusions",
+        "policy",
+        "nodePolicy",
+    ] {
+        assert!(!read[field].is_null(), "{field}:\n{text}");
+    }
+    for field in ["tolerations", "pools", "runtimeClasses", "evidence"] {
+        assert!(!read["policy"]["spec"][field].is_null(), "{field}:\n{text}");
+    }
+    read
+}
+
+#[test]
+fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
+    let Some(engine) = engine() else { return };
+    for platform in ["aks", "bare-metal", "eks", "gke", "openshift", "rancher"] {
+        let file = generated::values(&super::read(&format!("platforms/{platform}.yaml")));
+        let seen = values_of(platform);
+        let mut values = file.clone();
+        // Helm lays one file over the other in the same way: maps are merged, lists replaced.
+        json_patch::merge(&mut values, &seen);
+        engine
+            .ask("validate", json!({"values": values}))
+            .unwrap_or_else(|error| panic!("{platform}: {error}\n{seen:#}"));
+        let rendered = engine.render(&values).unwrap();
+        let policy = rendered.object("WindowsPodPolicy", "default");
+        let read = transom::api::read_policies(policy.to_string().into_bytes());
+        assert!(read.is_ok(), "{platform}: {read:?}");
+        for field in ["tolerations", "pools"] {
+            let made = policy["spec"][field].as_array().unwrap();
+            for known in file["policy"]["spec"][field].as_array().into_iter().flatten() {
+                assert!(made.contains(known), "{platform}: {field} lost {known}");
+            }
+        }
+        let own = rendered.object("Deployment", "transom");
+        let tolerations = &own["spec"]["template"]["spec"]["tolerations"];
+        assert_eq!(tolerations[0]["key"], "cattle.io/os", "{platform}: {tolerations}");
+        let webhooks = rendered
+            .object("ValidatingWebhookConfiguration", "zz-transom")
+            .to_string();
+        assert!(
+            webhooks.contains("kyverno") && webhooks.contains("agentpool"),
+            "{platform}"
+        );
+    }
+}
