@@ -87,7 +87,7 @@ pub async fn run(context: Context) {
         if !leads(&context).await {
             return;
         }
-        Session::run(&context).await;
+        Box::pin(Session::run(&context)).await;
         context.gauges.show(None);
         context.reporting.send_replace(Reporting::Unknown);
     }

@@ -246,7 +246,7 @@ impl Ledger {
     }
 
     /// The next report to take away: kind, namespace and uid of its owner.
-    pub fn to_take_away(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
+    pub fn next_to_take_away(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
         loop {
             let uid = self.clean.iter().next()?.clone();
             self.clean.remove(&uid);
@@ -303,11 +303,11 @@ impl Ledger {
     /// A pass over a kind has read everything: what it did not see is gone, or was clean from the start.
     pub fn ends(&mut self, kind: Kind, pass: u64) {
         let touched = self.touched.remove(&kind).unwrap_or_default();
-        let unseen = |(uid, entry): (&Box<str>, &Entry)| {
-            let is_unseen = entry.kind == kind && entry.pass < pass && !touched.contains(uid);
-            is_unseen.then(|| uid.clone())
-        };
-        let unseen: Vec<Box<str>> = self.owners.iter().filter_map(unseen).collect();
+        let unseen = self
+            .owners
+            .iter()
+            .filter(|(uid, entry)| entry.kind == kind && entry.pass < pass && !touched.contains(*uid));
+        let unseen: Vec<Box<str>> = unseen.map(|(uid, _)| uid.clone()).collect();
         for uid in unseen {
             self.is_clean(&uid);
         }

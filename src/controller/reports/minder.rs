@@ -79,7 +79,8 @@ impl Session<'_> {
                 }
                 Ok(Event::InitDone) => {
                     self.works(DOING);
-                    self.adopt(std::mem::take(&mut listed));
+                    self.adopt(&listed);
+                    listed.clear();
                 }
                 Ok(Event::Apply(_)) => (),
                 Ok(Event::Delete(report)) => {
@@ -93,7 +94,7 @@ impl Session<'_> {
     }
 
     /// Everything that is there, and nothing else, is there.
-    fn adopt(&self, listed: HashMap<String, Found>) {
+    fn adopt(&self, listed: &HashMap<String, Found>) {
         let missing = {
             let mut ledger = self.ledger();
             for found in listed.values() {

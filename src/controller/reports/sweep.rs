@@ -82,7 +82,7 @@ impl Session<'_> {
                 match sweep(self.client(), other, || self.leads()).await {
                     Ok(0) => {}
                     Ok(count) => {
-                        tracing::info!("{count} reports of {other} are taken away: another kind counts")
+                        tracing::info!("{count} reports of {other} are taken away: another kind counts");
                     }
                     Err(failure) => tracing::warn!("cannot take away the reports of {other}: {failure}"),
                 }

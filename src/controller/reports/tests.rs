@@ -137,9 +137,9 @@ fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
     assert_eq!(ledger.judged(&dirty, 1), Next::Write(says));
     ledger.written(UID, Some(says));
     assert_eq!(ledger.judged(&dirty, 2), Next::Nothing);
-    assert_eq!(ledger.to_take_away(), None);
+    assert_eq!(ledger.next_to_take_away(), None);
     assert_eq!(ledger.judged(&judged(UID, &[]), 3), Next::Nothing);
-    let (kind, namespace, uid) = ledger.to_take_away().unwrap();
+    let (kind, namespace, uid) = ledger.next_to_take_away().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
     ledger.written(UID, None);
     assert_eq!((ledger.behind(), ledger.series().count()), (0, 0));
@@ -155,7 +155,7 @@ fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
     ledger.judged(&judged(UID, &[Fate::Warned]), 1);
     ledger.judged(&judged(UID, &[]), 1);
     ledger.written(UID, content(&judged(UID, &[Fate::Warned])));
-    assert!(ledger.to_take_away().is_some());
+    assert!(ledger.next_to_take_away().is_some());
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
     ledger.begins(Kind::Deployment);
     assert_eq!(ledger.judged(&dirty, 1), Next::Nothing, "it says so already");
     ledger.ends(Kind::Deployment, 1);
-    let (_, _, uid) = ledger.to_take_away().unwrap();
+    let (_, _, uid) = ledger.next_to_take_away().unwrap();
     assert_eq!(&*uid, "mended");
-    assert_eq!(ledger.to_take_away(), None);
+    assert_eq!(ledger.next_to_take_away(), None);
 }
 
 #[test]

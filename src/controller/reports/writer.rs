@@ -102,7 +102,7 @@ impl Session<'_> {
         let Some(dialect) = self.dialect() else {
             return false;
         };
-        let next = self.ledger().to_take_away();
+        let next = self.ledger().next_to_take_away();
         let Some((kind, namespace, uid)) = next else {
             return false;
         };
