@@ -269,9 +269,9 @@ impl<'f> Planner<'f> {
         let is_daemon_set = key.kind == "DaemonSet";
         let before = self.workloads.len();
         self.judge_as(&subject, key, on_windows, |workload| Workload {
-            requests,
             read_from,
             is_daemon_set,
+            requests,
             ..workload
         });
         Ok((self.workloads.len() > before).then_some(before))

@@ -52,7 +52,7 @@ pub(super) struct Knowledge<'k> {
 
 /// Which builds an image is for, and how that is known.
 struct Builds {
-    builds: Vec<Build>,
+    known: Vec<Build>,
     how: &'static str,
     source: &'static str,
 }
@@ -89,7 +89,13 @@ impl Knowledge<'_> {
     }
 
     fn builds(&self, image: &ImageRef<'_>, text: &str) -> Option<Builds> {
-        let known = |builds, how, source| Some(Builds { builds, how, source });
+        let known = |builds, how, source| {
+            Some(Builds {
+                known: builds,
+                how,
+                source,
+            })
+        };
         match self.answers.get(text) {
             Some(Answer::Builds(builds)) => return known(builds.clone(), "by the registry", VERSIONS),
             Some(Answer::Missing) | None => {}
@@ -112,7 +118,7 @@ impl Knowledge<'_> {
     fn of_builds(&self, used: &Use, image: &ImageRef<'_>, known: &Builds, kernel: Kernel) -> Statement {
         let best = |isolation| {
             let each = known
-                .builds
+                .known
                 .iter()
                 .map(|build| (compatibility(*build, self.target, isolation), *build));
             // The newest that runs: a pull takes it.

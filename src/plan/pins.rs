@@ -59,13 +59,12 @@ pub(super) fn pins(requirements: &Requirements<'_>, world: World<'_>) -> Vec<Sta
                 Answer::Not(statement) => first = first.or(Some(statement)),
             }
         }
-        match first {
-            Some(statement) => refused.push(statement),
-            None => {
-                said.append(&mut notes);
-                refused.clear();
-                break;
-            }
+        if let Some(statement) = first {
+            refused.push(statement);
+        } else {
+            said.append(&mut notes);
+            refused.clear();
+            break;
         }
     }
     said.append(&mut refused);

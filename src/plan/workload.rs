@@ -41,7 +41,7 @@ pub(super) struct Account {
     /// The name of its credential spec; empty for one that stands in the pod alone.
     pub name: String,
     /// Whether the credential spec says how a node without a domain asks for the password.
-    pub has_own_host_account: bool,
+    pub asks_by_plug_in: bool,
 }
 
 /// A workload for Windows.
@@ -266,7 +266,7 @@ impl Reading<'_, '_> {
                 found.push(Account {
                     path: path.named(),
                     name: name.to_owned(),
-                    has_own_host_account: spec.contains("HostAccountConfig"),
+                    asks_by_plug_in: spec.contains("HostAccountConfig"),
                 });
             }
         }
@@ -303,7 +303,7 @@ impl Account {
                 format!("a pod with the account {name} is ready on {node}"),
             );
         }
-        if self.has_own_host_account {
+        if self.asks_by_plug_in {
             let message = format!(
                 "the account {name} asks by the plug-in of its credential spec, which the new nodes need"
             );
