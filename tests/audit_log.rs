@@ -300,8 +300,8 @@ fn a_client_that_chooses_its_audit_id_hides_no_request() {
     for event in &mut events {
         event["auditID"] = "mine".into();
     }
-    let text: String = events.iter().map(|event| format!("{event}\n")).collect();
-    assert_eq!(summary(&report(text.as_bytes())), all());
+    let lines: Vec<String> = events.iter().map(ToString::to_string).collect();
+    assert_eq!(summary(&report(lines.join("\n").as_bytes())), all());
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn an_event_is_found_in_what_log_stores_wrap_it_in() {
 /// By what Google says of its entries; none was at hand.
 #[test]
 fn an_entry_of_google_has_its_annotations_among_its_labels() {
-    let entries: String = (events().iter())
+    let entries: Vec<String> = (events().iter())
         .filter(|event| event["stage"] == "ResponseComplete")
         .map(|event| {
             let object = &event["objectRef"];
@@ -536,10 +536,10 @@ fn an_entry_of_google_has_its_annotations_among_its_labels() {
                 "labels": event["annotations"], "timestamp": event["requestReceivedTimestamp"],
                 "resource": {"type": "k8s_cluster", "labels": {"cluster_name": "east"}},
             });
-            format!("{entry}\n")
+            entry.to_string()
         })
         .collect();
-    let found = report(entries.as_bytes());
+    let found = report(entries.join("\n").as_bytes());
     // Which of them were dry runs is not said.
     assert_eq!(found["summary"]["denied"], 3);
     assert_eq!(found["summary"]["wouldDeny"], 4);

@@ -152,7 +152,8 @@ fn the_libraries_are_those_that_are_listed() {
                 &SHA256,
                 fs::read_to_string(&file).unwrap().replace('\r', "").as_bytes(),
             );
-            let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex: Vec<String> = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex.concat();
             assert!(list.contains(&hex), "{file:?} is not the listed file: {hex}");
         }
     }

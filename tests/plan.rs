@@ -312,15 +312,15 @@ fn is_as_said(workload: &Workload, pods: &[Value]) -> bool {
     let nodes: Vec<Option<&str>> = of(pods, &workload.name)
         .map(|pod| pod["spec"]["nodeName"].as_str())
         .collect();
-    let is_new = |node: &Option<&str>| node.is_some_and(|node| NEW.contains(&node));
+    let is_new = |node: Option<&str>| node.is_some_and(|node| NEW.contains(&node));
     let on_every_new = NEW.iter().all(|new| nodes.contains(&Some(new)));
     let is_daemon = workload.object["kind"] == "DaemonSet";
     let bound = if is_daemon {
         on_every_new
     } else {
-        !nodes.is_empty() && nodes.iter().all(is_new)
+        !nodes.is_empty() && nodes.iter().copied().all(is_new)
     };
-    let never = !nodes.iter().any(is_new);
+    let never = !nodes.iter().copied().any(is_new);
     let runs = |isolation| {
         workload
             .builds
@@ -332,9 +332,8 @@ fn is_as_said(workload: &Workload, pods: &[Value]) -> bool {
         ("hyperVOnly", _) => bound && runs(Isolation::HyperV) && !runs(Isolation::Process),
         // Placement keeps it off, by the same table.
         ("newImage", _) => never && !runs(workload.isolation),
-        ("pinned", _) => never,
+        ("pinned", _) | ("blocked", "daemonSet") => never,
         ("blocked", "noController") => nodes.is_empty(),
-        ("blocked", "daemonSet") => never,
         // What Kubernetes cannot tell keeps no pod off.
         ("blocked", "gmsa") | ("unknown", _) => bound,
         _ => false,

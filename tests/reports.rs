@@ -30,6 +30,7 @@ metadata: {name: default}
 spec: {validation: Audit, placement: Apply}
 ";
 
+#[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
 fn deployment(name: &str, pod: Value) -> Value {
     let labels = json!({"app": name});
     json!({
@@ -145,6 +146,7 @@ impl Test {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one story on one cluster
 fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_leaders_come_and_go() {
     let Some(cluster) = ControlPlane::start_or_skip("tests/reports.rs") else {
         return;

@@ -195,6 +195,7 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one table of cases
 fn every_way_to_name_the_old_nodes_pins() {
     let affinity = |expressions: &str| {
         format!(

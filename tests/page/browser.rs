@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Where a browser that says nothing has failed.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running browser with one page.
 pub struct Browser {
@@ -109,6 +109,7 @@ impl Browser {
         answer.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
+    #[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
     fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.last += 1;
         let mut command = json!({"id": self.last, "method": method, "params": parameters});

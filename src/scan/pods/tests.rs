@@ -98,6 +98,7 @@ impl Cluster {
 
 const TAINT: &str = r#"[{"key": "os", "value": "windows", "effect": "NoSchedule"}]"#;
 
+#[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
 fn pod(spec: Value, status: Value) -> Value {
     json!({
         "metadata": {"name": "web-1", "namespace": "shop", "creationTimestamp": "2026-06-01T11:00:00Z",
@@ -221,7 +222,7 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
     );
     let mut hyperv = cluster;
     hyperv.change("new", |node| {
-        node.runtime_handlers.push("runhcs-wcow-hypervisor".to_owned())
+        node.runtime_handlers.push("runhcs-wcow-hypervisor".to_owned());
     });
     let old_image = "mcr.microsoft.com/windows/nanoserver:1809";
     let of = |class: Value| on("new", old_image, class, json!({}));
