@@ -30,6 +30,7 @@ spec:
 ";
 
 /// What a run printed, and its exit status.
+#[derive(Debug)]
 struct Run {
     status: i32,
     out: String,
@@ -279,6 +280,27 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
             .any(|result| result["ruleId"] == "pod-operating-system"),
         "{results:#?}"
     );
+    let file = cluster.path("report.html");
+    let args = [
+        "--format",
+        "html",
+        "--plan-to",
+        "ltsc2025",
+        "--output",
+        file.to_str().unwrap(),
+    ];
+    assert_eq!(scan(cluster, "admin", &args).out, "");
+    let page = std::fs::read_to_string(file).unwrap();
+    for part in [
+        "Upgrade plan: to <bdi>",
+        "10.0.26100",
+        "stray",
+        "pod-operating-system",
+    ] {
+        assert!(page.contains(part), "no {part:?} in the page");
+    }
+    let refused = scan(cluster, "admin", &["--plan-to", "ltsc2025"]);
+    assert!(refused.err.contains("write --format html too"), "{refused:?}");
 }
 
 fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {

@@ -8,14 +8,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
 use super::block_on;
 use crate::cluster::client::KubeconfigArgs;
 use crate::model::severity::Severity;
+use crate::plan::{Plan, Target};
 use crate::registration::BY_DEFAULT;
-use crate::render::{page, sarif, scan_json, scan_text};
+use crate::render::{page, plan_section, sarif, scan_json, scan_text};
 use crate::scan::Overrides;
 use crate::scan::report::{Report, Summary};
 
@@ -45,6 +46,10 @@ pub struct ScanArgs {
     /// Write it to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Put the plan of an upgrade to this release or build into the page, as in ltsc2025; with --format html (for text and
+    /// JSON see transom plan)
+    #[arg(long, value_name = "RELEASE", value_parser = Target::parse)]
+    plan_to: Option<Target>,
     /// What makes the exit status 1: deny (what would be denied), would-deny (what would be if validation were Deny),
     /// findings of this severity and above that nothing mends or lifts, or nothing (never)
     #[arg(long, value_enum, value_name = "WHAT", default_value = "deny")]
@@ -102,8 +107,11 @@ impl FailOn {
 
 pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     let overrides = words::overrides(&args.judged_as)?;
-    let report = block_on(reading::scan(args, &overrides))?;
-    match write(args, &report) {
+    if args.plan_to.is_some() && args.format != Format::Html {
+        bail!("--plan-to puts a plan into the page: write --format html too, or ask transom plan --to");
+    }
+    let (report, plan) = block_on(reading::scan(args, &overrides))?;
+    match write(args, &report, plan.as_ref()) {
         // The reader of our output has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => {
@@ -120,21 +128,26 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-fn write(args: &ScanArgs, report: &Report) -> io::Result<()> {
+fn write(args: &ScanArgs, report: &Report, plan: Option<&Plan>) -> io::Result<()> {
     match &args.output {
         Some(file) => {
             let file = anstream::StripStream::new(File::create(file)?);
-            print(args.format, report, BufWriter::new(file))
+            print(args.format, report, plan, BufWriter::new(file))
         }
-        None => print(args.format, report, BufWriter::new(anstream::stdout().lock())),
+        None => print(
+            args.format,
+            report,
+            plan,
+            BufWriter::new(anstream::stdout().lock()),
+        ),
     }
 }
 
-fn print(format: Format, report: &Report, mut out: impl Write) -> io::Result<()> {
+fn print(format: Format, report: &Report, plan: Option<&Plan>, mut out: impl Write) -> io::Result<()> {
     match format {
         Format::Text => scan_text(report, &mut out)?,
         Format::Json => scan_json(report, &mut out)?,
-        Format::Html => page(report, None, &mut out)?,
+        Format::Html => page(report, plan.map(plan_section).as_ref(), &mut out)?,
         Format::Sarif => sarif(report, &mut out)?,
     }
     out.flush()

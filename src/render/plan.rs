@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use crate::model::text::{list, one_line};
 use crate::plan::{Amount, Class, Plan, Room, Statement, Step, Target, WorkloadPlan};
 
@@ -46,6 +47,67 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         "\n{} Windows workloads{classes}; {} of {} on the pools that go can move as they are",
         summary.workloads, summary.can_move, summary.affected
     )
+}
+
+/// A plan as the page of a scan shows it.
+pub fn plan_section(plan: &Plan) -> PlanSection {
+    let build = |build: Option<Target>| build.map_or_else(|| "unknown build".to_owned(), |it| it.to_string());
+    let counted = |class: Class| plan.summary.by_class.get(class.as_str()).copied();
+    let classes = Class::ALL.into_iter().filter_map(|class| {
+        Some(PlanClass {
+            name: class.to_string(),
+            meaning: title(class).to_owned(),
+            count: counted(class).filter(|count| *count > 0)?,
+        })
+    });
+    let rows = plan.workloads.iter().map(|workload| PlanRow {
+        namespace: workload.namespace.clone(),
+        kind: workload.kind.clone(),
+        name: workload.name.clone(),
+        class: workload.class.to_string(),
+        statements: workload.statements.iter().map(in_one_line).collect(),
+    });
+    let pools = plan.order.iter().map(|step| PlanPool {
+        name: step.pool.clone(),
+        build: build(step.build),
+        nodes: usize::try_from(step.nodes).unwrap_or(usize::MAX),
+        note: note_of(step),
+    });
+    let capacity = plan.capacity.iter().map(|room| PlanCapacity {
+        build: build(room.build),
+        before: room_of(&room.before),
+        after: room_of(&room.after),
+    });
+    PlanSection {
+        target: plan.to.to_string(),
+        classes: classes.collect(),
+        rows: rows.collect(),
+        pools: pools.collect(),
+        capacity: capacity.collect(),
+    }
+}
+
+/// A statement with what it rests on and what to do.
+fn in_one_line(statement: &Statement) -> String {
+    let mut line = format!(
+        "{}: {} [{}]",
+        statement.path, statement.message, statement.because.name
+    );
+    if let Some(remedy) = &statement.remedy {
+        line.push_str("; ");
+        line.push_str(remedy);
+    }
+    line
+}
+
+/// What is to be known of a pool before it is drained.
+fn note_of(step: &Step) -> String {
+    if !step.held_by.is_empty() {
+        let held: Vec<String> = step.held_by.iter().map(|held| held.workload.clone()).collect();
+        return format!("held by {}", list(&held, 12));
+    }
+    step.new_nodes_by_then
+        .map_or_else(String::new, |count| format!("{count} new nodes by then"))
 }
 
 fn title(class: Class) -> &'static str {

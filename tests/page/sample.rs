@@ -310,7 +310,7 @@ pub fn plan() -> PlanSection {
             })
             .collect(),
         capacity: vec![PlanCapacity {
-            resource: "cpu".to_owned(),
+            build: "cpu".to_owned(),
             before: "128".to_owned(),
             after: "112".to_owned(),
         }],

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
+use kube::Client;
 
 use super::{ScanArgs, said};
 use crate::check::files::policies;
@@ -12,11 +14,12 @@ use crate::cluster::client::own_namespace;
 use crate::cluster::once::{self, Once, Unread};
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
-use crate::cluster::survey::LISTS;
+use crate::cluster::survey::{LISTS, visit_nodes};
 use crate::cluster::walk::{Met, Unlisted, walk};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
+use crate::plan::{Plan, Planner, Question};
 use crate::process::today;
 use crate::registration::names::named_namespaces;
 use crate::scan::pods::Ground;
@@ -27,7 +30,7 @@ use crate::scan::{Frame, Overrides, Scan, World, nodes};
 const RIGHTS: &str = "the ClusterRole of docs/scan.md has all that a scan reads";
 
 /// Scans the cluster that the arguments name.
-pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<Report> {
+pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<(Report, Option<Plan>)> {
     let of_file = (args.policy.as_deref()).map(|file| policies(Some(file), Policy::cluster_default()));
     let of_file: Option<PolicySet> = of_file.transpose()?;
     let connected = args.connect.connect().await?;
@@ -64,9 +67,16 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
         knows_classes,
     };
     let mut scan = Scan::new(&ground, Timestamp::now());
+    let mut planner = planner(args, client, &world).await?;
     let unlisted = walk(client, &args.namespace, |met| match met {
         Met::List(resource, left) => progress.list(resource, scan.objects(), left),
-        Met::Object(kind, json) => scan.look(kind, json),
+        Met::Object(kind, json) => {
+            scan.look(kind, json);
+            if let Some(planner) = &mut planner {
+                // The scan names what cannot be read.
+                let _ = planner.look(kind, json);
+            }
+        }
     });
     let unlisted = unlisted.await;
     progress.end();
@@ -83,7 +93,8 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
         .stored()
         .iter()
         .map(|stored| stored.policy.name.clone());
-    Ok(scan.report(Frame {
+    let plan = planner.map(|planner| planner.plan()).transpose()?;
+    let report = scan.report(Frame {
         cluster: Cluster {
             name: connected.name,
             kubernetes: format!("1.{}", view.kubernetes),
@@ -92,7 +103,31 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
         },
         judged_as: said(*overrides),
         nodes: nodes(&view.nodes, &snapshot.facts, &world.policies),
-    }))
+    });
+    Ok((report, plan))
+}
+
+/// The planner of the upgrade that was asked for, which has seen the nodes.
+async fn planner<'w>(
+    args: &ScanArgs,
+    client: &Client,
+    world: &'w World<'w>,
+) -> anyhow::Result<Option<Planner<'w>>> {
+    let Some(to) = args.plan_to else {
+        return Ok(None);
+    };
+    let question = Question {
+        to: to.0,
+        from: Vec::new(),
+        gmsa_ready: false,
+    };
+    let mut planner = Planner::new(world.facts, &world.policies, question);
+    let seen = visit_nodes(client, |kind, json| {
+        // A node that cannot be read is no node of a plan.
+        let _ = planner.look(kind, json);
+    });
+    seen.await.context("the nodes, for --plan-to")?;
+    Ok(Some(planner))
 }
 
 /// What of the cluster around the objects could not be read. Where Transom was never installed, its resources are no gap.

@@ -20,7 +20,7 @@ pub struct PlanSection {
 /// One class of workloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanClass {
-    /// Its name, as in `rebuild`.
+    /// Its name, as in `newImage`.
     pub name: String,
     /// What it means.
     pub meaning: String,
@@ -56,14 +56,14 @@ pub struct PlanPool {
     pub note: String,
 }
 
-/// One resource.
+/// The room of one build.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanCapacity {
-    /// What it is, as in `cpu`.
-    pub resource: String,
-    /// How much there is before the upgrade, with its unit.
+    /// The build.
+    pub build: String,
+    /// What is asked of its nodes and what they offer as it is, with units.
     pub before: String,
-    /// How much there is while the largest pool is drained, or after: as the planner says.
+    /// The same when the pools that go are gone.
     pub after: String,
 }
 
