@@ -295,7 +295,7 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
         "Upgrade plan: to <bdi>",
         "10.0.26100",
         "stray",
-        "pod-operating-system",
+        "host-pid",
     ] {
         assert!(page.contains(part), "no {part:?} in the page");
     }
