@@ -144,7 +144,9 @@ pub fn merge(into: &mut Value, from: Value) {
 pub fn set(engine: &Engine, command: &str) -> Option<Value> {
     let mut values = None;
     let words = words(command);
-    for pair in words.windows(2).filter(|pair| pair[0] == "--values") {
+    // The other files of values are written by the reader, or by a preflight, whose values have a test of their own.
+    let is_here = |pair: &&[String]| pair[0] == "--values" && pair[1].starts_with("charts/");
+    for pair in words.windows(2).filter(is_here) {
         merge(
             values.get_or_insert_with(|| json!({})),
             generated::values(&text(&pair[1])),

@@ -179,6 +179,11 @@ fn the_image_is_built_from_what_the_dockerignore_lets_through() {
         let source = Path::new(target["src_path"].as_str().unwrap());
         assert!(source.exists(), "{}", source.display());
     }
+    // The templates of the page are found by it.
+    assert!(
+        folder.path().join("askama.toml").exists(),
+        "askama.toml stays outside"
+    );
     // Nothing in the sources includes a file that stays outside.
     let mut folders = vec![folder.path().join("src")];
     while let Some(next) = folders.pop() {
