@@ -4,7 +4,7 @@
 #
 #   benches/run.sh            the load test: about two minutes, after the build
 #   benches/run.sh --cluster  only what the webhooks add to a create through a real API server (the programs of envtest in
-#                             $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin): about three minutes
+#                             $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin), then as --cost: about seven minutes
 #   benches/run.sh --cost     only what Linux and Windows pods cost the API server, in its own processor time: about four
 #                             minutes
 #   benches/run.sh --storm    only how long reviews take while labels of nodes are patched, beside 5,000 Windows nodes: about
@@ -36,6 +36,8 @@ cost() {
 }
 if [ "${1:-}" = --cluster ]; then
     latency
+    echo
+    cost
     exit
 fi
 if [ "${1:-}" = --storm ]; then
