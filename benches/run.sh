@@ -45,7 +45,7 @@ if [ "${1:-}" = --storm ]; then
     exit
 fi
 if [ "${1:-}" = --stored ]; then
-    "$load" stored --transom "$transom" --pods "${PODS:-100000}"
+    "$load" stored --transom "$transom" --pods "${PODS:-100000}" --serve=--reports
     exit
 fi
 if [ "${1:-}" = --cost ]; then

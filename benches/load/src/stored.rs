@@ -105,6 +105,10 @@ async fn background(
     serve: &[String],
 ) -> anyhow::Result<()> {
     let more: Vec<&str> = serve.iter().map(String::as_str).collect();
+    const REPORTS: &str = include_str!("../../../tests/reports/openreports.yaml");
+    cluster
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], REPORTS)
+        .succeeded();
     let before = requests(cluster)?;
     let began = Instant::now();
     storm::start(transom, cluster, &more)?;
