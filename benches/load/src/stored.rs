@@ -22,6 +22,8 @@ const EACH: usize = 19;
 const WRITERS: usize = 24;
 /// Namespaces.
 const NAMESPACES: usize = 50;
+/// The definition of reports.
+const REPORTS: &str = include_str!("../../../tests/reports/openreports.yaml");
 /// How long the leader is watched after it has started.
 const MOST: Duration = Duration::from_secs(600);
 
@@ -105,7 +107,6 @@ async fn background(
     serve: &[String],
 ) -> anyhow::Result<()> {
     let more: Vec<&str> = serve.iter().map(String::as_str).collect();
-    const REPORTS: &str = include_str!("../../../tests/reports/openreports.yaml");
     cluster
         .kubectl_with(&["apply", "--server-side", "-f", "-"], REPORTS)
         .succeeded();
