@@ -27,13 +27,17 @@
 //!
 //! ```text
 //!  main ─ cli ─ serve ─┬─ webhook ─────────────── admission ─┐
-//!                      ├─ controller ─┐                      ├─ engine ─ rules ─ model
-//!                      ├─ certs ──────┴─ cluster ─ api ──────┤
-//!                      │                  registration ──────┤
-//!               cli ───┴─ render ─ check ─ manifest, api ────┘          below: tls ─ process
+//!           │          ├─ controller ─┐                      ├─ engine ─ rules ─ model
+//!           │          ├─ certs ──────┴─ cluster ─ api ──────┤
+//!           │          │                  registration ──────┤
+//!           └─ preflight ─ render ─┬─ check ─ manifest, api ─┤
+//!                                  ├─ plan ──────────────────┤
+//!                                  ├─ scan ─ cluster, admission
+//!                                  └─ audit_log ─ model                  below: tls ─ process
 //! ```
 //!
-//! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet.
+//! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet; `scan`
+//! judges what is stored, as `controller` does for its reports; `audit_log` adds up what logs of API servers tell.
 //!
 //! Imports run one way, from left to right; the table of who may use whom is in `tests/architecture.rs`, which holds it.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.

@@ -3,6 +3,7 @@
 pub mod audit_log;
 mod html;
 mod json;
+mod plain;
 mod plan;
 mod rules;
 mod scan;
@@ -11,6 +12,7 @@ mod yaml;
 
 pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::json::Json;
+pub use self::plain::write_json;
 pub use self::plan::{plan_section, plan_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::scan::{sarif, scan_json, scan_text};

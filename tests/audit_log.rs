@@ -85,6 +85,34 @@ fn all() -> Value {
     json!({"requests": 19, "denied": 2, "wouldDeny": 3, "patched": 1, "wouldPatch": 6, "withheld": 4, "failedOpen": 4})
 }
 
+/// The reader of the output has gone: what was found is told by the status all the same.
+#[test]
+fn the_status_is_right_where_the_output_is_read_no_further() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(["audit-log", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(REAL.as_bytes()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_name_of_a_file_or_a_workload_does_no_more_than_stand_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a\u{1b}[31m\n::error ::x.log"), "no event\n").unwrap();
+    fs::write(folder.path().join("b.log"), REAL).unwrap();
+    let text = audit_log(folder.path(), &["."], b"").out;
+    assert!(text.contains("[31m ::error"), "{text}");
+    assert!(!text.contains(['\u{1b}']) && !text.contains("\n::"), "{text}");
+    let hostile = REAL.replace("web2", "web\u{9b}31m ##vso[x]");
+    let json = audit_log(folder.path(), &["--format", "json", "-"], hostile.as_bytes()).out;
+    assert!(!json.contains("\u{9b}") && !json.contains("##"), "{json}");
+}
+
 #[test]
 fn a_real_log_tells_who_was_denied_and_who_would_be_by_workload_user_and_rule() {
     let report = report(REAL.as_bytes());
@@ -703,6 +731,31 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
     );
     assert!(text.out.contains("unmended: host-pid"), "{}", text.out);
     assert_eq!(text.status, 1);
+    let admin = fs::read_to_string(&kubeconfig).unwrap();
+    let mut of_reader: Value = serde_json::from_str(&admin).unwrap();
+    of_reader["users"][0]["user"]["as"] = json!("reader");
+    fs::write(folder.path().join("reader"), of_reader.to_string()).unwrap();
+    let may = "--resource=deployments.apps,cronjobs.batch,pods";
+    cluster
+        .kubectl(&["create", "clusterrole", "reader", "--verb=get", may])
+        .succeeded();
+    let bind = [
+        "create",
+        "clusterrolebinding",
+        "reader",
+        "--clusterrole=reader",
+        "--user=reader",
+    ];
+    cluster.kubectl(&bind).succeeded();
+    let arguments = ["--kubeconfig", "reader", "-"];
+    let unread = audit_log(folder.path(), &arguments, REAL.as_bytes());
+    assert!(
+        unread.out.contains("unknown: this user cannot read"),
+        "{}",
+        unread.out
+    );
+    assert!(!unread.out.contains("1 mended"), "{}", unread.out);
+    assert_eq!(unread.status, 1);
     cluster
         .kubectl(&["delete", "-n", "shop", "deployment", "web"])
         .succeeded();

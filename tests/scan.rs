@@ -339,6 +339,19 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     assert_eq!(report["pods"], json!([]), "nodes are not known");
     let everywhere = scan(cluster, "reader", &["--format", "json"]).report();
     assert!(gaps(&everywhere).contains(&"every object that carries a pod".to_owned()));
+    let said = scan(cluster, "reader", &[]).out;
+    assert!(said.contains("no object could be read, see below"), "{said}");
+    let by_file = cluster.path("policy.yaml");
+    let of_file = [
+        "--policy",
+        by_file.to_str().unwrap(),
+        "-n",
+        "shop",
+        "--format",
+        "json",
+    ];
+    let of_file = gaps(&scan(cluster, "reader", &of_file).report());
+    assert!(!of_file.contains(&"windowspodpolicies".to_owned()), "{of_file:?}");
 
     // The rights that the page names are all that it takes.
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scan.md")).unwrap();

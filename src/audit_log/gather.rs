@@ -12,10 +12,13 @@ use super::told::Told;
 use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
 
-/// How many rows are kept: together less than 100 MiB. What comes then is in the totals only.
+/// How many rows are kept. With the longest names, they and their rules take less than 400 MiB. What comes then is in the
+/// totals only.
 const MOST_ROWS: usize = 100_000;
 /// How many rules a row keeps. There are fewer.
 const MOST_RULES: usize = 500;
+/// How many rules all rows keep together.
+const MOST_RULES_OF_ALL: usize = 500_000;
 /// How many clusters are told apart.
 const MOST_CLUSTERS: usize = 1000;
 /// The longest name of anything, in bytes.
@@ -154,6 +157,8 @@ struct Value {
 pub struct Gathered {
     clusters: Vec<Cluster>,
     rows: HashMap<Key, Value>,
+    /// How many rules the rows have.
+    rules: usize,
 }
 
 impl Gathered {
@@ -184,18 +189,20 @@ impl Gathered {
         row.span.add(time);
         for (names, is_denied) in [(&told.denied_by, true), (&told.would_deny, false)] {
             for name in names {
-                row.count(name, is_denied, time);
+                let has_room = self.rules < MOST_RULES_OF_ALL;
+                self.rules += usize::from(row.count(name, is_denied, time, has_room));
             }
         }
     }
 
     fn cluster(&mut self, name: &str) -> usize {
+        let name = bounded(name);
         if let Some(index) = self.clusters.iter().position(|known| known.name == name) {
             return index;
         }
         if self.clusters.len() < MOST_CLUSTERS {
             self.clusters.push(Cluster {
-                name: bounded(name),
+                name,
                 ..Cluster::default()
             });
         }
@@ -240,20 +247,21 @@ impl Gathered {
 }
 
 impl Value {
-    fn count(&mut self, name: &str, is_denied: bool, time: Timestamp) {
-        if self.rules.len() >= MOST_RULES && !self.rules.contains_key(name) {
-            return;
+    /// Says whether the rule is new here.
+    fn count(&mut self, name: &str, is_denied: bool, time: Timestamp, has_room: bool) -> bool {
+        let name = bounded(name);
+        let is_new = !self.rules.contains_key(&*name);
+        if is_new && (!has_room || self.rules.len() >= MOST_RULES) {
+            return false;
         }
-        let rule = match self.rules.get_mut(name) {
-            Some(rule) => rule,
-            None => self.rules.entry(bounded(name)).or_default(),
-        };
+        let rule = self.rules.entry(name).or_default();
         if is_denied {
             rule.denied += 1;
         } else {
             rule.would_deny += 1;
         }
         rule.span.add(time);
+        is_new
     }
 }
 
@@ -292,7 +300,7 @@ impl Report {
 }
 
 fn bounded(text: &str) -> String {
-    one_line(&cut(text, LONGEST)).into_owned()
+    cut(&one_line(&cut(text, LONGEST)), LONGEST).into_owned()
 }
 
 /// The workload of an object: its owner's name, else its own.
@@ -322,4 +330,41 @@ fn workload(object: &ObjectRef<'_>, owner: Option<&str>) -> String {
     };
     let name = if name.is_empty() { "*" } else { name };
     bounded(&format!("{kind} {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_with_a_long_name_is_one() {
+        let mut gathered = Gathered::default();
+        for name in ["a".repeat(1000), "##[".repeat(1000), "short".to_owned()] {
+            let first = gathered.cluster(&name);
+            assert_eq!(gathered.cluster(&name), first);
+        }
+        assert_eq!(gathered.clusters.len(), 3);
+        assert!(
+            gathered
+                .clusters
+                .iter()
+                .all(|cluster| cluster.name.len() <= LONGEST)
+        );
+    }
+
+    #[test]
+    fn a_rule_is_counted_on_where_there_is_no_room_for_another() {
+        let mut row = Value::default();
+        let time = Timestamp::UNIX_EPOCH;
+        let long = "a".repeat(1000);
+        assert!(row.count(&long, true, time, true));
+        assert!(!row.count(&long, true, time, false));
+        assert!(!row.count("another", true, time, false));
+        let rules: Vec<(usize, u64)> = row
+            .rules
+            .iter()
+            .map(|(name, rule)| (name.len(), rule.denied))
+            .collect();
+        assert_eq!(rules, [(LONGEST, 2)]);
+    }
 }

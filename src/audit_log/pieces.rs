@@ -2,6 +2,9 @@
 
 use memchr::memmem;
 
+/// How many lists and objects may stand around an object. Log stores write two.
+const DEEPEST: usize = 64;
+
 /// What comes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece<'p> {
@@ -48,7 +51,9 @@ impl Pieces {
                 } else if open.text.len() > longest {
                     give(Piece::TooLong);
                 } else if open.depth == 2 && is_list(text) {
-                    self.around.extend(b"}]");
+                    if !self.go_into(b"}]") {
+                        give(Piece::Broken);
+                    }
                 } else {
                     self.open = Some(open);
                 }
@@ -61,17 +66,30 @@ impl Pieces {
             [] => {}
             [b'{', .., b'}'] => give(Piece::Whole(text)),
             b"{" | b"[{" | b"[ {" => {
-                if text.len() > 1 {
-                    self.around.push(b']');
+                if text.len() > 1 && !self.go_into(b"]") {
+                    give(Piece::Broken);
                 }
                 let mut open = Open::default();
                 open.add(b"{");
                 self.open = Some(open);
             }
-            b"[" => self.around.push(b']'),
+            b"[" => {
+                if !self.go_into(b"]") {
+                    give(Piece::Broken);
+                }
+            }
             [b'[', b'{', .., b'}', b']'] => give(Piece::Whole(text)),
             _ => self.between(text, give),
         }
+    }
+
+    /// Notes what ends the lists that begin here, unless they stand too deep.
+    fn go_into(&mut self, ends: &[u8]) -> bool {
+        let is_bounded = self.around.len() + ends.len() <= DEEPEST;
+        if is_bounded {
+            self.around.extend(ends);
+        }
+        is_bounded
     }
 
     /// A line between objects.
@@ -190,6 +208,21 @@ mod tests {
             ),
         ] {
             assert_eq!(pieces(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_in_lists_without_end_are_broken_and_take_no_room() {
+        for opening in ["[\n", "{\n\"items\": [\n"] {
+            let mut pieces = Pieces::default();
+            let mut broken = 0;
+            for line in opening.repeat(100_000).lines() {
+                pieces.take(line.as_bytes(), 1000, |piece| {
+                    broken += u32::from(piece == Piece::Broken);
+                });
+            }
+            assert_eq!(pieces.around.len(), DEEPEST, "{opening}");
+            assert!(broken > 99_000, "{broken}");
         }
     }
 

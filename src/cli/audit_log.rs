@@ -55,8 +55,8 @@ pub struct AuditLogArgs {
     #[arg(long, value_name = "NAME")]
     webhook: Vec<String>,
     /// Also look in the cluster of this kubeconfig for what is still unmended of what was denied or would be; nothing else
-    /// makes the exit status 1 by deny then. Needs get on pods and workloads, and list and watch on nodes,
-    /// runtimeclasses, csinodes, namespaces and the policies
+    /// makes the exit status 1 by deny then. Needs get on pods and workloads, list on nodes, runtimeclasses, csinodes,
+    /// namespaces and the policies, and get on the webhook configurations and the ConfigMap transom-seen
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; without it, its current one
@@ -102,8 +102,10 @@ impl FailOn {
         let counts = report.counts();
         let was_looked_at = report.rows.iter().any(|row| row.now.is_some());
         let is_open = |row: &Row| row.now.as_ref().is_some_and(Now::is_open);
+        // What is in no row was not looked at.
+        let is_beyond = report.clusters.iter().any(|cluster| cluster.beyond.denials() > 0);
         let denies = if was_looked_at {
-            report.rows.iter().any(is_open)
+            is_beyond || report.rows.iter().any(is_open)
         } else {
             counts.denials() > 0
         };
@@ -147,7 +149,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
     };
     match written.and_then(|()| out.flush()) {
         // The reader of our output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written.context("cannot write the report")?,
     }
     Ok(if report.inputs.iter().any(|input| input.error.is_some()) {
@@ -249,4 +251,29 @@ fn moment(text: &str) -> Result<Timestamp, String> {
         None => text.parse().ok(),
     };
     time.ok_or_else(|| "write a time as in 2026-11-21T10:00:00Z, or how long ago as in 36h or 7d".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit_log::{Cluster, Counts, Outcome};
+
+    #[test]
+    fn a_denial_that_is_in_no_row_is_open_whatever_was_looked_at() {
+        let mut beyond = Counts::default();
+        let row = Row {
+            now: Some(Now::Mended),
+            ..Row::default()
+        };
+        let mut report = Report {
+            clusters: vec![Cluster::default()],
+            rows: vec![row],
+            ..Report::default()
+        };
+        assert!(!FailOn::Deny.is_in(&report));
+        beyond.count([Outcome::Denied].into_iter());
+        report.clusters[0].beyond = beyond;
+        assert!(FailOn::Deny.is_in(&report));
+        assert!(!FailOn::Never.is_in(&report));
+    }
 }

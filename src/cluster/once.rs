@@ -16,7 +16,7 @@ use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::errors::{answered_within, words};
+use super::errors::answered_within;
 use super::node::StoredNode;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
@@ -208,14 +208,14 @@ impl Reading<'_> {
     /// What is remembered of pools, where Transom remembers any.
     async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<super::view::SeenView>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        match api.get_opt(SEEN_CONFIG_MAP).await {
+        match answered_within(PATIENCE, api.get_opt(SEEN_CONFIG_MAP)).await {
             Ok(map) => (map.and_then(trim::seen).into_iter())
                 .map(|seen| (SEEN_CONFIG_MAP.to_owned(), Arc::new(seen)))
                 .collect(),
-            Err(error) => {
+            Err(why) => {
                 self.unread.push(Unread {
                     resource: format!("configmaps of the namespace {namespace}"),
-                    why: words(&error),
+                    why: why.to_string(),
                     is_unknown: false,
                 });
                 BTreeMap::new()
@@ -241,7 +241,7 @@ impl Reading<'_> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
     {
         let name = configuration_name(installation);
-        match api.get_opt(&name).await {
+        match answered_within(PATIENCE, api.get_opt(&name)).await {
             Ok(object) => {
                 let object = object.and_then(|object| serde_json::to_value(object).ok());
                 let entries = object.as_ref().and_then(|object| object["webhooks"].as_array());
@@ -250,10 +250,10 @@ impl Reading<'_> {
                     entries: entries.into_iter().flatten().filter_map(Entry::read).collect(),
                 })
             }
-            Err(error) => {
+            Err(why) => {
                 self.unread.push(Unread {
                     resource: K::plural(&()).into_owned(),
-                    why: words(&error),
+                    why: why.to_string(),
                     is_unknown: false,
                 });
                 None

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
 use self::building::{Building, Seen};
-use super::errors::words;
+use super::errors::{answered, words};
 use super::freshness::Freshness;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
@@ -289,7 +289,7 @@ impl Shared {
 /// Whether the API server has OpenShift's SecurityContextConstraints. Where it does not tell its groups, it is taken for one
 /// without: much else goes on without that.
 pub(super) async fn has_scc(client: &Client) -> bool {
-    match client.list_api_groups().await {
+    match answered(client.list_api_groups()).await {
         Ok(list) => list.groups.iter().any(|group| group.name == SCC_GROUP),
         Err(error) => {
             tracing::warn!("cannot ask the API server for its API groups: {error}");

@@ -20,14 +20,65 @@ pub fn because(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Opt
         format!("the policy {name} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror() {
         "a mirror pod runs whatever admission says".to_owned()
-    } else if subject.made_by == MadeBy::Controller {
+    } else if subject.made_by == MadeBy::Controller && !finding.class.cannot_run() {
         "the controller of its owner is assumed to have made it, and the owner was judged".to_owned()
-    } else {
+    } else if subject.is_node_debugger() {
         "kubectl debug writes it by itself".to_owned()
+    } else {
+        let inert = policy.inert.as_str();
+        format!("Windows ignores it, and inert of the policy {name} is {inert}")
     };
     Some(format!(
         "{} instead of {}: {why}",
         finding.action.as_str(),
         usual.as_str()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::inspect;
+    use crate::model::facts::Facts;
+    use crate::model::policy::Inert;
+    use crate::model::subject::Stage;
+    use crate::model::workload::Kind;
+
+    #[test]
+    fn a_field_that_is_let_be_names_the_word_of_the_policy_that_lets_it_be() {
+        let policy = Policy {
+            inert: Inert::Warn,
+            ..Policy::standalone()
+        };
+        let spec = json!({"nodeName": "win-1", "nodeSelector": {"kubernetes.io/os": "windows"},
+            "securityContext": {"fsGroup": 0}, "containers": [{"name": "web", "image": "registry.example.com/web:1"}]});
+        let deployment = json!({"spec": {"template": {"spec": spec}}});
+        let debugger = json!({"spec": spec,
+            "metadata": {"labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}}});
+        let by_policy = format!(
+            "Windows ignores it, and inert of the policy {} is Warn",
+            policy.name
+        );
+        for (kind, object, expected) in [
+            (Kind::Deployment, deployment, by_policy.as_str()),
+            (Kind::Pod, debugger, "kubectl debug writes it by itself"),
+        ] {
+            let json = object.to_string();
+            let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+            let inspection = inspect(
+                &subject,
+                &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+                &policy,
+            );
+            let found = inspection
+                .findings
+                .iter()
+                .find(|found| found.rule.name == "fs-group");
+            let why = because(found.unwrap(), &subject, &policy);
+            assert_eq!(why, Some(format!("Warn instead of Deny: {expected}")), "{kind}");
+        }
+    }
 }

@@ -81,12 +81,14 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 /// A document in JSON that does no more than stand there, and means what it meant: such characters are escaped in its
 /// strings, where alone they can stand. A string in JSON has no line ends.
 pub fn plain_json(json: &str) -> Cow<'_, str> {
-    if !json.contains(is_hidden) && !json.contains("##") {
+    // serde_json leaves these controls as they are: DEL, and the second set, which terminals obey too.
+    let is_live = |c: char| is_hidden(c) || matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_live) && !json.contains("##") {
         return Cow::Borrowed(json);
     }
     let mut out = String::with_capacity(json.len() + 64);
     for (at, c) in json.char_indices() {
-        if is_hidden(c) || is_order(json, at) {
+        if is_live(c) || is_order(json, at) {
             // Writing to a String cannot fail. None of them needs a surrogate.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
@@ -158,6 +160,7 @@ mod tests {
             ("###[error]", "##\u{fffd}[error]"),
             ("## a comment", "## a comment"),
             ("a\u{202e}b\u{2028}c", "a\u{fffd}b\u{fffd}c"),
+            ("a\u{9b}31mb\u{7f}", "a 31mb "),
         ] {
             assert_eq!(one_line(text), printed);
             assert_eq!(one_line(printed), printed);

@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use json_patch::Patch;
 use serde::Serialize;
 
+use super::plain::write_json;
 use super::{Summary, Unjudged};
 use crate::check::{Checked, Choice, Places, Unreadable};
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
 use crate::model::policy::{Action, Switch};
 use crate::model::severity::Severity;
-use crate::model::text::plain_json;
 use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
@@ -162,8 +162,7 @@ impl Json {
             passed_over: &unjudged.passed_over,
             errors: errors.collect(),
         };
-        let report = serde_json::to_string_pretty(&report)?;
-        writeln!(out, "{}", plain_json(&report))?;
+        write_json(&report, out)?;
         Ok(self.summary)
     }
 }

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 pub use self::sarif::sarif;
 pub use self::text::scan_text;
+use super::plain::write_json;
 use crate::scan::report::Report;
 
 /// The report as JSON, on several lines.
@@ -14,6 +15,5 @@ use crate::scan::report::Report;
 /// # Errors
 /// Whatever the writer says.
 pub fn scan_json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, report)?;
-    writeln!(out)
+    write_json(report, out)
 }

@@ -14,6 +14,7 @@ use crate::cluster::errors::{Failure, answered};
 use crate::cluster::once;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
 use crate::model::facts::Facts;
+use crate::model::text::list;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registration::BY_DEFAULT;
@@ -25,6 +26,14 @@ const INSTALLATION: &str = "transom";
 const MOST: usize = 2000;
 /// How many are asked for at once.
 const AT_ONCE: usize = 8;
+/// What a workload is judged by: without one of these nothing is said to be mended.
+const NEEDED: [&str; 5] = [
+    "windowspodpolicies",
+    "namespaces",
+    "nodes",
+    "runtimeclasses",
+    "csinodes",
+];
 
 /// A workload by namespace and words.
 type Named = (String, String);
@@ -54,12 +63,12 @@ pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Rep
         return Ok(());
     }
     let (client, namespace) = ConnectArgs::of(kubeconfig, context).connect().await?;
-    let snapshot = snapshot(&client, &namespace).await?;
+    let (snapshot, lacks) = snapshot(&client, &namespace).await?;
     let world = World::of(&snapshot);
     let asked: Vec<Named> = workloads.keys().take(MOST).cloned().collect();
     let asking = asked.into_iter().map(|named| async {
         let now = ask(&client, &world, &named.0, &named.1).await;
-        (named, now)
+        (named, without(&lacks, now))
     });
     let answers: Vec<(Named, Now)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
     for (named, now) in answers {
@@ -73,8 +82,9 @@ pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Rep
     Ok(())
 }
 
-/// What objects are judged by in this cluster, at this moment. What this user may not read is told, and taken for empty.
-async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
+/// What objects are judged by in this cluster, at this moment, and what of that could not be read. What this user may not
+/// read is told, and taken for empty.
+async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot, Vec<&'static str>)> {
     let read = once::read(client, namespace, INSTALLATION)
         .await
         .map_err(anyhow::Error::msg)?;
@@ -85,10 +95,35 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> 
             part.why
         );
     }
+    let is_lacking = |resource: &&str| {
+        let mut unread = read.unread.iter().filter(|part| !part.is_unknown);
+        unread.any(|part| part.resource == *resource)
+    };
+    let lacks = NEEDED.into_iter().filter(is_lacking).collect();
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
     // The log shows that the webhooks were called; whether they are now is not the question.
-    Ok(Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, today()))
+    let snapshot = Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, today());
+    Ok((snapshot, lacks))
+}
+
+/// How a workload is, where this could not be read: what was judged by the rest is not known.
+fn without(lacks: &[&str], now: Now) -> Now {
+    let rules = match &now {
+        Now::Mended => None,
+        Now::Unmended(rules) => Some(list(rules, 4)),
+        Now::Unknown(_) | Now::Gone => return now,
+    };
+    if lacks.is_empty() {
+        return now;
+    }
+    let found = rules.map_or_else(String::new, |rules| {
+        format!("; without them it is unmended: {rules}")
+    });
+    Now::Unknown(format!(
+        "this user cannot read {}{found}",
+        list(lacks, NEEDED.len())
+    ))
 }
 
 /// How one workload is now.
@@ -159,4 +194,29 @@ fn is_name(text: &str) -> bool {
     let is_part =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !text.is_empty() && text.bytes().all(is_part) && !text.starts_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_mended_where_what_it_is_judged_by_cannot_be_read() {
+        let lacks = ["windowspodpolicies", "nodes"];
+        for now in [Now::Mended, Now::Unmended(vec!["host-pid".to_owned()])] {
+            assert_eq!(without(&[], now.clone()), now);
+            let Now::Unknown(why) = without(&lacks, now) else {
+                panic!("it is said to be known");
+            };
+            assert!(
+                why.starts_with("this user cannot read windowspodpolicies, nodes"),
+                "{why}"
+            );
+        }
+        assert_eq!(
+            without(&lacks, Now::Gone),
+            Now::Gone,
+            "it is not there for any policy"
+        );
+    }
 }

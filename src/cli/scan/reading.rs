@@ -81,6 +81,10 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     let unlisted = unlisted.await;
     progress.end();
 
+    if is_by_file {
+        read.unread
+            .retain(|unread| unread.resource != "windowspodpolicies");
+    }
     let mut gaps = of_unread(&read, has_webhooks);
     gaps.extend(of_policies(&snapshot).filter(|_| !is_by_file));
     gaps.extend(of_namespaces(args, &read, &snapshot));
@@ -180,7 +184,7 @@ fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> 
         .map(|name| Gap {
             what: format!("namespace {name}"),
             why: "there is none of this name".to_owned(),
-            cure: Some("look at --namespace".to_owned()),
+            cure: Some("check the spelling: kubectl get namespaces".to_owned()),
         })
         .collect()
 }

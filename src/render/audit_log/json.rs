@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::super::plain::write_json;
 use crate::audit_log::{Cluster, Counts, Input, Now, Outcome, Report, Row, Rule, Span};
 
 /// The schema of the report.
@@ -108,8 +109,7 @@ pub fn json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         inputs: report.inputs.iter().map(input).collect(),
         counted_once: !report.forgets,
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    write_json(&document, out)
 }
 
 fn sums(counts: &Counts) -> Sums {

@@ -38,7 +38,7 @@ const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
     (Outcome::Patched, "PATCHED", "patched"),
     (Outcome::WouldPatch, "WOULD-PATCH", "would be patched"),
     (Outcome::Repaired, "REPAIRED", "repaired"),
-    (Outcome::Withheld, "WITHHELD", "without spec.os.name"),
+    (Outcome::Withheld, "WITHHELD", "with spec.os.name withheld"),
     (Outcome::Exempted, "EXEMPTED", "exempted"),
     (
         Outcome::OwnerNotTrusted,
@@ -46,8 +46,16 @@ const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
         "of an owner that is not believed",
     ),
     (Outcome::Unreadable, "UNREADABLE", "unreadable"),
-    (Outcome::FailedOpen, "FAILED-OPEN", "not answered and let pass"),
-    (Outcome::FailedClosed, "FAILED-CLOSED", "not answered and refused"),
+    (
+        Outcome::FailedOpen,
+        "FAILED-OPEN",
+        "failed open (not answered, let pass)",
+    ),
+    (
+        Outcome::FailedClosed,
+        "FAILED-CLOSED",
+        "failed closed (not answered, refused)",
+    ),
     (
         Outcome::RefusedOtherwise,
         "REFUSED-OTHERWISE",
@@ -93,7 +101,7 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
     if report.clusters.is_empty() && has_events {
         writeln!(
             out,
-            "no event tells of transom. Does the API server's audit policy have pods and workloads at the level Metadata \
+            "no event mentions Transom. Does the API server's audit policy have pods and workloads at the level Metadata \
              or above, and are the webhooks registered?"
         )?;
         return Ok(());
@@ -104,8 +112,8 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
         }
         writeln!(
             out,
-            "requests with a word of transom's: {}{}",
-            cluster.counts.requests,
+            "{} that Transom judged or missed{}",
+            some(cluster.counts.requests, "request"),
             sentence(&cluster.counts)
         )?;
         if cluster.dry_runs.requests > 0 {
@@ -140,8 +148,9 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
 }
 
 fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
-    let name = &input.name;
+    let name = one_line(&input.name);
     if let Some(error) = &input.error {
+        let error = one_line(error);
         writeln!(out, "error: {name}: {error}")?;
     }
     if input.broken > 0 {
@@ -231,6 +240,11 @@ impl Columns {
 
     fn cells(&self, key: &[&str], sum: &Sum<'_>) -> Vec<String> {
         let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
+        if let (By::Workload, Some(workload)) = (self.by, cells.last_mut())
+            && let Some(kind) = workload.strip_suffix(" *")
+        {
+            *workload = format!("{kind} (no name in the log)");
+        }
         if self.by != By::Workload {
             cells.push(sum.workloads.len().to_string());
         }

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::super::plain::write_json;
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::{Rule, catalogue};
@@ -51,8 +52,7 @@ pub fn sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             "properties": {"judgedAs": report.judged_as, "summary": report.summary},
         }],
     });
-    serde_json::to_writer_pretty(&mut *out, &log)?;
-    writeln!(out)
+    write_json(&log, out)
 }
 
 /// The rules that there are results of, by id, with the place of each.

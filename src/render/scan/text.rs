@@ -84,7 +84,9 @@ impl Text<'_> {
                 count(summary.unreadable, "object")
             ));
         }
-        if said.is_empty() {
+        if said.is_empty() && summary.objects == 0 && !self.report.gaps.is_empty() {
+            writeln!(self.out, "no object could be read, see below")?;
+        } else if said.is_empty() {
             writeln!(self.out, "nothing found")?;
         } else {
             writeln!(self.out, "{}", said.join(", "))?;

@@ -111,3 +111,26 @@ fn each_result_names_a_rule_of_the_run_and_an_object_and_what_is_lifted_is_suppr
         "jobs: forbidden"
     );
 }
+
+#[test]
+fn nothing_in_a_name_or_a_message_does_more_than_stand_there() {
+    let hostile = "a\u{9b}31m\u{202e} ##vso[task.setvariable]\n::error ::x";
+    let mut report = report();
+    report.owners[0].name = hostile.to_owned();
+    report.owners[0].findings[0].message = hostile.to_owned();
+    report.pods[0].message = hostile.to_owned();
+    report.cluster.name = hostile.to_owned();
+    for write in [sarif, crate::render::scan_json] {
+        let mut out = Vec::new();
+        write(&report, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        for line in out.lines() {
+            assert_eq!(one_line(line), line);
+            assert!(!line.trim_start().starts_with("::"), "{line}");
+        }
+        let means = serde_json::from_str::<Value>(&out).unwrap();
+        let of_sarif = means.pointer("/runs/0/results/0/properties/policy");
+        let of_json = means.pointer("/owners/0/name");
+        assert!(of_sarif.is_some() || of_json == Some(&json!(hostile)), "{out}");
+    }
+}
