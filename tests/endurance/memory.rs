@@ -19,6 +19,8 @@ const BUILDS: [&str; 4] = ["10.0.17763", "10.0.20348", "10.0.25398", "10.0.26100
 
 /// The bound, in KiB.
 const MOST: u64 = 64 << 10;
+/// The bound of what is the process's own, in KiB: a debug build maps so much of its own file that nothing else shows.
+const MOST_OF_ITS_OWN: u64 = 40 << 10;
 
 /// Heartbeats in a second. A kubelet writes its node's status every five minutes when nothing else happens: 17 in a
 /// second for so many; here are more.
@@ -85,7 +87,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     let began = Instant::now();
     let beats = runtime.block_on(heartbeats(&client, Duration::from_secs(300), || {
         let memory = Memory::of(pid);
-        assert!(memory.now <= MOST, "{memory}");
+        assert!(memory.is_bounded(), "{memory}");
         let tainted = Requests::of(&cluster).patches - before.patches >= WINDOWS;
         // As long as there are heartbeats enough, though all was written before.
         !tainted || began.elapsed() < Duration::from_secs(20)
@@ -94,7 +96,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     let memory = Memory::of(pid);
     say(&format!("after {beats} heartbeats: {memory}"));
     assert!(beats > HEARTBEATS, "only {beats} heartbeats");
-    assert!(memory.most <= MOST, "{memory}");
+    assert!(memory.is_bounded(), "{memory}");
     let tainted = || {
         let path = "-o=jsonpath={range .items[*]}{.spec.taints[*].key}{'\\n'}{end}";
         let taints = cluster.kubectl(&["get", "nodes", path]).succeeded().out;
@@ -162,7 +164,7 @@ impl Requests {
 /// What a process has in memory, and had at most, in KiB.
 pub struct Memory {
     now: u64,
-    pub most: u64,
+    most: u64,
     /// Without the program's own file, of which a debug build maps a lot.
     own: u64,
 }
@@ -179,6 +181,12 @@ impl Memory {
             most: field("VmHWM:"),
             own: field("RssAnon:"),
         }
+    }
+
+    /// Whether it is within the bound: all of a release build that `TRANSOM_BIN` names, of a debug build what is its own.
+    pub fn is_bounded(&self) -> bool {
+        let is_release = std::env::var_os("TRANSOM_BIN").is_some();
+        self.own <= MOST_OF_ITS_OWN && (!is_release || self.most <= MOST)
     }
 }
 

@@ -26,8 +26,6 @@ use super::memory::Memory;
 const PODS: usize = 100_000;
 /// One of so many stands alone, for Windows, and has a finding; the others are a ReplicaSet's.
 const ALONE: usize = 500;
-/// The bound, in KiB.
-const MOST: u64 = 64 << 10;
 /// Changes of pods in a second, told by the watch.
 const CHANGES: u64 = 100;
 
@@ -203,7 +201,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         PODS / ALONE,
         began.elapsed()
     ));
-    assert!(memory.most <= MOST, "{memory}");
+    assert!(memory.is_bounded(), "{memory}");
     let (_, metrics) = replica.get("/metrics").unwrap();
     let count = format!("action=\"deny\"}} {}", PODS / ALONE);
     let mut findings = metrics
