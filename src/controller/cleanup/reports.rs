@@ -35,3 +35,60 @@ fn unseen(dialect: Dialect, why: &str) -> String {
          {resource}.{group} -A -l app.kubernetes.io/managed-by=transom"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server that has reports of openreports.io only, and shows none to this account.
+    fn client() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let (code, answer) = match request.uri().path() {
+                "/apis/openreports.io/v1alpha1" => (
+                    200,
+                    json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
+                        {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["list"]},
+                    ]}),
+                ),
+                "/apis/wgpolicyk8s.io/v1alpha2" => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "message": "not found"}),
+                ),
+                path => (
+                    403,
+                    json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": format!("{path} is forbidden")}),
+                ),
+            };
+            let body: Full<Bytes> = Full::from(answer.to_string());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn reports_that_may_not_be_seen_are_named_as_left_where_there_is_such_a_kind_and_are_no_failure() {
+        let mut report = Report::default();
+        take_away(&client(), &mut report).await;
+        let [left] = &report.left[..] else {
+            panic!("{report:?}")
+        };
+        assert!(
+            left.ends_with(
+                "kubectl delete reports.openreports.io -A -l app.kubernetes.io/managed-by=transom"
+            ),
+            "{left}"
+        );
+        assert_eq!(
+            (report.done.len(), report.kept.len(), report.failures.len()),
+            (0, 0, 0)
+        );
+    }
+}

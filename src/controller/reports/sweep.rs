@@ -94,9 +94,10 @@ impl Session<'_> {
             let is_done = self.sweep_all_but(counts).await;
             in_vain = if is_done { 0 } else { in_vain + 1 };
             let again = async {
-                match is_done {
-                    true => std::future::pending().await,
-                    false => sleep(patience(self.settings().retry, in_vain)).await,
+                if is_done {
+                    std::future::pending().await
+                } else {
+                    sleep(patience(self.settings().retry, in_vain)).await;
                 }
             };
             tokio::select! {
