@@ -57,6 +57,10 @@ impl Session<'_> {
     /// Reads everything, and then what is wished for.
     async fn read_for_ever(&self, stored: Stored) -> Infallible {
         let mut anew = Anew::All;
+        // What was wished for until now is in it.
+        if let Some(wish) = self.wishes(stored) {
+            wish.take();
+        }
         loop {
             self.read(stored, anew).await;
             anew = self.wished(stored).await;

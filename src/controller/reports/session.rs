@@ -78,10 +78,15 @@ impl Wish {
         self.told.notify_one();
     }
 
+    /// All that is wished for.
+    pub fn take(&self) -> Anew {
+        std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits for one.
     pub async fn next(&self) -> Anew {
         loop {
-            let anew = std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner));
+            let anew = self.take();
             if anew != Anew::None {
                 return anew;
             }
