@@ -17,7 +17,6 @@ use super::basis::{Anew, Ground, changed};
 use super::desk::{Desk, Tray, Write, desk};
 use super::dialect::Dialect;
 use super::ledger::{Ledger, Next, Unreadable};
-use super::standing::Troubles;
 use super::tell::note;
 use super::{Context, Settings, lost, report};
 use crate::cluster::pace::patience;
@@ -33,6 +32,9 @@ use crate::scan::{Judged, Like, Looked, World, like, look_at};
 const LOOK: Duration = Duration::from_millis(500);
 /// So much is said of why an object cannot be read.
 const LONGEST_WHY: usize = 200;
+
+/// Reports that could not be written or taken away, by the uid of their owners: until they are as they are to be.
+pub type Troubles = BTreeMap<Box<str>, String>;
 
 /// What a leader knows.
 pub struct Session<'s> {

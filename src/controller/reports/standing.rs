@@ -1,6 +1,5 @@
 //! How the reports stand: what does not work, in the log once and in a condition for as long as it is so.
 
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use super::basis::Anew;
@@ -13,9 +12,6 @@ const NAMED: usize = 3;
 
 /// So many reports that do not go are remembered at once.
 const MOST_TROUBLES: usize = 100;
-
-/// Reports that could not be written or taken away, by the uid of their owners: until they are as they are to be.
-pub type Troubles = BTreeMap<Box<str>, String>;
 
 impl Session<'_> {
     /// A report could not be written or taken away; it is tried again with the next reading. The log says so of the first of

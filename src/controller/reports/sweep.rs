@@ -95,7 +95,7 @@ impl Session<'_> {
             in_vain = if is_done { 0 } else { in_vain + 1 };
             let again = async {
                 if is_done {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 } else {
                     sleep(patience(self.settings().retry, in_vain)).await;
                 }
