@@ -3,6 +3,7 @@
 mod collect;
 mod judge;
 mod judged;
+mod like;
 mod nodes;
 pub mod pods;
 pub mod report;
@@ -11,5 +12,6 @@ mod world;
 pub use self::collect::{Frame, Scan};
 pub use self::judge::{Looked, Passed, look, look_at};
 pub use self::judged::{Fate, Foreign, Found, Judged, Outcome, Uid};
+pub use self::like::{Like, like};
 pub use self::nodes::nodes;
 pub use self::world::{NotAsked, Overrides, World};

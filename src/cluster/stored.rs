@@ -16,6 +16,9 @@ use crate::model::workload::Kind;
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// So often the place in a list may expire while it is read.
+const MOST_EXPIRED: u32 = 100;
+const EXPIRED: &str = "the list expired again and again while it was read";
 /// A page of more bytes is followed by a shorter one: a page is held in one piece.
 const LARGE: usize = 1 << 20;
 /// A line of a watch that is longer leaves no buffer of its size behind.
@@ -79,6 +82,7 @@ impl Stored {
                 ..ListParams::default().limit(PAGE)
             },
             is_over: false,
+            expired: 0,
         }
     }
 
@@ -127,10 +131,30 @@ impl<'a> Page<'a> {
 }
 
 async fn list(client: &Client, path: &str, params: &ListParams) -> Result<String, Failure> {
+    match listed(client, path, params).await? {
+        Listed::Page(body) => Ok(body),
+        Listed::Expired(_) => Err(Failure::Other(EXPIRED.to_owned())),
+    }
+}
+
+/// What the API server answers where a page is asked for.
+enum Listed {
+    Page(String),
+    /// The place in the list has expired; the API server may give another one, in what is stored now.
+    Expired(Option<String>),
+}
+
+async fn listed(client: &Client, path: &str, params: &ListParams) -> Result<Listed, Failure> {
     let answer = async {
         let request = Request::new(path).list(params);
         let request = request.map_err(kube::Error::BuildRequest)?;
-        client.request_text(request).await
+        match client.request_text(request).await {
+            Err(kube::Error::Api(status)) if status.code == 410 => {
+                let more = status.metadata.and_then(|list| list.continue_);
+                Ok(Listed::Expired(more.filter(|more| !more.is_empty())))
+            }
+            answer => answer.map(Listed::Page),
+        }
     };
     answered_within(PATIENCE, answer).await
 }
@@ -141,18 +165,21 @@ pub struct Pages {
     path: String,
     params: ListParams,
     is_over: bool,
+    /// How often its place has expired.
+    expired: u32,
 }
 
 impl Pages {
     /// Hands every object of the next page to `visit`; says whether there is another page.
     ///
     /// # Errors
-    /// The page cannot be read; what is too old to be read on begins anew.
+    /// The page cannot be read. Where the place in the list has expired it goes on in what is stored now: what has changed
+    /// meanwhile a watch tells.
     pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, Failure> {
         if self.is_over {
             return Ok(false);
         }
-        let body = list(client, &self.path, &self.params).await?;
+        let body = self.body(client).await?;
         let page = Page::read(&body, &self.path)?;
         for item in page.items.iter().flatten() {
             visit(item.get());
@@ -162,6 +189,20 @@ impl Pages {
         self.params.continue_token = page.metadata.more.filter(|more| !more.is_empty());
         self.is_over = self.params.continue_token.is_none();
         Ok(!self.is_over)
+    }
+
+    async fn body(&mut self, client: &Client) -> Result<String, Failure> {
+        loop {
+            match listed(client, &self.path, &self.params).await? {
+                Listed::Page(body) => return Ok(body),
+                Listed::Expired(more) if self.expired < MOST_EXPIRED => {
+                    // Without a place it begins anew.
+                    self.expired += 1;
+                    self.params.continue_token = more;
+                }
+                Listed::Expired(_) => return Err(Failure::Other(EXPIRED.to_owned())),
+            }
+        }
     }
 }
 

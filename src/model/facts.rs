@@ -417,6 +417,43 @@ impl Facts {
             .any(|workload| workload.uses_claim(namespace, claim))
     }
 
+    /// Whether these judge as others do, namespaces aside: how many nodes there are of a sort, and what they are called, is
+    /// passed over.
+    pub fn judges_as(&self, other: &Facts) -> bool {
+        let sorts = |facts: &Facts| {
+            let mut sorts: Vec<Host> = Vec::new();
+            for host in &facts.hosts {
+                let sort = Host {
+                    name: String::new(),
+                    hostname: String::new(),
+                    ..host.clone()
+                };
+                if !sorts.contains(&sort) {
+                    sorts.push(sort);
+                }
+            }
+            sorts
+        };
+        let (own, others) = (sorts(self), sorts(other));
+        own.len() == others.len()
+            && own.iter().all(|sort| others.contains(sort))
+            && self.without_nodes() == other.without_nodes()
+    }
+
+    /// What is known of everything else than nodes, and of CSI drivers which there are.
+    fn without_nodes(&self) -> Facts {
+        let mut rest = self.clone();
+        // What these say is what the sorts of nodes say.
+        rest.hosts.clear();
+        rest.builds.clear();
+        rest.taints.clear();
+        rest.labelled.clear();
+        rest.unlabelled.clear();
+        rest.csi.of_others.clear();
+        rest.namespaces = Arc::default();
+        rest
+    }
+
     /// Every known Windows node and pool.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts

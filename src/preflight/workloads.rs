@@ -1,5 +1,6 @@
 //! The stored workloads, one after the other: what would be denied and changed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -92,7 +93,7 @@ impl<'w> Workloads<'w> {
         let policy = wanted::policy(sight, &candidates);
         let world = |inert: Inert| World {
             facts: &sight.snapshot.facts,
-            policies: PolicySet::new(
+            policies: Cow::Owned(PolicySet::new(
                 Vec::new(),
                 Policy {
                     validation: Action::Deny,
@@ -100,7 +101,7 @@ impl<'w> Workloads<'w> {
                     inert,
                     ..policy.clone()
                 },
-            ),
+            )),
             excluded,
             registered: None,
         };

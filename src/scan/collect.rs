@@ -2,13 +2,13 @@
 //! with the owners of running pods, not with the pods.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
 use super::judge::{Looked, look_at};
 use super::judged::Judged;
+use super::like::{Like, is_at_zero, like};
 use super::pods::{Ground, trouble};
 use super::report::{Cluster, Gap, Namespace, Node, PodTrouble, Report, SCHEMA, Summary};
 use crate::model::json::at;
@@ -47,18 +47,6 @@ pub struct Scan<'s> {
 struct LeftOut {
     owners: usize,
     pods: usize,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Scaled {
-    spec: Replicas,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Replicas {
-    replicas: Option<u64>,
 }
 
 /// What frames the report.
@@ -129,25 +117,11 @@ impl<'s> Scan<'s> {
 
     /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
     fn is_seen(&mut self, subject: &Subject<'_>, json: &str) -> bool {
-        let (Some(owner), None) = (subject.meta.controller(), subject.owner_kind()) else {
-            return false;
-        };
-        let Some(pod) = subject
-            .pod()
-            .filter(|_| matches!(subject.kind, Kind::Pod | Kind::ReplicaSet))
-        else {
-            // One owner may make several of other kinds, each with a template of its own.
-            return false;
-        };
-        let images = pod
-            .visit_containers()
-            .map(|(_, _, container)| container.image.as_deref());
-        let images: Vec<Option<&str>> = images.collect();
-        let selected = pod.node_selector.iter().map(|(key, value)| (&**key, &**value));
-        let selected: Vec<(&str, &str)> = selected.collect();
-        let of = (&*owner.api_version, &*owner.kind, &*owner.name);
-        let key = (subject.kind, &*subject.namespace, of, images, selected);
-        is_at_zero(subject.kind, json) || !self.foreign.insert(self.hashes.hash_one(key))
+        match like(subject, json, &self.hashes) {
+            Like::None => false,
+            Like::AtZero => true,
+            Like::Of(number) => !self.foreign.insert(number),
+        }
     }
 
     /// The top owner of an object, as a person knows it.
@@ -275,12 +249,6 @@ impl<'s> Scan<'s> {
         }
         all.into_values().collect()
     }
-}
-
-/// Whether a ReplicaSet asks for no pod: one that is kept for a rollback.
-fn is_at_zero(kind: Kind, json: &str) -> bool {
-    kind == Kind::ReplicaSet
-        && serde_json::from_str(json).is_ok_and(|scaled: Scaled| scaled.spec.replicas == Some(0))
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ impl Overrides {
 pub struct World<'w> {
     /// What is known of the cluster and the day.
     pub facts: &'w Facts,
-    /// The policies.
-    pub policies: PolicySet,
+    /// The policies: borrowed, for one is made with every change that a watch tells.
+    pub policies: Cow<'w, PolicySet>,
     /// The namespaces that the webhooks leave out by name, besides those that they always do.
     pub excluded: &'w [String],
     /// What stands in the webhook configurations; `None` where it is to be taken for what Transom registers.
@@ -76,7 +76,7 @@ impl<'w> World<'w> {
     pub fn of(snapshot: &'w Snapshot) -> Self {
         World {
             facts: &snapshot.facts,
-            policies: PolicySet::clone(&snapshot.policies),
+            policies: Cow::Borrowed(&snapshot.policies),
             excluded: &snapshot.excluded,
             registered: snapshot.registered.as_deref(),
         }
@@ -86,7 +86,7 @@ impl<'w> World<'w> {
     #[must_use]
     pub fn with(mut self, overrides: &Overrides) -> Self {
         if !overrides.is_empty() {
-            self.policies = self.policies.with(|policy| overrides.apply(policy));
+            self.policies = Cow::Owned(self.policies.with(|policy| overrides.apply(policy)));
         }
         self
     }

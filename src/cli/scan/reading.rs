@@ -1,5 +1,6 @@
 //! The way of a scan: the cluster is read once, its objects go by, the report is made of what was noted.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     let snapshot = Snapshots::new(base, excluded).take(&view, registered, today());
     let is_by_file = of_file.is_some();
     let mut world = World::of(&snapshot);
-    world.policies = of_file.unwrap_or(world.policies);
+    world.policies = of_file.map_or(world.policies, Cow::Owned);
     let world = world.with(overrides);
 
     let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));

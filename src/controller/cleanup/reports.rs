@@ -3,19 +3,92 @@
 use kube::Client;
 
 use super::Report;
-use crate::controller::reports::{Dialect, sweep};
+use crate::controller::reports::{Dialect, Swept, sweep};
 
 /// Deletes them all, and says what was done.
 pub async fn take_away(client: &Client, report: &mut Report) {
     for dialect in Dialect::ALL {
         match sweep(client, dialect, || true).await {
-            Ok(0) => {}
-            Ok(count) => report
+            Ok(Swept::All(0)) => {}
+            Ok(Swept::All(count)) => report
                 .done
                 .push(format!("{count} {} of {dialect} deleted", dialect.plural())),
+            // Without the kind there is none of it, and the right to see it is granted with reports only.
+            Ok(Swept::Unseen(why)) => {
+                if dialect.is_served(client).await.unwrap_or(true) {
+                    report.left.push(unseen(dialect, &why));
+                }
+            }
             Err(why) => report
                 .failures
                 .push(format!("{} of {dialect}: {why}", dialect.plural())),
         }
+    }
+}
+
+/// What may be left, and what takes it away.
+fn unseen(dialect: Dialect, why: &str) -> String {
+    let (group, _) = dialect.as_str().split_once('/').unwrap_or_default();
+    let resource = dialect.plural();
+    format!(
+        "{resource} of {dialect}, if reports were ever on: they may not be looked for ({why}); kubectl delete \
+         {resource}.{group} -A -l app.kubernetes.io/managed-by=transom"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server that has reports of openreports.io only, and shows none to this account.
+    fn client() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let (code, answer) = match request.uri().path() {
+                "/apis/openreports.io/v1alpha1" => (
+                    200,
+                    json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
+                        {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["list"]},
+                    ]}),
+                ),
+                "/apis/wgpolicyk8s.io/v1alpha2" => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "message": "not found"}),
+                ),
+                path => (
+                    403,
+                    json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": format!("{path} is forbidden")}),
+                ),
+            };
+            let body: Full<Bytes> = Full::from(answer.to_string());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn reports_that_may_not_be_seen_are_named_as_left_where_there_is_such_a_kind_and_are_no_failure() {
+        let mut report = Report::default();
+        take_away(&client(), &mut report).await;
+        let [left] = &report.left[..] else {
+            panic!("{report:?}")
+        };
+        assert!(
+            left.ends_with(
+                "kubectl delete reports.openreports.io -A -l app.kubernetes.io/managed-by=transom"
+            ),
+            "{left}"
+        );
+        assert_eq!(
+            (report.done.len(), report.kept.len(), report.failures.len()),
+            (0, 0, 0)
+        );
     }
 }

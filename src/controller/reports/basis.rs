@@ -2,11 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::cluster::snapshot::Snapshot;
 
 /// With more namespaces than this everything is read anew: one list costs less than so many.
 const MOST_NAMESPACES: usize = 20;
+/// So long is between two readings of everything because the cluster has changed.
+const OFTEN: Duration = Duration::from_secs(60);
+/// So long where only other nodes of the same sort are there: few findings are about a node by its name.
+const SELDOM: Duration = Duration::from_secs(600);
 
 /// Which objects are to be judged anew.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,6 +28,12 @@ pub enum Anew {
 }
 
 impl Anew {
+    /// This, and those of another namespace.
+    #[must_use]
+    pub fn with(self, namespace: String) -> Anew {
+        self.and(Anew::In([namespace].into()))
+    }
+
     /// Both.
     #[must_use]
     pub fn and(self, other: Anew) -> Anew {
@@ -39,14 +52,11 @@ impl Anew {
     }
 }
 
-/// Which objects were judged by something else than what is known now.
+/// Which objects were judged by other policies, or in other namespaces, than what is known now.
 pub fn changed(before: &Snapshot, now: &Snapshot) -> Anew {
-    let mut same_namespaces = now.facts.clone();
-    same_namespaces.namespaces = Arc::clone(&before.facts.namespaces);
     if before.policies != now.policies
         || before.registered != now.registered
         || before.excluded != now.excluded
-        || before.facts != same_namespaces
     {
         return Anew::All;
     }
@@ -61,6 +71,35 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Anew {
     })
 }
 
+/// What is known of the cluster besides, by which everything was judged last: nodes come and go all the time, and everything
+/// is not read anew each time.
+#[derive(Debug)]
+pub struct Ground {
+    judged_by: Arc<Snapshot>,
+    since: Instant,
+}
+
+impl Ground {
+    /// Everything is judged by this from now on.
+    pub fn new(judged_by: Arc<Snapshot>, since: Instant) -> Self {
+        Ground { judged_by, since }
+    }
+
+    /// Whether everything is to be judged anew by this; from then on it is what everything is judged by.
+    pub fn has_changed(&mut self, known: &Arc<Snapshot>, now: Instant) -> bool {
+        let since = now.duration_since(self.since);
+        if since < OFTEN || Arc::ptr_eq(&self.judged_by, known) {
+            return false;
+        }
+        let (before, facts) = (&self.judged_by.facts, &known.facts);
+        let is_other = !before.judges_as(facts) || (since >= SELDOM && before.hosts() != facts.hosts());
+        if is_other {
+            *self = Ground::new(Arc::clone(known), now);
+        }
+        is_other
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -70,6 +109,7 @@ mod tests {
     use super::*;
     use crate::engine::effective::PolicySet;
     use crate::model::facts::{Facts, NamespaceFacts};
+    use crate::model::node::{Host, Taint};
     use crate::model::policy::Policy;
 
     fn snapshot(namespaces: &[(&str, &str)], policy: Policy) -> Snapshot {
@@ -98,11 +138,40 @@ mod tests {
         let mut other = policy();
         other.name = "other".to_owned();
         assert_eq!(anew(&[("a", "x"), ("b", "x")], other), Anew::All);
-        let mut tomorrow = before.clone();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_day_is_judged_anew_but_nodes_that_come_and_go_only_now_and_then() {
+        let at = |seconds| Instant::now() + Duration::from_secs(seconds);
+        let before = snapshot(&[], Policy::cluster_default());
+        let with = |name: &str, taints: &[&str]| {
+            let mut snapshot = before.clone();
+            let taints = taints.iter().map(|key| Taint {
+                key: (*key).to_owned(),
+                value: String::new(),
+                effect: "NoSchedule".to_owned(),
+            });
+            snapshot.facts.add_host(Host {
+                name: name.to_owned(),
+                taints: taints.collect(),
+                ..Host::default()
+            });
+            Arc::new(snapshot)
+        };
+        let mut ground = Ground::new(with("w1", &[]), at(0));
+        assert!(!ground.has_changed(&with("w2", &[]), at(61)), "of the same sort");
+        assert!(!ground.has_changed(&with("w1", &["os"]), at(59)), "too soon");
+        assert!(ground.has_changed(&with("w1", &["os"]), at(61)));
+        assert!(
+            !ground.has_changed(&with("w1", &["os"]), at(122)),
+            "it is judged by that"
+        );
+        assert!(ground.has_changed(&with("w2", &["os"]), at(700)), "by and by");
+        let mut tomorrow = (*with("w2", &["os"])).clone();
         tomorrow.facts.today = date(2026, 1, 2);
-        assert_eq!(
-            changed(&before, &tomorrow),
-            Anew::All,
+        let tomorrow = Arc::new(tomorrow);
+        assert!(
+            ground.has_changed(&tomorrow, at(800)),
             "exemptions end by the day"
         );
     }

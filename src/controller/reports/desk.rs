@@ -16,6 +16,8 @@ const REST: usize = 8;
 pub struct Write {
     /// The uid of its owner.
     pub uid: Box<str>,
+    /// Its namespace.
+    pub namespace: Box<str>,
     /// What it says.
     pub content: u64,
     /// The kind of report that it is.

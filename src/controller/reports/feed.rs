@@ -1,12 +1,12 @@
 //! Where judged objects come from: a watch of each kind, and readings of everything beside it, page by page. Nothing of an
 //! object stays.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{Fuse, FusedFuture as _, FutureExt as _};
 use futures::io::AsyncBufRead;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::basis::Anew;
 use super::session::{Session, Source};
@@ -19,6 +19,12 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 /// A watch that worked for so long begins with the first wait again.
 const STEADY: Duration = Duration::from_secs(60);
+/// A watch that stands for so long works, whether something is told on it or not.
+const WORKS: Duration = Duration::from_secs(10);
+/// So often a watch breaks at the same place before everything is read anew.
+const MOST_BREAKS: u32 = 4;
+/// So long it is waited for what the reports say that are there.
+const ADOPTION: Duration = Duration::from_secs(10);
 
 impl Session<'_> {
     /// Follows the objects of one kind, for ever. The watch begins before everything is read, and goes on meanwhile: what
@@ -26,13 +32,17 @@ impl Session<'_> {
     pub async fn follow(&self, stored: Stored) {
         let doing = format!("cannot watch {}", stored.path);
         let mut wait = FIRST;
-        while !self.is_adopted.load(Ordering::Relaxed) {
-            sleep(self.settings().rest).await;
-        }
+        let mut adopted = self.is_adopted.subscribe();
+        // Findings are counted and told whether the reports that are there can be read or not.
+        let _ = timeout(ADOPTION, adopted.wait_for(|is| *is)).await;
+        self.has_begun.store(true, Ordering::Relaxed);
         loop {
             let began = Instant::now();
             let why = match stored.version(self.client()).await {
-                Ok(version) => self.follow_from(stored, version, &doing).await,
+                Ok(version) => tokio::select! {
+                    why = self.follow_from(stored, version, &doing) => why,
+                    never = self.read_for_ever(stored) => match never {},
+                },
                 Err(failure) => failure.to_string(),
             };
             self.complain(&doing, &why);
@@ -44,26 +54,44 @@ impl Session<'_> {
         }
     }
 
-    /// Follows the changes from a version on, and reads everything that was there before; says why it cannot go on.
-    async fn follow_from(&self, stored: Stored, mut version: String, doing: &str) -> String {
-        let reading = Fuse::terminated();
-        futures::pin_mut!(reading);
-        reading.set(self.read(stored, Anew::All).fuse());
+    /// Reads everything, and then what is wished for.
+    async fn read_for_ever(&self, stored: Stored) -> Infallible {
+        let mut anew = Anew::All;
+        // What was wished for until now is in it.
+        if let Some(wish) = self.wishes(stored) {
+            wish.take();
+        }
         loop {
+            self.read(stored, anew).await;
+            anew = self.wished(stored).await;
+        }
+    }
+
+    /// Follows the changes from a version on; says why it cannot go on.
+    async fn follow_from(&self, stored: Stored, mut version: String, doing: &str) -> String {
+        let (mut breaks, mut wait) = (0, FIRST);
+        loop {
+            let (before, began) = (version.clone(), Instant::now());
             let mut changes = match stored.changes(self.client(), &version).await {
                 Ok(changes) => changes,
                 Err(failure) => return failure.to_string(),
             };
-            self.works(doing);
-            let began = Instant::now();
+            let works = sleep(WORKS);
+            tokio::pin!(works);
+            let mut is_said = false;
             let ended = loop {
-                let is_reading = !reading.is_terminated();
                 tokio::select! {
                     ended = self.take(stored, &mut changes, &mut version) => if let Some(ended) = ended { break ended },
-                    () = &mut reading, if is_reading => (),
-                    anew = self.wished(stored), if !is_reading => reading.set(self.read(stored, anew).fuse()),
+                    () = &mut works, if !is_said => {
+                        self.works(doing);
+                        is_said = true;
+                    }
                 }
             };
+            if version != before {
+                (breaks, wait) = (0, FIRST);
+                self.works(doing);
+            }
             match ended {
                 // One that ends at once is not asked for at once again.
                 Ended::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
@@ -71,7 +99,12 @@ impl Session<'_> {
                 // It goes on where it broke; a version that is too old by then says so.
                 Ended::Broken(why) => {
                     tracing::debug!(path = stored.path, "the watch has broken: {why}");
-                    sleep(FIRST).await;
+                    breaks += 1;
+                    if breaks >= MOST_BREAKS {
+                        return why;
+                    }
+                    sleep(wait).await;
+                    wait *= 2;
                 }
             }
         }
@@ -93,12 +126,7 @@ impl Session<'_> {
     ) -> Option<Ended> {
         match changes.next(version).await {
             Ok(Change::Seen(json)) => self.seen(stored, json),
-            Ok(Change::Gone(json)) => {
-                let uid = Session::uid_of(json);
-                let mut ledger = self.ledger();
-                ledger.touch(stored.kind, &uid);
-                ledger.gone(&uid);
-            }
+            Ok(Change::Gone(json)) => self.gone(stored.kind, json),
             Err(ended) => return Some(ended),
         }
         tokio::task::yield_now().await;
@@ -136,7 +164,10 @@ impl Session<'_> {
         }
         self.works(&doing);
         if anew == Anew::All {
-            self.ledger().ends(stored.kind, pass);
+            let freed = self.ledger().ends(stored.kind, pass);
+            if !freed.is_empty() {
+                self.look_again(stored.kind, freed.into_iter().fold(Anew::None, Anew::with));
+            }
         } else {
             self.ledger().breaks_off(stored.kind);
         }
@@ -158,6 +189,8 @@ impl Session<'_> {
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(world);
             drop((snapshot, permit));
+            // Each holds a report: no more is read before these are written. A place in the list that is lost meanwhile is given
+            // anew by the API server.
             for write in writes {
                 self.rest(write).await;
             }

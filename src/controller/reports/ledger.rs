@@ -1,7 +1,7 @@
 //! What is known of the top owners that have findings: counts and a number for what their reports say, and nothing of the
 //! objects themselves.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ struct Entry {
     wanted: Option<u64>,
     /// What its report says; `None`: there is none.
     written: Option<u64>,
+    /// The resourceVersion of its report, where that is known.
+    version: Option<u64>,
     /// What was told of it without a report.
     told: Option<u64>,
     /// Findings by rule and action.
@@ -58,6 +60,31 @@ pub struct Waiting {
     pub name: String,
     /// When it is looked at next: by no clock that jumps.
     pub due: Instant,
+}
+
+/// The one object that stands for others like it.
+#[derive(Debug)]
+struct StandIn {
+    uid: Box<str>,
+    kind: Kind,
+    namespace: Arc<str>,
+    /// The pass that saw it last.
+    pass: u64,
+}
+
+/// A report that is there.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The kind of its owner.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// The uid of its owner.
+    pub uid: String,
+    /// What it says; 0 where that is not to be read.
+    pub says: u64,
+    /// Its resourceVersion, where that is a number.
+    pub version: Option<u64>,
 }
 
 /// What to do about the report of an owner.
@@ -91,30 +118,48 @@ pub struct Ledger {
     clean: HashSet<Box<str>>,
     series: BTreeMap<Series, u64>,
     names: HashSet<Arc<str>>,
-    /// For owners of kinds that are not judged: the one object that stands for all.
-    standing_for: HashMap<u64, Box<str>>,
+    /// For owners of kinds that are not judged: the one object that stands for those like it.
+    standing_for: HashMap<u64, StandIn>,
+    /// The same by its uid.
+    stands: HashMap<Box<str>, u64>,
     /// Pods that wait for a node, by uid.
     waiting: HashMap<Box<str>, Waiting>,
-    /// Whether an owner was left out because there are too many.
-    is_full: bool,
+    /// The passes in which owners were left out because there are too many, by kind.
+    full: HashMap<Kind, u64>,
 }
 
 impl Ledger {
-    /// A report that an earlier leader wrote.
-    pub fn found(&mut self, kind: Kind, namespace: &str, uid: &str, says: u64) {
-        if self.owners.len() >= MOST_OWNERS {
-            return;
+    /// A report is there, as an earlier leader, this one, or another hand has written it: says whether only another look at
+    /// its owner mends it.
+    pub fn found(&mut self, report: &Written) -> bool {
+        let uid = report.uid.as_str();
+        let Some(entry) = self.owners.get_mut(uid) else {
+            if self.owners.len() < MOST_OWNERS {
+                let namespace = self.shared(&report.namespace);
+                let entry = Entry {
+                    kind: report.kind,
+                    namespace,
+                    wanted: None,
+                    written: Some(report.says),
+                    version: report.version,
+                    told: None,
+                    counts: Box::default(),
+                    pass: 0,
+                };
+                self.owners.insert(uid.into(), entry);
+            }
+            return true;
+        };
+        if entry.version.is_some() && report.version < entry.version {
+            // It was written since.
+            return false;
         }
-        let namespace = self.shared(namespace);
-        self.owners.entry(uid.into()).or_insert(Entry {
-            kind,
-            namespace,
-            wanted: None,
-            written: Some(says),
-            told: None,
-            counts: Box::default(),
-            pass: 0,
-        });
+        let before = entry.written.replace(report.says);
+        entry.version = report.version;
+        // A write is under way where it did not say what counts before.
+        entry
+            .wanted
+            .is_some_and(|wanted| wanted != report.says && before == Some(wanted))
     }
 
     /// An owner was judged: says what is to be done about its report.
@@ -126,18 +171,21 @@ impl Ledger {
             return Next::Nothing;
         };
         if !self.owners.contains_key(uid) && self.owners.len() >= MOST_OWNERS {
-            self.is_full = true;
+            self.full.insert(judged.kind, pass);
             return Next::Nothing;
         }
         self.clean.remove(uid);
         let namespace = self.shared(&judged.namespace);
         let before = self.remove(uid);
-        let (written, told) = before.map_or((None, None), |before| (before.written, before.told));
+        let (written, version, told) = before.map_or((None, None, None), |before| {
+            (before.written, before.version, before.told)
+        });
         let entry = Entry {
             kind: judged.kind,
             namespace,
             wanted: Some(wanted),
             written,
+            version,
             told,
             counts: counted(judged),
             pass,
@@ -168,13 +216,13 @@ impl Ledger {
         }
     }
 
-    /// An object is gone; its report goes with it.
-    pub fn gone(&mut self, uid: &str) {
+    /// An object is gone; its report goes with it. Says whether it stood for others.
+    pub fn gone(&mut self, uid: &str) -> bool {
         self.unreadable.remove(uid);
         self.waiting.remove(uid);
         self.clean.remove(uid);
         self.remove(uid);
-        self.standing_for.retain(|_, one| &**one != uid);
+        self.stands_no_more(uid)
     }
 
     /// An object could not be read: says whether that is new.
@@ -184,6 +232,11 @@ impl Ledger {
             self.unreadable.insert(uid.into(), (which, pass));
         }
         known != Some(true)
+    }
+
+    /// Whether it is known that a pod waits for a node.
+    pub fn is_waiting(&self, uid: &str) -> bool {
+        self.waiting.contains_key(uid)
     }
 
     /// A pod waits for a node, or does not.
@@ -207,19 +260,47 @@ impl Ledger {
         due.collect()
     }
 
-    /// Whether this object is the one to be judged of those of an owner that is not.
-    pub fn stands_for(&mut self, owner: u64, uid: &str) -> bool {
+    /// Whether this object is the one to be judged of those that are like it, and whether it stood for others before.
+    pub fn stands_for(
+        &mut self,
+        like: u64,
+        kind: Kind,
+        namespace: &str,
+        uid: &str,
+        pass: u64,
+    ) -> (bool, bool) {
+        let is_other = self.stands.get(uid).is_some_and(|before| *before != like);
+        let stood = is_other && self.stands_no_more(uid);
         if self.standing_for.len() >= MOST_OWNERS {
             self.standing_for.clear();
+            self.stands.clear();
         }
-        &**self.standing_for.entry(owner).or_insert_with(|| uid.into()) == uid
+        let namespace = self.shared(namespace);
+        let one = self.standing_for.entry(like).or_insert_with(|| StandIn {
+            uid: uid.into(),
+            kind,
+            namespace,
+            pass,
+        });
+        let is_it = &*one.uid == uid;
+        if is_it {
+            one.pass = pass;
+            self.stands.insert(uid.into(), like);
+        }
+        (is_it, stood)
+    }
+
+    /// An object stands for no other one any more: says whether it did.
+    pub fn stands_no_more(&mut self, uid: &str) -> bool {
+        let like = self.stands.remove(uid);
+        like.is_some_and(|like| self.standing_for.remove(&like).is_some())
     }
 
     /// Whether the report of an owner is still to say this.
     pub fn wants(&self, uid: &str, content: u64) -> bool {
         self.owners
             .get(uid)
-            .is_some_and(|entry| entry.wanted == Some(content))
+            .is_some_and(|entry| entry.wanted == Some(content) && entry.written != Some(content))
     }
 
     /// Whether what an owner's report would say was not told yet; from now on it is told. Where there are no reports.
@@ -231,11 +312,12 @@ impl Ledger {
     }
 
     /// A report was written, or is not there any more.
-    pub fn written(&mut self, uid: &str, says: Option<u64>) {
+    pub fn written(&mut self, uid: &str, says: Option<u64>, version: Option<u64>) {
         let Some(entry) = self.owners.get_mut(uid) else {
             return;
         };
         entry.written = says;
+        entry.version = version;
         if entry.wanted.is_none() && says.is_some() {
             // It became clean while it was written.
             self.clean.insert(uid.into());
@@ -243,6 +325,24 @@ impl Ledger {
         if entry.wanted.is_none() && says.is_none() {
             self.remove(uid);
         }
+    }
+
+    /// The resourceVersion of the report of an owner, where it is known.
+    pub fn version(&self, uid: &str) -> Option<u64> {
+        self.owners.get(uid)?.version
+    }
+
+    /// The report of an owner is another one than was known: what it is shows when it is seen.
+    pub fn forget_version(&mut self, uid: &str) {
+        if let Some(entry) = self.owners.get_mut(uid) {
+            entry.version = None;
+        }
+    }
+
+    /// Whether the report of an owner is not yet as it is to be.
+    pub fn is_behind(&self, uid: &str) -> bool {
+        let entry = self.owners.get(uid);
+        entry.is_some_and(|entry| entry.wanted != entry.written)
     }
 
     /// The next report to take away: kind, namespace and uid of its owner.
@@ -257,14 +357,16 @@ impl Ledger {
         }
     }
 
-    /// Only these reports are there: says how many are missing that there should be.
-    pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) -> usize {
+    /// Only these reports are there: says in which namespaces some are missing that there should be.
+    pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let lost = (self.owners.iter()).filter(|(uid, entry)| entry.written.is_some() && !is_there(uid));
         let lost: Vec<Box<str>> = lost.map(|(uid, _)| uid.clone()).collect();
         for uid in &lost {
-            self.written(uid, None);
+            self.written(uid, None, None);
         }
-        lost.iter().filter(|uid| self.has_findings(uid)).count()
+        let lost = lost.iter().filter_map(|uid| self.owners.get(uid));
+        let lost = lost.filter(|entry| entry.wanted.is_some());
+        lost.map(|entry| entry.namespace.to_string()).collect()
     }
 
     /// Whether there is something to say of an owner.
@@ -277,6 +379,7 @@ impl Ledger {
         self.clean.clear();
         self.owners.retain(|_, entry| {
             entry.written = None;
+            entry.version = None;
             entry.wanted.is_some()
         });
     }
@@ -300,8 +403,9 @@ impl Ledger {
             .is_some_and(|touched| touched.contains(uid))
     }
 
-    /// A pass over a kind has read everything: what it did not see is gone, or was clean from the start.
-    pub fn ends(&mut self, kind: Kind, pass: u64) {
+    /// A pass over a kind has read everything: what it did not see is gone, or was clean from the start. Says in which
+    /// namespaces something is gone that stood for others.
+    pub fn ends(&mut self, kind: Kind, pass: u64) -> BTreeSet<String> {
         let touched = self.touched.remove(&kind).unwrap_or_default();
         let unseen = self
             .owners
@@ -313,6 +417,18 @@ impl Ledger {
         }
         self.unreadable
             .retain(|_, (which, seen)| which.kind != kind || *seen >= pass);
+        if self.full.get(&kind).is_some_and(|left_out| *left_out < pass) {
+            self.full.remove(&kind);
+        }
+        let gone = self
+            .standing_for
+            .values()
+            .filter(|one| one.kind == kind && one.pass < pass && !touched.contains(&one.uid));
+        let gone: Vec<(Box<str>, String)> = gone
+            .map(|one| (one.uid.clone(), one.namespace.to_string()))
+            .collect();
+        let freed = gone.into_iter().filter(|(uid, _)| self.stands_no_more(uid));
+        freed.map(|(_, namespace)| namespace).collect()
     }
 
     /// A pass has ended before it had read everything.
@@ -332,7 +448,12 @@ impl Ledger {
 
     /// Whether there are more owners with findings than are known.
     pub fn is_full(&self) -> bool {
-        self.is_full
+        !self.full.is_empty()
+    }
+
+    /// Whether some of those that were left out have room by now.
+    pub fn has_room_again(&self) -> bool {
+        self.is_full() && self.owners.len() < MOST_OWNERS - MOST_OWNERS / 10
     }
 
     /// How many reports are still to be written or taken away.

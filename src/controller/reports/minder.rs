@@ -3,52 +3,55 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
+use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::time::{Instant, sleep};
 
+use super::basis::Anew;
 use super::dialect::Dialect;
-use super::ledger::MOST_OWNERS;
+use super::ledger::{MOST_OWNERS, Written};
 use super::report::{CONTENT, LABEL};
 use super::session::Session;
+use crate::cluster::errors::words;
 use crate::model::workload::Kind;
 
 /// Reports per page of a list: metadata is small.
 const PAGE: u32 = 500;
+/// The first wait after a failure; each further one is twice as long.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest wait after a failure.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A watch that worked for so long begins with the first wait again.
+const STEADY: Duration = Duration::from_secs(60);
 /// What is said where the reports that are there cannot be read.
 const DOING: &str = "cannot watch the reports";
 
-/// A report that is there: its owner, and what it says.
-struct Found {
-    kind: Kind,
-    namespace: String,
-    uid: String,
-    says: u64,
-}
-
-impl Found {
-    fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<Self> {
-        let meta = &report.metadata;
-        let owner = meta.owner_references.iter().flatten().next()?;
-        let says = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
-        Some(Found {
-            kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
-            namespace: meta.namespace.clone()?,
-            uid: owner.uid.clone(),
-            // One that says something else is written anew.
-            says: says.map_or(0, |(_, says)| u64::from_str_radix(says, 16).unwrap_or_default()),
-        })
-    }
+fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<Written> {
+    let meta = &report.metadata;
+    let owner = meta.owner_references.iter().flatten().next()?;
+    let says = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
+    Some(Written {
+        kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
+        namespace: meta.namespace.clone()?,
+        uid: owner.uid.clone(),
+        // One that says something else is written anew.
+        says: says.map_or(0, |(_, says)| u64::from_str_radix(says, 16).unwrap_or_default()),
+        version: meta.resource_version.as_deref().and_then(|it| it.parse().ok()),
+    })
 }
 
 impl Session<'_> {
     /// Follows the reports that are there, whichever kind of report there is.
     pub async fn mind_reports(&self) {
         let mut dialects = self.dialects();
+        let mut wait = FIRST;
         loop {
             let dialect = *dialects.borrow_and_update();
+            let began = Instant::now();
             let follow = async {
                 match dialect {
                     Some(dialect) => self.mind(dialect).await,
@@ -56,25 +59,35 @@ impl Session<'_> {
                 }
             };
             tokio::select! {
-                () = follow => (),
-                changed = dialects.changed() => if changed.is_err() { return },
+                () = follow => {
+                    if began.elapsed() >= STEADY {
+                        wait = FIRST;
+                    }
+                    sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST);
+                }
+                changed = dialects.changed() => {
+                    self.works(DOING);
+                    if changed.is_err() { return }
+                }
             }
         }
     }
 
+    /// Follows them until something does not work.
     async fn mind(&self, dialect: Dialect) {
         let api: Api<PartialObjectMeta<DynamicObject>> =
             Api::all_with(self.client().clone(), &dialect.resource());
         let config = Config::default()
             .labels(&format!("{}={}", LABEL.0, LABEL.1))
             .page_size(PAGE);
-        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+        let mut events = std::pin::pin!(watcher(api, config));
         let mut listed = HashMap::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(report)) => {
-                    let found = Found::read(&report).filter(|_| listed.len() < MOST_OWNERS);
+                    let found = read(&report).filter(|_| listed.len() < MOST_OWNERS);
                     listed.extend(found.map(|found| (found.uid.clone(), found)));
                 }
                 Ok(Event::InitDone) => {
@@ -82,53 +95,71 @@ impl Session<'_> {
                     self.adopt(&listed);
                     listed.clear();
                 }
-                Ok(Event::Apply(_)) => (),
-                Ok(Event::Delete(report)) => {
-                    if let Some(found) = Found::read(&report) {
-                        self.is_missing(&found.uid);
+                Ok(Event::Apply(report)) => {
+                    let found = read(&report);
+                    if let Some(found) = found.filter(|found| self.ledger().found(found)) {
+                        self.is_late(Anew::None.with(found.namespace));
                     }
                 }
-                Err(error) => self.is_broken(&error),
+                Ok(Event::Delete(report)) => {
+                    if let Some(found) = read(&report) {
+                        self.is_missing(&found);
+                    }
+                }
+                Err(error) => return self.is_broken(&error),
             }
         }
     }
 
     /// Everything that is there, and nothing else, is there.
-    fn adopt(&self, listed: &HashMap<String, Found>) {
-        let missing = {
+    fn adopt(&self, listed: &HashMap<String, Written>) {
+        let mut anew = Anew::None;
+        {
             let mut ledger = self.ledger();
-            for found in listed.values() {
-                ledger.found(found.kind, &found.namespace, &found.uid, found.says);
+            let found = listed.values().filter(|found| ledger.found(found));
+            let found: Vec<&Written> = found.collect();
+            // What is read first takes these into account.
+            if self.has_begun.load(Ordering::Relaxed) {
+                anew = found
+                    .iter()
+                    .fold(anew, |anew, found| anew.with(found.namespace.clone()));
             }
-            ledger.without_report(|uid| listed.contains_key(uid))
-        };
-        if missing > 0 {
-            self.is_late();
+            let missing = ledger.without_report(|uid| listed.contains_key(uid));
+            anew = missing.into_iter().fold(anew, Anew::with);
         }
-        self.is_adopted.store(true, Ordering::Relaxed);
+        if anew != Anew::None {
+            self.is_late(anew);
+        }
+        self.is_adopted.send_replace(true);
     }
 
-    fn is_missing(&self, uid: &str) {
+    fn is_missing(&self, report: &Written) {
         let mut ledger = self.ledger();
-        ledger.written(uid, None);
-        if ledger.has_findings(uid) {
+        ledger.written(&report.uid, None, None);
+        if ledger.has_findings(&report.uid) {
             drop(ledger);
-            self.is_late();
+            self.is_late(Anew::None.with(report.namespace.clone()));
         }
     }
 
     fn is_broken(&self, error: &Error) {
-        let status = match error {
+        let (status, other) = match error {
             Error::InitialListFailed(kube::Error::Api(status))
             | Error::WatchStartFailed(kube::Error::Api(status))
             | Error::WatchFailed(kube::Error::Api(status))
-            | Error::WatchError(status) => Some(status),
-            _ => None,
+            | Error::WatchError(status) => (Some(status), None),
+            Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => {
+                (None, Some(error))
+            }
+            Error::NoResourceVersion => (None, None),
         };
-        match status {
-            Some(status) if status.code == 404 => self.ask_for_dialect(),
-            Some(status) if status.code == 403 => self.complain(DOING, &status.message),
-            _ => tracing::debug!("{DOING}: {error}"),
+        match (status, other) {
+            (Some(status), _) if status.code == 404 => self.ask_for_dialect(),
+            // They are listed anew.
+            (Some(status), _) if status.code == 410 => tracing::debug!("{DOING}: {}", status.message),
+            (Some(status), _) => self.complain(DOING, &status.message),
+            (None, Some(other)) => self.complain(DOING, &words(other)),
+            (None, None) => self.complain(DOING, &error.to_string()),
         }
     }
 }

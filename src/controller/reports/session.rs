@@ -1,9 +1,8 @@
 //! One term of a leader: what it knows while it leads, shared by those who read, judge and write.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash as _, Hasher as _};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::hash::RandomState;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use serde::Deserialize;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep};
 
-use super::basis::{Anew, changed};
+use super::basis::{Anew, Ground, changed};
 use super::desk::{Desk, Tray, Write, desk};
 use super::dialect::Dialect;
 use super::ledger::{Ledger, Next, Unreadable};
@@ -24,14 +23,18 @@ use crate::cluster::pace::patience;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::Stored;
 use crate::model::field::Str;
+use crate::model::subject::{Stage, Subject};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
-use crate::scan::{Looked, World, look};
+use crate::scan::{Judged, Like, Looked, World, like, look_at};
 
 /// How often it is looked what is to be done besides.
 const LOOK: Duration = Duration::from_millis(500);
 /// So much is said of why an object cannot be read.
 const LONGEST_WHY: usize = 200;
+
+/// Reports that could not be written or taken away, by the uid of their owners: until they are as they are to be.
+pub type Troubles = BTreeMap<Box<str>, String>;
 
 /// What a leader knows.
 pub struct Session<'s> {
@@ -47,9 +50,14 @@ pub struct Session<'s> {
     /// One page is in memory at a time, of whichever kind.
     pub pages: Semaphore,
     /// Whether the reports that are there are known.
-    pub is_adopted: AtomicBool,
-    /// Whether reports are missing that only another reading brings.
-    late: AtomicBool,
+    pub is_adopted: watch::Sender<bool>,
+    /// Whether objects are judged already.
+    pub has_begun: AtomicBool,
+    /// Where reports are missing that only another reading brings.
+    late: Mutex<Anew>,
+    hashes: RandomState,
+    /// Reports that could not be written or taken away.
+    pub troubles: Mutex<Troubles>,
     /// What does not work, by what was being done.
     pub complaints: Mutex<BTreeMap<String, String>>,
 }
@@ -72,10 +80,15 @@ impl Wish {
         self.told.notify_one();
     }
 
+    /// All that is wished for.
+    pub fn take(&self) -> Anew {
+        std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits for one.
     pub async fn next(&self) -> Anew {
         loop {
-            let anew = std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner));
+            let anew = self.take();
             if anew != Anew::None {
                 return anew;
             }
@@ -130,8 +143,11 @@ impl Session<'_> {
                 .collect(),
             passes: AtomicU64::new(0),
             pages: Semaphore::new(1),
-            is_adopted: AtomicBool::new(false),
-            late: AtomicBool::new(false),
+            is_adopted: watch::Sender::new(false),
+            has_begun: AtomicBool::new(false),
+            late: Mutex::default(),
+            hashes: RandomState::new(),
+            troubles: Mutex::default(),
             complaints: Mutex::default(),
         };
         context.gauges.show(Some(Arc::clone(&session.ledger)));
@@ -162,6 +178,7 @@ impl Session<'_> {
     async fn supervise(&self, mut before: Arc<Snapshot>) {
         let mut latest = self.context.latest.clone();
         let (mut asked, mut caught_up, mut in_vain) = (Instant::now(), Instant::now(), 0_u32);
+        let mut ground = Ground::new(Arc::clone(&before), Instant::now());
         loop {
             tokio::select! {
                 changed = latest.changed() => match changed {
@@ -173,16 +190,22 @@ impl Session<'_> {
             }
             let now = Arc::clone(&latest.borrow_and_update());
             self.wish(&changed(&before, &now));
+            if ground.has_changed(&now, Instant::now()) {
+                self.wish(&Anew::All);
+            }
             before = now;
+            if self.ledger().has_room_again() {
+                self.is_late(Anew::All);
+            }
             if asked.elapsed() >= self.settings().ask {
                 self.find_dialect().await;
                 asked = Instant::now();
             }
             let wait = patience(self.settings().retry, in_vain);
-            let is_late = self.late.load(Ordering::Relaxed);
+            let is_late = *self.all_late() != Anew::None;
             if is_late && caught_up.elapsed() >= wait && self.desk.is_empty() {
-                self.late.store(false, Ordering::Relaxed);
-                self.wish(&Anew::All);
+                let late = std::mem::take(&mut *self.all_late());
+                self.wish(&late);
                 (caught_up, in_vain) = (Instant::now(), in_vain.saturating_add(1));
             } else if !is_late && caught_up.elapsed() >= wait * 2 {
                 in_vain = 0;
@@ -206,12 +229,13 @@ impl Session<'_> {
                         "the kind of report on stored objects"
                     );
                     self.ledger().forget_reports();
-                    self.is_adopted.store(false, Ordering::Relaxed);
+                    self.forget_troubles();
+                    self.is_adopted.send_replace(false);
                     self.wish(&Anew::All);
                 }
                 if found.is_none() {
                     // There is nothing to be known of them.
-                    self.is_adopted.store(true, Ordering::Relaxed);
+                    self.is_adopted.send_replace(true);
                 }
                 true
             }
@@ -230,10 +254,18 @@ impl Session<'_> {
         if from == Source::List && self.ledger().is_touched(kind, uid) {
             return None;
         }
+        let subject = match Subject::parse(kind, json, Stage::Stored) {
+            Ok(subject) => subject,
+            Err(error) => {
+                self.is_seen(kind, uid, from);
+                self.unreadable(kind, &head, &error.to_string(), pass);
+                return None;
+            }
+        };
         if kind == Kind::Pod {
-            self.mind_pod(json);
+            self.mind_pod(world, &subject, json);
         }
-        let judged = match look(world, kind, json) {
+        let judged = match look_at(world, &subject, json) {
             Ok(Looked::Judged(judged)) => judged,
             // Most pods: of these nothing was ever said.
             Ok(Looked::Owned(..)) => {
@@ -252,22 +284,17 @@ impl Session<'_> {
             }
         };
         self.is_seen(kind, uid, from);
-        let mut ledger = self.ledger();
-        if let Some(owner) = &judged.owner {
-            let mut hasher = DefaultHasher::new();
-            (&judged.namespace, &owner.api_version, &owner.kind, &owner.name).hash(&mut hasher);
-            if !ledger.stands_for(hasher.finish(), uid) {
-                ledger.is_clean(uid);
-                return None;
-            }
+        if !self.stands(&judged, like(&subject, json, &self.hashes), pass) {
+            self.ledger().is_clean(uid);
+            return None;
         }
-        let Next::Write(content) = ledger.judged(&judged, pass) else {
+        let Next::Write(content) = self.ledger().judged(&judged, pass) else {
             return None;
         };
-        drop(ledger);
         let dialect = self.dialect();
         Some(Write {
             uid: uid.into(),
+            namespace: judged.namespace.as_str().into(),
             content,
             dialect,
             body: dialect.map_or(serde_json::Value::Null, |dialect| {
@@ -275,6 +302,23 @@ impl Session<'_> {
             }),
             note: note(&judged),
         })
+    }
+
+    /// Whether an object is to be judged of those that are like it. Where it stood for others and does no more, these are
+    /// looked at.
+    fn stands(&self, judged: &Judged, like: Like, pass: u64) -> bool {
+        let (stands, stood) = match like {
+            Like::None => return true,
+            Like::AtZero => (false, self.ledger().stands_no_more(&judged.uid)),
+            Like::Of(number) => {
+                let mut ledger = self.ledger();
+                ledger.stands_for(number, judged.kind, &judged.namespace, &judged.uid, pass)
+            }
+        };
+        if stood {
+            self.look_again(judged.kind, Anew::In([judged.namespace.clone()].into()));
+        }
+        stands
     }
 
     fn is_seen(&self, kind: Kind, uid: &str, from: Source) {
@@ -297,16 +341,31 @@ impl Session<'_> {
         }
     }
 
-    /// The name of a change's object.
-    pub fn uid_of(json: &str) -> String {
-        let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
-        head.metadata.uid.to_string()
+    /// An object is gone.
+    pub fn gone(&self, kind: Kind, json: &str) {
+        let Head { metadata } = serde_json::from_str(json).unwrap_or_default();
+        let mut ledger = self.ledger();
+        ledger.touch(kind, &metadata.uid);
+        let stood = ledger.gone(&metadata.uid);
+        drop(ledger);
+        if stood {
+            self.look_again(kind, Anew::In([metadata.namespace.to_string()].into()));
+        }
+    }
+
+    /// Objects of a kind are to be read anew.
+    pub fn look_again(&self, kind: Kind, anew: Anew) {
+        let stored = Stored::all().find(|stored| stored.kind == kind);
+        if let Some(wish) = stored.and_then(|stored| self.wishes(stored)) {
+            wish.add(anew);
+        }
     }
 
     /// Hands in what is due after a change.
     pub fn news(&self, write: Write) {
+        let namespace = write.namespace.to_string();
         if !self.desk.news(write) {
-            self.is_late();
+            self.is_late(Anew::In([namespace].into()));
         }
     }
 
@@ -315,9 +374,14 @@ impl Session<'_> {
         self.desk.rest(write).await;
     }
 
-    /// A report is missing that only another reading brings.
-    pub fn is_late(&self) {
-        self.late.store(true, Ordering::Relaxed);
+    /// Reports are missing that only another reading brings.
+    pub fn is_late(&self, anew: Anew) {
+        let mut late = self.all_late();
+        *late = std::mem::take(&mut *late).and(anew);
+    }
+
+    fn all_late(&self) -> MutexGuard<'_, Anew> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What of a kind is to be read anew.
@@ -333,7 +397,6 @@ impl Session<'_> {
 
     /// Asks soon which kind of report there is.
     pub fn ask_for_dialect(&self) {
-        self.is_late();
         self.ask.notify_one();
     }
 

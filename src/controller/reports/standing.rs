@@ -2,24 +2,53 @@
 
 use std::sync::PoisonError;
 
+use super::basis::Anew;
 use super::ledger::MOST_OWNERS;
 use super::session::Session;
-use crate::cluster::errors::Failure;
 use crate::cluster::snapshot::Reporting;
 
 /// So many objects that cannot be read are named.
 const NAMED: usize = 3;
 
+/// So many reports that do not go are remembered at once.
+const MOST_TROUBLES: usize = 100;
+
 impl Session<'_> {
-    /// A write did not go; it is tried again with the next reading.
-    pub fn trouble(&self, doing: &str, name: &str, failure: &Failure) {
-        self.is_late();
-        self.complain(doing, &format!("{name}: {failure}"));
+    /// A report could not be written or taken away; it is tried again with the next reading. The log says so of the first of
+    /// many.
+    pub fn trouble(&self, uid: &str, namespace: &str, text: String) {
+        self.is_late(Anew::None.with(namespace.to_owned()));
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        if troubles.is_empty() {
+            tracing::warn!("{text}");
+        } else {
+            tracing::debug!("{text}");
+        }
+        if troubles.len() < MOST_TROUBLES || troubles.contains_key(uid) {
+            troubles.insert(uid.into(), text);
+        }
     }
 
-    /// A write went well.
-    pub fn went_well(&self) {
-        self.works("the report cannot be written");
+    /// Whatever did not go was about reports that are no more.
+    pub fn forget_troubles(&self) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.clear();
+    }
+
+    /// A report that does not go, and how many do not.
+    fn first_trouble(&self) -> Option<String> {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        if troubles.is_empty() {
+            return None;
+        }
+        let ledger = self.ledger();
+        troubles.retain(|uid, _| ledger.is_behind(uid));
+        drop(ledger);
+        let (_, first) = troubles.first_key_value()?;
+        Some(match troubles.len() {
+            1 => first.clone(),
+            count => format!("{first} (and {} more)", count - 1),
+        })
     }
 
     /// Something does not work: the log says so once, until it is something else.
@@ -58,7 +87,7 @@ impl Session<'_> {
             .next()
             .map(|(doing, text)| format!("{doing}: {text}"));
         drop(complaints);
-        if let Some(text) = first {
+        if let Some(text) = first.or_else(|| self.first_trouble()) {
             return Some(("Refused", text));
         }
         if self.dialect().is_none() {

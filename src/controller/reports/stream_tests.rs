@@ -38,6 +38,8 @@ struct Server {
     written: Vec<Value>,
     /// Events that were made.
     events: Vec<Value>,
+    /// The paths that it refuses.
+    refused: Vec<String>,
     /// Whether it has no kind of report.
     has_no_reports: bool,
 }
@@ -46,6 +48,10 @@ impl Server {
     fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &[u8]) -> (u16, Option<String>) {
         self.asked
             .push(format!("{method} {path}{}", if is_watch { " watch" } else { "" }));
+        if self.refused.iter().any(|it| it == path) {
+            let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "not today"});
+            return (500, Some(status.to_string()));
+        }
         if method == "POST" {
             self.events.push(serde_json::from_slice(body).unwrap());
             return (201, Some(String::from_utf8(body.to_vec()).unwrap()));
@@ -329,4 +335,82 @@ async fn without_any_kind_of_report_owners_are_judged_and_told_all_the_same() {
     let server = leader.server.lock().unwrap();
     assert_eq!(server.events[0]["regarding"]["name"], "one");
     assert!(server.written.is_empty());
+}
+
+fn replica_set(name: &str, replicas: u32, image: &str) -> Value {
+    let mut set = deployment(name, 1);
+    set["metadata"]["ownerReferences"] = json!([{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "r", "controller": true}]);
+    set["spec"]["replicas"] = json!(replicas);
+    set["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+    set
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_rollout_what_runs_is_reported_and_another_stands_in_for_what_goes() {
+    const SETS: &str = "/apis/apps/v1/replicasets";
+    let (image, other) = ("mcr.microsoft.com/windows/nanoserver:ltsc2022", "web:2");
+    let all = [
+        replica_set("a-old", 0, image),
+        replica_set("b-now", 1, image),
+        replica_set("c-like-b", 1, image),
+        replica_set("d-canary", 1, other),
+    ];
+    let gone = json!({"type": "DELETED", "object": all[1]}).to_string() + "\n";
+    let leader = Leader::start(&[
+        (SETS, &[list("9", &all)]),
+        // The version of the first look; then it is told, and nothing more.
+        (
+            "/apis/apps/v1/replicasets watch",
+            &[String::new(), gone, String::new()],
+        ),
+        (
+            "/apis/apps/v1/namespaces/shop/replicasets",
+            &[list("12", &all[2..])],
+        ),
+    ]);
+    leader
+        .until("the next one stands in", |it| reported(it).contains(&"c-like-b"))
+        .await;
+    let server = leader.server.lock().unwrap();
+    assert_eq!(reported(&server), ["b-now", "d-canary", "c-like-b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest_goes_on() {
+    let all = list("9", &[deployment("one", 1)]);
+    let leader = Leader::start(&[(DEPLOYMENTS, &[all])]);
+    let reports = "/apis/openreports.io/v1alpha1/reports".to_owned();
+    leader.server.lock().unwrap().refused.push(reports);
+    leader.until("it is reported", |it| reported(it) == ["one"]).await;
+    let said = leader.reporting.clone();
+    let text = || match &*said.borrow() {
+        Reporting::Amiss("Refused", text) => text.clone(),
+        _ => String::new(),
+    };
+    leader
+        .until("it is said", |_| text() == "cannot watch the reports: not today")
+        .await;
+    leader.server.lock().unwrap().refused.clear();
+    leader
+        .until("it works again", |_| *said.borrow() == Reporting::Written)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_again_and_again_is_said_and_everything_is_read_anew() {
+    let error = json!({"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "broken"}});
+    let leader = Leader::start(&[
+        (DEPLOYMENTS, &[list("9", &[deployment("one", 1)])]),
+        ("/apis/apps/v1/deployments watch", &[format!("{error}\n")]),
+    ]);
+    let said = leader.reporting.clone();
+    let is_said = || matches!(&*said.borrow(), Reporting::Amiss("Refused", text) if text.ends_with("deployments: broken"));
+    leader.until("it is said", |_| is_said()).await;
+    let listed = |it: &Server| {
+        it.asked
+            .iter()
+            .filter(|it| *it == "GET /apis/apps/v1/deployments")
+            .count()
+    };
+    leader.until("it is read anew", |it| listed(it) >= 4).await;
 }

@@ -2,20 +2,29 @@
 
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
+use tokio::time::sleep;
 
 use super::dialect::Dialect;
 use super::report::LABEL;
 use super::session::Session;
 use crate::cluster::errors::{Failure, answered};
-use crate::cluster::pace::Pace;
+use crate::cluster::pace::{Pace, patience};
 
 /// Reports per page: metadata is small.
 const PAGE: u32 = 500;
 /// How many are deleted in a second.
 const PER_SECOND: u32 = 50;
 
-/// Deletes those of one kind, as long as it may; says how many. None where the cluster has no such kind, or where they may
-/// not be seen: an account without that right has never written one.
+/// What became of the reports of one kind.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Swept {
+    /// So many are deleted, and none is left; none where the cluster has no such kind.
+    All(usize),
+    /// They may not be seen: why.
+    Unseen(String),
+}
+
+/// Deletes those of one kind, as long as it may.
 ///
 /// # Errors
 /// The API server refuses, or does not answer.
@@ -23,7 +32,7 @@ pub async fn sweep(
     client: &Client,
     dialect: Dialect,
     may_go_on: impl Fn() -> bool,
-) -> Result<usize, Failure> {
+) -> Result<Swept, Failure> {
     let pace = Pace::per_second(PER_SECOND);
     let resource = dialect.resource();
     let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
@@ -32,13 +41,19 @@ pub async fn sweep(
         .limit(PAGE);
     let mut count = 0;
     loop {
-        let page = match answered(all.list_metadata(&params)).await {
-            Ok(page) => page,
-            Err(Failure::Gone) => return Ok(count),
-            Err(Failure::Other(why)) if why.contains("is forbidden") => {
-                tracing::info!("{} are not looked for: {why}", dialect.plural());
-                return Ok(count);
+        let list = async {
+            match all.list_metadata(&params).await {
+                Err(kube::Error::Api(status)) if status.code == 410 => Ok(None),
+                answer => answer.map(Some),
             }
+        };
+        let page = match answered(list).await {
+            Ok(Some(page)) => page,
+            // The place in the list has expired; those before it are gone.
+            Ok(None) if params.continue_token.take().is_some() => continue,
+            Ok(None) => return Err(Failure::Other("the list expires while it is read".to_owned())),
+            Err(Failure::Gone) => return Ok(Swept::All(count)),
+            Err(Failure::Other(why)) if why.contains("is forbidden") => return Ok(Swept::Unseen(why)),
             Err(failure) => return Err(failure),
         };
         for seen in page.items {
@@ -48,7 +63,7 @@ pub async fn sweep(
             };
             pace.turn().await;
             if !may_go_on() {
-                return Ok(count);
+                return Ok(Swept::All(count));
             }
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
             let unchanged = Preconditions {
@@ -64,7 +79,7 @@ pub async fn sweep(
         }
         params.continue_token = page.metadata.continue_.filter(|more| !more.is_empty());
         if params.continue_token.is_none() {
-            return Ok(count);
+            return Ok(Swept::All(count));
         }
     }
 }
@@ -73,23 +88,43 @@ impl Session<'_> {
     /// Takes away the reports of the kinds that do not count, whenever another one does.
     pub async fn sweep_others(&self) {
         let mut dialects = self.dialects();
+        let mut in_vain = 0;
         loop {
             let counts = *dialects.borrow_and_update();
-            for other in Dialect::ALL {
-                if counts.is_none() || counts == Some(other) {
-                    continue;
+            let is_done = self.sweep_all_but(counts).await;
+            in_vain = if is_done { 0 } else { in_vain + 1 };
+            let again = async {
+                if is_done {
+                    std::future::pending::<()>().await;
+                } else {
+                    sleep(patience(self.settings().retry, in_vain)).await;
                 }
-                match sweep(self.client(), other, || self.leads()).await {
-                    Ok(0) => {}
-                    Ok(count) => {
-                        tracing::info!("{count} reports of {other} are taken away: another kind counts");
-                    }
-                    Err(failure) => tracing::warn!("cannot take away the reports of {other}: {failure}"),
-                }
-            }
-            if dialects.changed().await.is_err() {
-                return;
+            };
+            tokio::select! {
+                changed = dialects.changed() => if changed.is_err() { return },
+                () = again => (),
             }
         }
+    }
+
+    async fn sweep_all_but(&self, counts: Option<Dialect>) -> bool {
+        let mut is_done = true;
+        for other in Dialect::ALL {
+            if counts.is_none() || counts == Some(other) {
+                continue;
+            }
+            match sweep(self.client(), other, || self.leads()).await {
+                Ok(Swept::All(0)) => {}
+                Ok(Swept::All(count)) => {
+                    tracing::info!("{count} reports of {other} are taken away: another kind counts");
+                }
+                Ok(Swept::Unseen(why)) => tracing::info!("the reports of {other} are not looked for: {why}"),
+                Err(failure) => {
+                    tracing::warn!("cannot take away the reports of {other}: {failure}");
+                    is_done = false;
+                }
+            }
+        }
+        is_done
     }
 }

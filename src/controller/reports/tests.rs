@@ -1,10 +1,12 @@
 //! Reports on judged owners, and what is remembered of them.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::dialect::Dialect;
-use super::ledger::{Ledger, Next, Unreadable};
+use super::ledger::{Ledger, Next, Unreadable, Written};
 use super::report::{self, MOST_RESULTS, content};
 use super::tell::note;
 use crate::model::os::Verdict;
@@ -48,6 +50,16 @@ pub fn judged(uid: &str, fates: &[Fate]) -> Judged {
         changes: Vec::new(),
         would_change: Vec::new(),
         findings: fates.iter().map(|fate| found(*fate, "spec")).collect(),
+    }
+}
+
+fn there(kind: Kind, uid: &str, says: u64, version: Option<u64>) -> Written {
+    Written {
+        kind,
+        namespace: "shop".to_owned(),
+        uid: uid.to_owned(),
+        says,
+        version,
     }
 }
 
@@ -135,13 +147,13 @@ fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
     let dirty = judged(UID, &[Fate::Denied]);
     let says = content(&dirty).unwrap();
     assert_eq!(ledger.judged(&dirty, 1), Next::Write(says));
-    ledger.written(UID, Some(says));
+    ledger.written(UID, Some(says), None);
     assert_eq!(ledger.judged(&dirty, 2), Next::Nothing);
     assert_eq!(ledger.next_to_take_away(), None);
     assert_eq!(ledger.judged(&judged(UID, &[]), 3), Next::Nothing);
     let (kind, namespace, uid) = ledger.next_to_take_away().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
-    ledger.written(UID, None);
+    ledger.written(UID, None, None);
     assert_eq!((ledger.behind(), ledger.series().count()), (0, 0));
 }
 
@@ -151,10 +163,10 @@ fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
     let dirty = judged(UID, &[Fate::Denied]);
     let says = content(&dirty).unwrap();
     ledger.judged(&dirty, 1);
-    ledger.written(UID, Some(says));
+    ledger.written(UID, Some(says), None);
     ledger.judged(&judged(UID, &[Fate::Warned]), 1);
     ledger.judged(&judged(UID, &[]), 1);
-    ledger.written(UID, content(&judged(UID, &[Fate::Warned])));
+    ledger.written(UID, content(&judged(UID, &[Fate::Warned])), None);
     assert!(ledger.next_to_take_away().is_some());
 }
 
@@ -163,9 +175,9 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
     let mut ledger = Ledger::default();
     let dirty = judged(UID, &[Fate::Denied]);
     let says = content(&dirty).unwrap();
-    ledger.found(Kind::Deployment, "shop", UID, says);
-    ledger.found(Kind::Deployment, "shop", "mended", 7);
-    ledger.found(Kind::Job, "shop", "another kind", 7);
+    ledger.found(&there(Kind::Deployment, UID, says, None));
+    ledger.found(&there(Kind::Deployment, "mended", 7, None));
+    ledger.found(&there(Kind::Job, "another kind", 7, None));
     ledger.begins(Kind::Deployment);
     assert_eq!(ledger.judged(&dirty, 1), Next::Nothing, "it says so already");
     ledger.ends(Kind::Deployment, 1);
@@ -207,23 +219,57 @@ fn when_reports_are_gone_they_are_to_be_written_anew() {
     let mut ledger = Ledger::default();
     let dirty = judged(UID, &[Fate::Denied]);
     ledger.judged(&dirty, 1);
-    ledger.written(UID, content(&dirty));
-    assert_eq!(ledger.without_report(|_| true), 0);
-    assert_eq!(ledger.without_report(|_| false), 1);
+    ledger.written(UID, content(&dirty), None);
+    assert!(ledger.without_report(|_| true).is_empty());
+    assert_eq!(
+        ledger.without_report(|_| false),
+        BTreeSet::from(["shop".to_owned()])
+    );
     assert!(matches!(ledger.judged(&dirty, 2), Next::Write(_)));
-    ledger.written(UID, content(&dirty));
+    ledger.written(UID, content(&dirty), None);
     ledger.forget_reports();
     assert!(matches!(ledger.judged(&dirty, 3), Next::Write(_)));
     assert_eq!(ledger.series().count(), 1, "findings are counted without reports");
 }
 
 #[test]
-fn one_object_stands_for_all_of_an_owner_that_is_not_judged() {
+fn one_object_stands_for_those_that_are_like_it_until_it_goes() {
     let mut ledger = Ledger::default();
-    assert!(ledger.stands_for(1, "a") && !ledger.stands_for(1, "b"));
-    assert!(ledger.stands_for(2, "b"));
-    ledger.gone("a");
-    assert!(ledger.stands_for(1, "c"));
+    let stands =
+        |ledger: &mut Ledger, like, uid, pass| ledger.stands_for(like, Kind::ReplicaSet, "shop", uid, pass);
+    assert_eq!(stands(&mut ledger, 1, "a", 1), (true, false));
+    assert_eq!(stands(&mut ledger, 1, "b", 1), (false, false));
+    assert_eq!(stands(&mut ledger, 2, "b", 1), (true, false));
+    assert!(ledger.gone("a"), "others are to be looked at");
+    assert!(!ledger.gone("a"));
+    assert_eq!(stands(&mut ledger, 1, "c", 1), (true, false));
+    assert_eq!(
+        stands(&mut ledger, 3, "c", 1),
+        (true, true),
+        "its template has changed"
+    );
+    assert_eq!(stands(&mut ledger, 2, "b", 2), (true, false));
+    let freed = ledger.ends(Kind::ReplicaSet, 2);
+    assert_eq!(freed, BTreeSet::from(["shop".to_owned()]), "c was not seen");
+    assert_eq!(stands(&mut ledger, 3, "d", 2), (true, false));
+    assert_eq!(stands(&mut ledger, 2, "d", 2), (false, true));
+}
+
+#[test]
+fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_none() {
+    let mut ledger = Ledger::default();
+    let dirty = judged(UID, &[Fate::Denied]);
+    let says = content(&dirty).unwrap();
+    ledger.judged(&dirty, 1);
+    let there = |says, version| there(Kind::Deployment, UID, says, Some(version));
+    assert!(!ledger.found(&there(7, 3)), "the write of this one is under way");
+    ledger.written(UID, Some(says), Some(5));
+    assert!(!ledger.found(&there(says, 5)));
+    assert!(!ledger.found(&there(7, 4)), "it was before");
+    assert_eq!(ledger.judged(&dirty, 2), Next::Nothing);
+    assert!(ledger.found(&there(7, 6)));
+    assert!(matches!(ledger.judged(&dirty, 2), Next::Write(_)));
+    assert_eq!(ledger.version(UID), Some(6), "it is written over what was seen");
 }
 
 #[test]

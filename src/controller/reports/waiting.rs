@@ -14,7 +14,9 @@ use super::session::Session;
 use super::tell::{Note, Owner};
 use crate::cluster::errors::answered;
 use crate::cluster::pace::Allowance;
+use crate::engine::infer;
 use crate::model::field::{Present, Str};
+use crate::model::os::Verdict;
 use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
 use crate::scan::World;
@@ -71,8 +73,8 @@ struct BriefStatus<'b> {
 }
 
 impl Session<'_> {
-    /// Notes whether a pod waits for a node.
-    pub fn mind_pod(&self, json: &str) {
+    /// Notes whether a pod waits for a node. One of which it is known that it is for Linux takes no place.
+    pub fn mind_pod(&self, world: &World<'_>, subject: &Subject<'_>, json: &str) {
         let brief: Brief<'_> = serde_json::from_str(json).unwrap_or_default();
         let Brief {
             metadata,
@@ -81,7 +83,13 @@ impl Session<'_> {
         } = brief;
         let waits =
             status.phase.as_str() == "Pending" && spec.node_name.is_empty() && !metadata.deletion_timestamp.0;
-        let waiting = waits.then(|| Waiting {
+        let is_ours = || {
+            let policy = world.policy_in(&subject.namespace);
+            let verdict = infer(subject, world.facts, &policy).verdict;
+            matches!(verdict, Verdict::Windows | Verdict::Conflicting)
+        };
+        let is_known = waits && self.ledger().is_waiting(&metadata.uid);
+        let waiting = (waits && (is_known || is_ours())).then(|| Waiting {
             namespace: metadata.namespace.to_string(),
             name: metadata.name.to_string(),
             due: Instant::now() + LONG,

@@ -4,11 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, core::ApiResource};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::basis::Anew;
 use super::desk::{Tray, Write};
 use super::dialect::Dialect;
 use super::report;
@@ -45,9 +46,10 @@ impl Session<'_> {
     async fn write(&self, write: Write, pace: &Pace, events: &Mutex<Allowance>) {
         let Write {
             uid,
+            namespace,
             content,
             dialect,
-            body,
+            mut body,
             note,
         } = write;
         if !self.ledger().wants(&uid, content) {
@@ -58,12 +60,18 @@ impl Session<'_> {
             if !self.leads() {
                 return;
             }
+            // Where another one has written since, it is that one's report.
+            let known = self.ledger().version(&uid);
+            if let Some(known) = known {
+                body["metadata"]["resourceVersion"] = Value::String(known.to_string());
+            }
             match apply(self.client(), dialect, &body).await {
-                Ok(()) => {
-                    self.ledger().written(&uid, Some(content));
-                    self.went_well();
+                Ok(version) => self.ledger().written(&uid, Some(content), version),
+                Err(Failure::Conflict) => {
+                    self.ledger().forget_version(&uid);
+                    return self.is_late(Anew::None.with(namespace.into_string()));
                 }
-                Err(failure) => return self.did_not_go(&failure, &body),
+                Err(failure) => return self.did_not_go(&uid, &namespace, &failure, &body),
             }
         } else if !self.ledger().is_news(&uid, content) {
             return;
@@ -110,40 +118,66 @@ impl Session<'_> {
         if !self.leads() {
             return true;
         }
-        match delete(self.client(), dialect, &namespace, &report::name(kind, &uid)).await {
-            Ok(()) => self.ledger().written(&uid, None),
+        let (name, version) = (report::name(kind, &uid), self.ledger().version(&uid));
+        match delete(self.client(), dialect, &namespace, &name, version).await {
+            Ok(()) => self.ledger().written(&uid, None, None),
+            Err(Failure::Conflict) => {
+                self.ledger().forget_version(&uid);
+                self.is_late(Anew::None.with(namespace.to_string()));
+            }
             Err(failure) => {
-                let name = format!("{namespace}/{}", report::name(kind, &uid));
-                self.trouble("the report cannot be taken away", &name, &failure);
+                let text = format!("the report cannot be taken away: {namespace}/{name}: {failure}");
+                self.trouble(&uid, &namespace, text);
             }
         }
         true
     }
 
-    fn did_not_go(&self, failure: &Failure, body: &Value) {
-        let name = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
-        let name = format!("{}/{}", name("namespace"), name("name"));
+    fn did_not_go(&self, uid: &str, namespace: &str, failure: &Failure, body: &Value) {
         match failure {
-            Failure::Gone => self.ask_for_dialect(),
+            Failure::Gone => {
+                self.is_late(Anew::None.with(namespace.to_owned()));
+                self.ask_for_dialect();
+            }
             // Everything in it goes, reports too.
             Failure::Other(text) if text.contains("being terminated") => {}
             Failure::Other(text) if text.starts_with("namespaces ") => {}
-            failure => self.trouble("the report cannot be written", &name, failure),
+            failure => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                let text = format!("the report cannot be written: {namespace}/{name}: {failure}");
+                self.trouble(uid, namespace, text);
+            }
         }
     }
 }
 
-async fn apply(client: &Client, dialect: Dialect, body: &Value) -> Result<(), Failure> {
+/// Writes a report; its resourceVersion, where that is a number.
+async fn apply(client: &Client, dialect: Dialect, body: &Value) -> Result<Option<u64>, Failure> {
     let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
     let api = api(client, &dialect.resource(), text("namespace"));
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let patch = Patch::Apply(body);
-    answered(api.patch(text("name"), &params, &patch)).await.map(drop)
+    let written = answered(api.patch(text("name"), &params, &patch)).await?;
+    Ok(written.metadata.resource_version.and_then(|it| it.parse().ok()))
 }
 
-async fn delete(client: &Client, dialect: Dialect, namespace: &str, name: &str) -> Result<(), Failure> {
+async fn delete(
+    client: &Client,
+    dialect: Dialect,
+    namespace: &str,
+    name: &str,
+    version: Option<u64>,
+) -> Result<(), Failure> {
     let api = api(client, &dialect.resource(), namespace);
-    match answered(api.delete(name, &DeleteParams::default())).await {
+    let unchanged = Preconditions {
+        resource_version: version.map(|version| version.to_string()),
+        uid: None,
+    };
+    let params = DeleteParams {
+        preconditions: version.is_some().then_some(unchanged),
+        ..DeleteParams::default()
+    };
+    match answered(api.delete(name, &params)).await {
         Ok(_) | Err(Failure::Gone) => Ok(()),
         Err(failure) => Err(failure),
     }

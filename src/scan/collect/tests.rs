@@ -1,5 +1,6 @@
 //! Objects go by, and the report says of them what it should, without keeping more than that.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ fn scan(objects: &[(Kind, Value)]) -> Report {
     let facts = Facts::new(36, date(2026, 6, 1));
     let world = World {
         facts: &facts,
-        policies: PolicySet::new(Vec::new(), Policy::standalone()),
+        policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
     };

@@ -1,5 +1,7 @@
 //! Pods with trouble, and pods without, on a cluster of plain data.
 
+use std::borrow::Cow;
+
 use jiff::civil::date;
 use serde_json::{Value, json};
 
@@ -78,7 +80,7 @@ impl Cluster {
         let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).unwrap();
         let world = World {
             facts: &self.facts,
-            policies: PolicySet::new(Vec::new(), self.policy.clone()),
+            policies: Cow::Owned(PolicySet::new(Vec::new(), self.policy.clone())),
             excluded: &[],
             registered: None,
         };
