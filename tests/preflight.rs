@@ -360,6 +360,27 @@ fn rights(cluster: &ControlPlane) {
     let (report, status) = with("few");
     assert_eq!(status, 2);
     assert_eq!(report["summary"]["denied"], 2);
+    // The plan goes past lists that are refused too.
+    let plan = Command::new(TRANSOM)
+        .args(["plan", "--to", "ltsc2025", "--kubeconfig"])
+        .arg(cluster.path("as-few.kubeconfig"))
+        .output()
+        .unwrap();
+    let (text, errors) = (
+        String::from_utf8_lossy(&plan.stdout),
+        String::from_utf8_lossy(&plan.stderr),
+    );
+    assert_eq!(plan.status.code(), Some(2), "{errors}");
+    assert!(text.contains("shop/good Deployment"), "{text}");
+    for refused in ["podtemplates", "daemonsets", "pods"] {
+        let start = format!("transom: cannot list {refused}: ");
+        let mut lines = errors.lines();
+        assert!(
+            lines.any(|line| line.starts_with(&start)
+                && line.ends_with("docs/plan.md has the rights that it takes")),
+            "{refused}: {errors}"
+        );
+    }
     let headline = preflight(cluster, "few", &[]).0;
     assert!(
         headline.contains("and more may be of those that could not be read"),
