@@ -206,9 +206,13 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
             look(kind, json);
         }
     });
-    lost.extend(unlisted.await.into_iter().map(|list| match list.is_forbidden {
-        true => format!("cannot list {}: {}; {RIGHTS}", list.resource, list.why),
-        false => format!("cannot list {}: {}", list.resource, list.why),
+    lost.extend(unlisted.await.into_iter().map(|list| {
+        let cure = if list.is_forbidden {
+            format!("; {RIGHTS}")
+        } else {
+            String::new()
+        };
+        format!("cannot list {}: {}{cure}", list.resource, list.why)
     }));
     errors.append(&mut lost);
     Ok((planner.plan()?, errors))
