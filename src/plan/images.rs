@@ -65,7 +65,7 @@ impl Knowledge<'_> {
         }
         let Ok(image) = ImageRef::parse(text) else {
             let message = format!("\"{}\" is no image reference", shown(text));
-            return self.unknown(
+            return Self::unknown(
                 used,
                 message,
                 Because::row("the form of an image reference", TAGS),
@@ -166,10 +166,9 @@ impl Knowledge<'_> {
             }
             (_, Compatibility::Disputed) => {
                 let message = format!("{}; containerd runs that there, and hcsshim may not", of(build));
-                self.unknown(used, message, process_row())
-                    .remedy("try it on one node")
+                Self::unknown(used, message, process_row()).remedy("try it on one node")
             }
-            (_, Compatibility::Unknown) => self.unknown(
+            (_, Compatibility::Unknown) => Self::unknown(
                 used,
                 format!("{}, and no table says whether that runs", of(build)),
                 process_row(),
@@ -179,7 +178,7 @@ impl Knowledge<'_> {
                     "{}, and its RuntimeClass is not known: only Hyper-V isolation runs that",
                     of(build)
                 );
-                self.unknown(used, message, process_row())
+                Self::unknown(used, message, process_row())
                     .remedy("let the RuntimeClass be among what is read")
             }
             (_, Compatibility::Fails) => {
@@ -259,7 +258,7 @@ impl Knowledge<'_> {
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
                 let message =
                     format!("{text} is for Linux by its name: it does not run on the nodes of today either");
-                self.unknown(used, message, Because::rule("linux-image-on-windows-pod"))
+                Self::unknown(used, message, Because::rule("linux-image-on-windows-pod"))
                     .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
             }
             _ => {
@@ -270,12 +269,12 @@ impl Knowledge<'_> {
                 };
                 let message =
                     format!("the build of {text} is not known from its name: it may be there for several");
-                self.unknown(used, message, because)
+                Self::unknown(used, message, because)
             }
         }
     }
 
-    fn unknown(&self, used: &Use, message: String, because: Because) -> Statement {
+    fn unknown(used: &Use, message: String, because: Because) -> Statement {
         let told = "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build";
         Statement::new(Class::Unknown, &*used.path, message, because).remedy(told)
     }

@@ -64,7 +64,7 @@ impl<'w> DaemonSets<'w> {
                 self.tell(Statement::act(
                     format!("the pods of {} are for Windows, and it does not tolerate {} of Windows nodes", title, list(&off, MOST)),
                     "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
-                ).by(&evidence));
+                ).by(evidence));
             }
             let wrong = lands(&self.linux_nodes);
             if !wrong.is_empty() {
@@ -77,7 +77,7 @@ impl<'w> DaemonSets<'w> {
                         ),
                         "write nodeSelector kubernetes.io/os: windows into its template",
                     )
-                    .by(&evidence),
+                    .by(evidence),
                 );
             }
             return;
@@ -93,7 +93,7 @@ impl<'w> DaemonSets<'w> {
                 format!("{title} {what}, and makes pods for Windows nodes: {}", list(&wrong, MOST)),
                 "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; the reverse guard \
                  only warns of a DaemonSet, and nothing of Transom moves pods that are there",
-            ).by(&evidence));
+            ).by(evidence));
         }
     }
 
