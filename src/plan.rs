@@ -16,13 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub use self::amount::Amount;
-pub use self::images::Answer;
 use self::images::{Kernel, Knowledge, Use};
 use self::nodes::Nodes;
 pub use self::order::{BuildRoom, Held, NoPool, NodesNeeded, Plan, Room, Step, Summary, WorkloadPlan};
 use self::outline::{ClassOutline, Outline, PodOutline};
 use self::pins::World;
-pub use self::statement::{Because, By, Class, Proposal, Statement, Verified};
+pub use self::statement::{Because, By, Class, Proposal, Statement};
 pub use self::target::{NoRelease, Target};
 use self::workload::{Key, Reading, Workload};
 use crate::engine::effective::{Asker, PolicySet};
@@ -71,7 +70,6 @@ pub struct Planner<'f> {
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and that node.
     proven: BTreeMap<String, String>,
-    answers: BTreeMap<String, Answer>,
     has_pods: bool,
 }
 
@@ -88,7 +86,6 @@ impl<'f> Planner<'f> {
             overheads: BTreeMap::new(),
             names: BTreeSet::new(),
             proven: BTreeMap::new(),
-            answers: BTreeMap::new(),
             has_pods: false,
         }
     }
@@ -137,11 +134,6 @@ impl<'f> Planner<'f> {
             kind if kind.has_pod() => self.look_at_template(kind, json),
             _ => Ok(()),
         }
-    }
-
-    /// Learns what a registry has said of an image.
-    pub fn learn(&mut self, image: String, answer: Answer) {
-        self.answers.insert(image, answer);
     }
 
     fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
@@ -221,7 +213,12 @@ impl<'f> Planner<'f> {
             Ok(index) => Some(index),
             // A Linux agent that tolerates everything is on Windows nodes too.
             Err((_, true)) if is_daemon || on.is_none() => None,
-            Err((key, _)) => self.judge_pod(json, key, requests, on.is_some() && !is_daemon)?,
+            Err((key, _)) => {
+                // An image for Linux that a Windows node never started makes no workload for Windows.
+                let is_at_home = |spec: &amount::Asking<'_>| pod.is_ready() || !spec.has_linux_image();
+                let runs_there = on.is_some() && !is_daemon && pod.spec.as_ref().is_some_and(is_at_home);
+                self.judge_pod(json, key, requests, runs_there)?
+            }
         };
         let Some(workload) = index.and_then(|index| self.workloads.get_mut(index)) else {
             return Ok(());
@@ -373,29 +370,8 @@ impl<'f> Planner<'f> {
         Knowledge {
             facts: self.facts,
             target: self.question.to,
-            answers: &self.answers,
             hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
         }
-    }
-
-    /// The images of which a registry would tell more than their names do: those whose builds are not known, and those that
-    /// are proposed.
-    pub fn open_images(&self) -> BTreeSet<String> {
-        let knowledge = self.knowledge();
-        let mut open = BTreeSet::new();
-        for workload in &self.workloads {
-            for used in &workload.images {
-                let statement = knowledge.state(used, workload.kernel);
-                if statement.class == Class::Unknown {
-                    open.insert(used.image.to_string());
-                }
-                open.extend(statement.proposed.map(|proposal| proposal.image));
-            }
-        }
-        open.retain(|image| {
-            !self.answers.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok()
-        });
-        open
     }
 
     /// What is to be said of one workload by itself.

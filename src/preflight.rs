@@ -13,6 +13,8 @@ mod values;
 mod wanted;
 mod workloads;
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -47,6 +49,15 @@ pub struct Sight<'s> {
     pub around: &'s Around,
     /// Which platform it is.
     pub platform: &'s Platform,
+    /// The resources that could not be listed, as in `nodes`; not the workloads.
+    pub unread: &'s BTreeSet<String>,
+}
+
+impl Sight<'_> {
+    /// Whether all of these resources could be listed.
+    fn could_list(&self, resources: &[&str]) -> bool {
+        !resources.iter().any(|resource| self.unread.contains(*resource))
+    }
 }
 
 /// The whole report.
@@ -91,6 +102,8 @@ pub struct Summary {
     pub windows_nodes: usize,
     /// Objects that could not be read.
     pub unreadable: usize,
+    /// Kinds of workloads that could not be listed, as in `deployments`: what would be denied of them is not known.
+    pub not_listed: Vec<String>,
 }
 
 /// What was seen of one subject.
@@ -199,7 +212,7 @@ impl Preflight {
             },
             Section {
                 title: "DaemonSets",
-                statements: workloads.daemon_sets.statements(),
+                statements: workloads.daemon_set_statements(),
             },
             Section {
                 title: "Other engines",
@@ -209,11 +222,12 @@ impl Preflight {
         let summary = Summary {
             objects: workloads.objects,
             windows: workloads.windows,
-            denied: workloads.denied.len(),
+            denied: workloads.denied_count(),
             softened: workloads.softened(),
             changed: workloads.changed,
             windows_nodes: nodes::windows(sight.snapshot).count(),
-            unreadable: workloads.unreadable.len(),
+            unreadable: workloads.unreadable_count(),
+            not_listed: workloads.not_listed.iter().cloned().collect(),
         };
         let mut denied = workloads.denied;
         denied.sort();
@@ -229,6 +243,14 @@ impl Preflight {
             values: wanted,
             gaps,
         }
+    }
+}
+
+impl Preflight {
+    /// Whether the values let reviews deny.
+    fn enforces(&self) -> bool {
+        let mut entries = self.values.entries.iter();
+        entries.any(|entry| entry.path == ["validation"] && entry.value == "Deny")
     }
 }
 
@@ -252,6 +274,12 @@ fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<State
         _ => all.push(Statement::fine(format!("Kubernetes is {version}")).by(["the API server"])),
     }
     let file = format!("charts/transom/platforms/{}.yaml", sight.platform.name);
+    if sight.platform.told_by.is_empty() && !sight.could_list(&["nodes"]) {
+        all.push(Statement::act(
+            "not known (not read): the platform, of which nodes tell most",
+            "choose its file of charts/transom/platforms by yourself",
+        ));
+    }
     all.push(
         Statement::fine(format!(
             "the platform is {}; its file of values is {file}",

@@ -9,6 +9,7 @@ pub mod pods;
 pub mod report;
 mod world;
 
+pub(crate) use self::collect::{Alike, MOST_OWNERS};
 pub use self::collect::{Frame, Scan};
 pub use self::judge::{Looked, Passed, look, look_at};
 pub use self::judged::{Fate, Foreign, Found, Judged, Outcome, Uid};

@@ -99,6 +99,25 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         "Deployment default/web"
     );
 
+    let (status, text, errors) = transom(&["plan", "--to", "ltsc2025", "/no-such-folder"], "");
+    assert_eq!(
+        (status, text.as_str()),
+        (
+            Some(2),
+            "nothing to plan: no Windows node and no Windows workload in the input\n"
+        )
+    );
+    assert!(errors.starts_with("transom: /no-such-folder: "), "{errors}");
+    let (status, text, _) = transom(
+        &["plan", "--to", "ltsc2025", "-"],
+        &old.replace("cpu: 4, ", "").replace("pods: 30", ""),
+    );
+    assert!(
+        status == Some(1)
+            && text.contains("what b-1 offers (status.allocatable) is not in the input: room is not known"),
+        "{text}"
+    );
+
     let (status, _, errors) = transom(&["plan", "--to", "2025", "-"], &old);
     assert!(
         status == Some(2) && errors.contains("ltsc2016") && errors.contains("ltsc2025"),

@@ -212,7 +212,11 @@ fn whats_said(report: &Value) {
     said(report, "Platform", "Transom is not installed");
     assert_eq!(said(report, "Nodes", "node with 10.0.17763")["weight"], "act");
     assert_eq!(
-        said(report, "Nodes", "no taint that keeps Linux pods off")["evidence"],
+        said(
+            report,
+            "Nodes",
+            "1 of 2 Windows nodes has no taint that keeps Linux pods off"
+        )["evidence"],
         json!(["node w2"])
     );
     let plan = said(report, "Nodes", "there is a newer build");
@@ -356,6 +360,32 @@ fn rights(cluster: &ControlPlane) {
     let (report, status) = with("few");
     assert_eq!(status, 2);
     assert_eq!(report["summary"]["denied"], 2);
+    // The plan goes past lists that are refused too.
+    let plan = Command::new(TRANSOM)
+        .args(["plan", "--to", "ltsc2025", "--kubeconfig"])
+        .arg(cluster.path("as-few.kubeconfig"))
+        .output()
+        .unwrap();
+    let (text, errors) = (
+        String::from_utf8_lossy(&plan.stdout),
+        String::from_utf8_lossy(&plan.stderr),
+    );
+    assert_eq!(plan.status.code(), Some(2), "{errors}");
+    assert!(text.contains("shop/good Deployment"), "{text}");
+    for refused in ["podtemplates", "daemonsets", "pods"] {
+        let start = format!("transom: cannot list {refused}: ");
+        let mut lines = errors.lines();
+        assert!(
+            lines.any(|line| line.starts_with(&start)
+                && line.ends_with("docs/plan.md has the rights that it takes")),
+            "{refused}: {errors}"
+        );
+    }
+    let headline = preflight(cluster, "few", &[]).0;
+    assert!(
+        headline.contains("and more may be of those that could not be read"),
+        "{headline}"
+    );
     let gaps = report["gaps"].to_string();
     for what in [
         "daemonsets",

@@ -15,12 +15,12 @@ use crate::model::text::one_line;
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyFileError {
     /// The file cannot be read.
-    #[error("cannot read the policy file {name} (--policy): {source}")]
+    #[error("cannot read the policy file {name} (--policy): {why}")]
     Read {
         /// The file.
         name: String,
         /// What the operating system said.
-        source: io::Error,
+        why: io::Error,
     },
     /// What stands in it is no policy; one line for each problem.
     #[error("the policy file cannot be used:\n{}", .0.join("\n"))]
@@ -36,9 +36,9 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<PolicySet, Poli
         return Ok(PolicySet::new(Vec::new(), fallback));
     };
     let name = file.display();
-    let bytes = fs::read(file).map_err(|source| PolicyFileError::Read {
+    let bytes = fs::read(file).map_err(|why| PolicyFileError::Read {
         name: name.to_string(),
-        source,
+        why,
     })?;
     match read_policies(bytes) {
         Ok(stored) => Ok(PolicySet::new(stored, fallback)),

@@ -12,13 +12,15 @@ use super::block_on;
 use super::cluster::ClusterArgs;
 use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
-use crate::cluster::client::ConnectArgs;
+use crate::cluster::client::{KubeconfigArgs, NoCluster, own_namespace};
 use crate::cluster::once;
 use crate::cluster::snapshot::Snapshots;
-use crate::cluster::survey::{visit_nodes, visit_pod_carriers};
+use crate::cluster::survey::{AROUND, visit_list};
+use crate::cluster::walk::{Met, walk};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
+use crate::model::text::{one_line, plain_json};
 use crate::model::workload::Kind;
 use crate::plan::{Plan, Planner, Question, Target};
 use crate::process::today;
@@ -58,8 +60,15 @@ pub struct PlanArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    connect: ConnectArgs,
+    connect: KubeconfigArgs,
+    /// Transom's own namespace, where it keeps what it remembers of pools. Without it: that of the pod, else
+    /// transom-system
+    #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
+    transom_namespace: Option<String>,
 }
+
+/// What is said to do where a right is missing.
+const RIGHTS: &str = "docs/plan.md has the rights that it takes";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Format {
@@ -74,12 +83,12 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         of_files(args)?
     };
     for error in &errors {
-        anstream::eprintln!("{error}");
+        anstream::eprintln!("transom: {}", one_line(error));
     }
     let mut out = BufWriter::new(anstream::stdout().lock());
     match write(&plan, args.format, &mut out) {
         // The reader of our output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written.context("cannot write the plan")?,
     }
     let all_move = plan.summary.can_move == plan.summary.affected;
@@ -94,8 +103,8 @@ fn write(plan: &Plan, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => plan_text(plan, out)?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, plan)?;
-            writeln!(out)?;
+            let json = serde_json::to_string_pretty(plan)?;
+            writeln!(out, "{}", plain_json(&json))?;
         }
     }
     out.flush()
@@ -155,14 +164,24 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
 }
 
 async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
-    let (client, namespace) = args.connect.connect().await?;
-    let once = once::read(&client, &namespace, &args.name)
+    let connected = args.connect.connect().await;
+    let connected = connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
+        Some(none) => anyhow::anyhow!("{none}, or give files"),
+        None => error,
+    })?;
+    let (client, namespace) = (
+        &connected.client,
+        own_namespace(args.transom_namespace.clone(), &connected),
+    );
+    let once = once::read(client, &namespace, &args.name)
         .await
         .map_err(anyhow::Error::msg)?;
     // Without Transom's own resources there are no policies of its, and that is all.
     let unread = once.unread.iter().filter(|part| !part.is_unknown);
     let mut errors: Vec<String> = unread
-        .map(|part| format!("cannot read {}: {}", part.resource, part.why))
+        // The planner reads these for itself.
+        .filter(|part| !matches!(part.resource.as_str(), "nodes" | "runtimeclasses"))
+        .map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why))
         .collect();
     let day = today();
     let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, day), []);
@@ -178,11 +197,23 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         }
     };
     let mut lost = Vec::new();
-    // Without nodes there is nothing to plan with; workloads tell what they tell.
-    visit_nodes(&client, &mut look).await?;
-    if let Err(error) = visit_pod_carriers(&client, &mut look).await {
-        lost.push(format!("{error}: what comes after it was not read either"));
+    for (kind, path) in AROUND {
+        let seen = visit_list(client, kind, path, &mut look).await;
+        lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
     }
+    let unlisted = walk(client, &[], |met| {
+        if let Met::Object(kind, json) = met {
+            look(kind, json);
+        }
+    });
+    lost.extend(unlisted.await.into_iter().map(|list| {
+        let cure = if list.is_forbidden {
+            format!("; {RIGHTS}")
+        } else {
+            String::new()
+        };
+        format!("cannot list {}: {}{cure}", list.resource, list.why)
+    }));
     errors.append(&mut lost);
     Ok((planner.plan()?, errors))
 }

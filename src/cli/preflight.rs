@@ -1,5 +1,6 @@
 //! `transom preflight`: looks at a cluster without Transom, and says what Transom would do there and what to install it with.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,10 +12,11 @@ use jiff::Timestamp;
 use kube::Client;
 
 use super::block_on;
-use crate::cluster::client::ConnectArgs;
+use crate::cluster::client::{KubeconfigArgs, own_namespace};
 use crate::cluster::once::Unread;
 use crate::cluster::snapshot::Snapshots;
-use crate::cluster::survey::{visit_list, visit_readable_pod_carriers};
+use crate::cluster::survey::visit_list;
+use crate::cluster::walk::{Met, Unlisted, walk};
 use crate::cluster::{around, once};
 use crate::engine::effective::PolicySet;
 use crate::model::build::Release;
@@ -27,18 +29,24 @@ use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, newest, 
 use crate::process::today;
 use crate::scan::report::Gap;
 
+/// What is said to do where a right is missing.
+const RIGHTS: &str = "docs/preflight.md has the rights that it takes";
+
 /// Look at a cluster before Transom is installed: what would be denied and changed, and the values to install with
 ///
 /// Reads nodes, workloads, RuntimeClasses, namespaces, webhook configurations, autoscalers and the marks of other engines, and
 /// writes nothing to the cluster. The values are for helm install, after the chart's file for the platform. What must not be
 /// read is told, and the rest goes on.
 ///
-/// Exit status: 0 nothing would be denied; 1 something would; 2 bad usage, or something could not be read (the report is
-/// whole without it).
+/// Exit status: 0 nothing would be denied; 1 something would; 2 bad usage, or something could not be read: the
+/// report names it, and where that was workloads, the values enforce nothing.
 #[derive(Args, Debug)]
 pub struct PreflightArgs {
     #[command(flatten)]
-    connect: ConnectArgs,
+    connect: KubeconfigArgs,
+    /// The namespace that Transom will have. Without it: that of the pod, else transom-system
+    #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
+    transom_namespace: Option<String>,
     /// How to print what was found
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -55,13 +63,17 @@ enum Format {
 
 pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     let report = block_on(async {
-        let (client, namespace) = args.connect.connect().await?;
-        look(&client, &namespace).await.map_err(anyhow::Error::msg)
+        let connected = args.connect.connect().await?;
+        let namespace = own_namespace(args.transom_namespace.clone(), &connected);
+        look(&connected.client, &namespace)
+            .await
+            .map_err(anyhow::Error::msg)
     })?;
     let only_values = args.values.as_ref().is_some_and(|file| file.as_os_str() == "-");
     if let Some(file) = args.values.as_ref().filter(|_| !only_values) {
         std::fs::write(file, report.values.yaml())
             .with_context(|| format!("cannot write {} (--values)", file.display()))?;
+        anstream::eprintln!("transom: the values are written to {}", file.display());
     }
     let mut out = BufWriter::new(anstream::stdout().lock());
     let printed = if only_values {
@@ -93,10 +105,17 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
     let snapshot = snapshots.take(&Arc::new(once.view), None, today);
     let platform = Platform::of(&around);
+    // Transom's own kinds are unknown before it is installed.
+    let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
+    let mut gaps: Vec<Gap> = around.unread.iter().chain(of_view.clone()).map(gap).collect();
+    let unread: BTreeSet<String> = (around.unread.iter().chain(of_view))
+        .map(|unread| unread.resource.clone())
+        .collect();
     let sight = Sight {
         snapshot: &snapshot,
         around: &around,
         platform: &platform,
+        unread: &unread,
     };
     let mut workloads = Workloads::new(sight, &excluded);
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
@@ -104,26 +123,23 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
         Some(release) => planner(client, &snapshot.facts, &policies, release).await,
         None => None,
     };
-    let unread = visit_readable_pod_carriers(client, |kind, json| {
+    let unlisted = walk(client, &[], |met| {
+        let Met::Object(kind, json) = met else { return };
         workloads.look(kind, json);
         if let Some(planner) = &mut planner {
             // What is not what its kind says is told of above.
             let _ = planner.look(kind, json);
         }
-    })
-    .await;
+    });
+    let unlisted = unlisted.await;
     workloads.finish();
+    workloads
+        .not_listed
+        .extend(unlisted.iter().map(|list| list.resource.clone()));
     let plan = planner
-        .filter(|_| unread.is_empty())
+        .filter(|_| unlisted.is_empty())
         .and_then(|planner| planner.plan().ok());
-    // Transom's own kinds are unknown before it is installed.
-    let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
-    let mut gaps: Vec<Gap> = around.unread.iter().chain(of_view).map(gap).collect();
-    gaps.extend(unread.iter().map(|error| Gap {
-        what: "workloads".to_owned(),
-        why: error.to_string(),
-        cure: Some("docs/preflight.md has the rights that it takes".to_owned()),
-    }));
+    gaps.extend(unlisted.iter().map(of_list));
     gaps.sort();
     gaps.dedup();
     Ok(Preflight::new(
@@ -158,10 +174,26 @@ async fn planner<'f>(
     Some(planner)
 }
 
+fn of_list(list: &Unlisted) -> Gap {
+    let read = match list.read {
+        0 => String::new(),
+        read => format!("; {read} of them were read"),
+    };
+    Gap {
+        what: list.resource.clone(),
+        why: format!("{}{read}", list.why),
+        cure: Some(if list.is_forbidden {
+            RIGHTS.to_owned()
+        } else {
+            "run this again".to_owned()
+        }),
+    }
+}
+
 fn gap(unread: &Unread) -> Gap {
     Gap {
         what: unread.resource.clone(),
         why: unread.why.clone(),
-        cure: Some("docs/preflight.md has the rights that it takes".to_owned()),
+        cure: Some(RIGHTS.to_owned()),
     }
 }

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::process::with_causes;
 
 /// Transom's namespace where nothing says another.
 const NAMESPACE: &str = "transom-system";
@@ -17,6 +19,13 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// After how long without a byte a connection is given up: the other end may be gone without a word. A watch is never
 /// silent for so long; API servers send bookmarks about every minute, and end it after less than five.
 const SILENCE: Duration = Duration::from_secs(300);
+
+/// Neither a pod nor a kubeconfig says which cluster.
+#[derive(thiserror::Error, Debug)]
+#[error("there is no cluster: {why}; name one with --kubeconfig")]
+pub struct NoCluster {
+    why: String,
+}
 
 /// Which cluster, and as whom.
 #[derive(Args, Clone, Debug)]
@@ -103,17 +112,27 @@ impl KubeconfigArgs {
         };
         if let Some(path) = &self.kubeconfig {
             let shown = path.display();
-            let read = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {shown} (--kubeconfig)"))?;
+            let read = Kubeconfig::read_from(path).map_err(|error| {
+                anyhow!(
+                    "cannot read the kubeconfig {shown} (--kubeconfig): {}",
+                    with_causes(&error)
+                )
+            })?;
             let context = self.context.clone().or_else(|| read.current_context.clone());
             let config = kube::Config::from_custom_kubeconfig(read, &options)
                 .await
-                .with_context(|| format!("cannot use the kubeconfig {shown} (--kubeconfig, --context)"))?;
+                .map_err(|error| {
+                    let why = with_causes(&error);
+                    anyhow!("cannot use the kubeconfig {shown} (--kubeconfig, --context): {why}")
+                })?;
             return Ok((config, context, None));
         }
         if let Some(context) = &self.context {
-            let config = kube::Config::from_kubeconfig(&options).await.with_context(|| {
-                format!("cannot use the context {context} (--context) of $KUBECONFIG or ~/.kube/config")
+            let config = kube::Config::from_kubeconfig(&options).await.map_err(|error| {
+                let why = with_causes(&error);
+                anyhow!(
+                    "cannot use the context {context} (--context) of $KUBECONFIG or ~/.kube/config: {why}"
+                )
             })?;
             return Ok((config, self.context.clone(), None));
         }
@@ -126,12 +145,30 @@ impl KubeconfigArgs {
                 let context = Kubeconfig::read().ok().and_then(|read| read.current_context);
                 Ok((config, context, None))
             }
-            Err(error) => bail!(
-                "there is no cluster: no ServiceAccount of a pod, and no kubeconfig ({error}); name one with --kubeconfig \
-                 (and to serve without a cluster, use --standalone)"
-            ),
+            Err(error) => Err(NoCluster {
+                why: no_kubeconfig(&error),
+            }
+            .into()),
         }
     }
+}
+
+/// Why no kubeconfig says which cluster.
+fn no_kubeconfig(error: &kube::config::InferConfigError) -> String {
+    let named = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty());
+    let paths: Vec<PathBuf> = match &named {
+        Some(named) => std::env::split_paths(named).collect(),
+        None => vec![PathBuf::from("~/.kube/config")],
+    };
+    let home = std::env::home_dir().unwrap_or_default();
+    let is_there =
+        |path: &PathBuf| path.exists() || (named.is_none() && home.join(".kube").join("config").exists());
+    let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    if paths.iter().any(is_there) {
+        let said = std::error::Error::source(error).map_or_else(|| error.to_string(), with_causes);
+        return format!("not in a pod, and {} cannot be used ({said})", shown.join(", "));
+    }
+    format!("not in a pod, and {} does not exist", shown.join(", "))
 }
 
 /// By which names an installation is known in its cluster.

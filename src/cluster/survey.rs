@@ -24,7 +24,7 @@ pub const LISTS: [(Kind, &str); 9] = [
 ];
 
 /// Where pods run: nodes, and what RuntimeClasses add to pods.
-const AROUND: [(Kind, &str); 2] = [
+pub const AROUND: [(Kind, &str); 2] = [
     (Kind::Node, "/api/v1/nodes"),
     (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
 ];
@@ -109,18 +109,6 @@ async fn visit_lists(
         visit_list(client, kind, path, &mut visit).await?;
     }
     Ok(())
-}
-
-/// The same, past the lists that cannot be read: it returns why, for each of them.
-pub async fn visit_readable_pod_carriers(
-    client: &Client,
-    mut visit: impl FnMut(Kind, &str) + Send,
-) -> Vec<SurveyError> {
-    let mut unread = Vec::new();
-    for (kind, path) in LISTS {
-        unread.extend(visit_list(client, kind, path, &mut visit).await.err());
-    }
-    unread
 }
 
 /// Hands every object of one list to `visit`, as JSON.

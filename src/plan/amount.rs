@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use crate::model::field::{List, Map, Quantity, Str};
+use crate::model::image::{ImageRef, OsHint, os_hint};
 
 /// CPU, memory and number of pods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -60,6 +61,11 @@ impl Amount {
         Some(cpu.max(memory).max(count(self.pods, other.pods)?))
     }
 
+    /// Whether it says something of each.
+    pub(super) fn is_whole(self) -> bool {
+        self.cpu_millis > 0 && self.memory_bytes > 0 && self.pods > 0
+    }
+
     fn all(count: u64) -> Self {
         Amount {
             cpu_millis: count,
@@ -101,6 +107,7 @@ pub(super) struct Asking<'a> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct Asker<'a> {
+    image: Option<Str<'a>>,
     resources: Option<Resources<'a>>,
     restart_policy: Option<Str<'a>>,
 }
@@ -113,6 +120,20 @@ struct Resources<'a> {
 }
 
 impl Asking<'_> {
+    /// Whether one of its images is for Linux by its name.
+    pub(super) fn has_linux_image(&self) -> bool {
+        let mut containers = self.init_containers.iter().chain(self.containers.iter());
+        containers.any(|container| {
+            let image = ImageRef::parse(container.image.as_deref().unwrap_or_default());
+            image.is_ok_and(|image| {
+                matches!(
+                    os_hint(&image),
+                    OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly
+                )
+            })
+        })
+    }
+
     /// What the scheduler counts for the pod: the larger of what its containers ask for together and what its init
     /// containers ask for one after the other, sidecars beside both, and the overhead of its RuntimeClass. A limit is the
     /// request where none is written.

@@ -453,7 +453,7 @@ impl Planner<'_> {
 
     /// The node that new ones are taken to be like: one of the new build, else one of the largest pool that goes.
     fn like(&self, from: &BTreeSet<usize>) -> Option<&Node> {
-        let offers = |node: &&Node| node.allocatable != Amount::default();
+        let offers = |node: &&Node| node.allocatable.is_whole();
         let size = |node: &&Node| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
         let of_target = self.nodes.of(self.question.to).find(offers);
         of_target.or_else(|| {
@@ -507,7 +507,12 @@ impl Planner<'_> {
             notes
                 .push("no Windows node is known: nothing is said of pools, their order, and room".to_owned());
         } else if needed.like.is_none() {
-            notes.push("no node that counts says what it offers (status.allocatable): how many new ones it takes is not known".to_owned());
+            let new = self.nodes.of(self.question.to).next();
+            let node = new.or_else(|| self.nodes.all().next());
+            let name = node.map_or("each node", |node| &node.name);
+            notes.push(format!(
+                "what {name} offers (status.allocatable) is not in the input: room is not known"
+            ));
         }
         if !self.has_pods && !self.workloads.is_empty() {
             notes.push("no pods are known: workloads are counted by their replicas, and on every pool that their templates fit".to_owned());

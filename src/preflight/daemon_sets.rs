@@ -48,7 +48,8 @@ impl<'w> DaemonSets<'w> {
     /// Looks at one of them.
     pub fn look(&mut self, judged: &Judged, subject: &Subject<'_>, pod: &PodSpec<'_>) {
         let name = format!("{}/{}", judged.namespace, judged.name);
-        let evidence = [format!("DaemonSet {name}")];
+        let title = format!("DaemonSet {name}");
+        let evidence = [&title];
         let lands = |places: &[Place<'w>]| -> Vec<String> {
             let on = |place: &&Place<'w>| selects(pod, **place) && kept_off_by(pod, **place).is_none();
             places
@@ -61,21 +62,22 @@ impl<'w> DaemonSets<'w> {
             let off = self.keeping_off(subject, pod);
             if !off.is_empty() {
                 self.tell(Statement::act(
-                    format!("its pods are for Windows, and it does not tolerate {} of Windows nodes", list(&off, MOST)),
+                    format!("the pods of {} are for Windows, and it does not tolerate {} of Windows nodes", title, list(&off, MOST)),
                     "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
-                ).by(&evidence));
+                ).by(evidence));
             }
             let wrong = lands(&self.linux_nodes);
             if !wrong.is_empty() {
                 self.tell(
                     Statement::act(
                         format!(
-                            "its pods are for Windows, and it makes them for Linux nodes too: {}",
+                            "the pods of {} are for Windows, and it makes them for Linux nodes too: {}",
+                            title,
                             list(&wrong, MOST)
                         ),
                         "write nodeSelector kubernetes.io/os: windows into its template",
                     )
-                    .by(&evidence),
+                    .by(evidence),
                 );
             }
             return;
@@ -83,15 +85,15 @@ impl<'w> DaemonSets<'w> {
         let wrong = lands(&self.windows_nodes);
         if !wrong.is_empty() {
             let what = if judged.verdict == Verdict::Linux {
-                "it is for Linux"
+                "is for Linux"
             } else {
-                "it says no operating system"
+                "says no operating system"
             };
             self.tell(Statement::act(
-                format!("{what}, and it makes pods for Windows nodes: {}", list(&wrong, MOST)),
+                format!("{title} {what}, and makes pods for Windows nodes: {}", list(&wrong, MOST)),
                 "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; the reverse guard \
                  only warns of a DaemonSet, and nothing of Transom moves pods that are there",
-            ).by(&evidence));
+            ).by(evidence));
         }
     }
 
@@ -122,7 +124,8 @@ impl<'w> DaemonSets<'w> {
     }
 
     /// What is said of DaemonSets.
-    pub fn statements(&self) -> Vec<Statement> {
+    /// `is_whole`: whether all of them, and all nodes, could be listed.
+    pub fn statements(&self, is_whole: bool) -> Vec<Statement> {
         let mut all = self.statements.clone();
         if self.more > 0 {
             all.push(Statement::act(
@@ -130,7 +133,11 @@ impl<'w> DaemonSets<'w> {
                 "mend these first, and run this again",
             ));
         }
-        if all.is_empty() {
+        if !is_whole {
+            all.push(Statement::fine(
+                "not known (not read): DaemonSets, or the nodes that they select",
+            ));
+        } else if all.is_empty() {
             all.push(Statement::fine(
                 "each DaemonSet selects and tolerates the nodes that it is for",
             ));

@@ -16,7 +16,7 @@ pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
         platform: format!("charts/transom/platforms/{}.yaml", sight.platform.name),
         entries: Vec::new(),
     };
-    modes(&mut values, workloads);
+    modes(&mut values, sight, workloads);
     values.entries.extend(wanted::of_cluster(sight));
     let marking: BTreeMap<_, _> = workloads.marking.iter().take(wanted::MOST_LABELS).collect();
     if !marking.is_empty() {
@@ -40,9 +40,15 @@ pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
     values
 }
 
-fn modes(values: &mut Values, workloads: &Workloads<'_>) {
-    let denied = workloads.denied.len();
-    let (validation, why) = if denied > 0 {
+fn modes(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
+    let denied = workloads.denied_count();
+    let not_known = workloads.not_known(sight);
+    let (validation, why) = if let (0, Some(not_known)) = (denied, &not_known) {
+        (
+            "Audit",
+            format!("not known: {not_known}; go on to Warn and Deny when it is known"),
+        )
+    } else if denied > 0 {
         let why = format!(
             "{} would be denied; go on to Warn and Deny when they are mended",
             count(denied, "workload")
@@ -53,7 +59,12 @@ fn modes(values: &mut Values, workloads: &Workloads<'_>) {
     };
     values.add(&["validation"], Value::from(validation), why);
     let changed = workloads.changed;
-    let (placement, why) = if denied > 0 || changed > 0 {
+    let (placement, why) = if let (0, Some(not_known)) = (denied.max(changed), &not_known) {
+        (
+            "DryRun",
+            format!("not known: {not_known}; go on to Apply when it is known"),
+        )
+    } else if denied > 0 || changed > 0 {
         let why = format!(
             "the pods of {} would be changed; go on to Apply when you have seen how",
             count(changed, "workload")
@@ -74,6 +85,11 @@ fn modes(values: &mut Values, workloads: &Workloads<'_>) {
                 "{} would be denied only for fields that Windows ignores",
                 count(softened, "workload")
             ),
+        )
+    } else if not_known.is_some() {
+        (
+            "Deny",
+            "no workload that was read is refused for fields that Windows ignores alone".to_owned(),
         )
     } else {
         (

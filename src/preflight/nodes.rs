@@ -24,6 +24,13 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
 /// What is said of nodes. What Transom's own pods must tolerate is added to the values.
 pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) -> Vec<Statement> {
     let mut all = Vec::new();
+    if !sight.could_list(&["nodes"]) {
+        all.push(Statement::act(
+            "not known (not read): nodes, and what they say of builds, taints and labels",
+            "run this again with the rights of docs/preflight.md",
+        ));
+        return all;
+    }
     if windows(sight.snapshot).next().is_none() {
         all.push(Statement::fine("there is no Windows node at the moment"));
     }
@@ -136,8 +143,9 @@ fn taints(sight: Sight<'_>) -> Vec<Statement> {
         .collect();
     if !bare.is_empty() {
         let text = format!(
-            "{} of {count} Windows nodes have no taint that keeps Linux pods off",
-            bare.len()
+            "{} of {count} Windows nodes {} no taint that keeps Linux pods off",
+            bare.len(),
+            if bare.len() == 1 { "has" } else { "have" }
         );
         let cure = "taint them at their pool; nodePolicy.spec.taints reports it, and with mode Apply sets it, the last step of \
                     docs/operations.md";
@@ -261,6 +269,10 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
         .flat_map(|node| node.runtime_handlers.iter().map(String::as_str))
         .collect();
     let mut all = Vec::new();
+    if !sight.could_list(&["runtimeclasses"]) {
+        all.push(Statement::fine("not known (not read): RuntimeClasses"));
+        return all;
+    }
     for (name, class) in &facts.runtime_classes {
         if !is_windows_class(name, class) {
             continue;
@@ -287,7 +299,8 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
                 Statement::act(text, "give it scheduling.nodeSelector kubernetes.io/os: windows").by(&by),
             );
         }
-        if !handlers.is_empty() && !handlers.contains(class.handler.as_str()) {
+        if sight.could_list(&["nodes"]) && !handlers.is_empty() && !handlers.contains(class.handler.as_str())
+        {
             let text = format!("no Windows node reports the handler {} of {name}", class.handler);
             all.push(
                 Statement::act(

@@ -302,7 +302,25 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
             all.push(Statement::fine(text).by(by));
         }
     }
-    if all.is_empty() {
+    let signs = [
+        "API groups",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicybindings",
+        "namespaces",
+        "clusterpolicies",
+        "constrainttemplates",
+        "assign",
+        "clusteradmissionpolicies",
+        "applications",
+    ];
+    let unread: Vec<&str> = (signs.into_iter())
+        .filter(|resource| !sight.could_list(&[resource]))
+        .collect();
+    if !unread.is_empty() {
+        let text = format!("not known (not read): {}", unread.join(", "));
+        all.push(Statement::fine(text));
+    } else if all.is_empty() {
         all.push(Statement::fine("none that is known to clash"));
     }
     all

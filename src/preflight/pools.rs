@@ -72,7 +72,21 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         let cure = "where it is a pool at zero nodes, name it in policy.spec.pools with this label; else they wait for ever";
         all.push(Statement::act(text, cure).by(by));
     }
-    if all.is_empty() {
+    let makers = [
+        "API groups",
+        "nodes",
+        "nodepools",
+        "machinesets",
+        "machinedeployments",
+    ];
+    let unread: Vec<&str> = (makers.into_iter())
+        .filter(|resource| !sight.could_list(&[resource]))
+        .chain(workloads.not_listed.iter().map(String::as_str))
+        .collect();
+    if !unread.is_empty() {
+        let text = format!("not known (not read): {}", unread.join(", "));
+        all.push(Statement::fine(text));
+    } else if all.is_empty() {
         all.push(Statement::fine("none is seen"));
     }
     all

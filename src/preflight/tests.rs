@@ -10,6 +10,7 @@ use crate::cluster::around::{AnyNode, Hooks, Scaled};
 use crate::cluster::node::{NodeView, StoredNode};
 use crate::cluster::snapshot::Snapshots;
 use crate::cluster::view::ClusterView;
+use crate::manifest::parse;
 use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
@@ -59,6 +60,14 @@ impl World {
     }
 
     fn report(self, objects: &[(Kind, Value)]) -> Preflight {
+        self.report_without(&[], &[], objects)
+    }
+
+    /// The report where these resources, and these workloads, could not be listed.
+    fn report_without(self, unread: &[&str], not_listed: &[&str], objects: &[(Kind, Value)]) -> Preflight {
+        let owned =
+            |names: &[&str]| -> BTreeSet<String> { names.iter().map(|it| (*it).to_owned()).collect() };
+        let unread = &owned(unread);
         let today = date(2026, 1, 1);
         let snapshot = Snapshots::new(Facts::new(36, today), []).take(&Arc::new(self.view), None, today);
         let platform = Platform::of(&self.around);
@@ -66,11 +75,13 @@ impl World {
             snapshot: &snapshot,
             around: &self.around,
             platform: &platform,
+            unread,
         };
         let mut workloads = Workloads::new(sight, &[]);
         for (kind, object) in objects {
             workloads.look(*kind, &object.to_string());
         }
+        workloads.not_listed = owned(not_listed);
         workloads.finish();
         Preflight::new(
             sight,
@@ -126,6 +137,85 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
     );
     assert!(is_said(&report, "none that is known to clash"));
     assert!(!is_said(&report, "there is a newer build"));
+}
+
+#[test]
+fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
+    let nodes = [
+        ("l1", "linux", "6.1", &[][..]),
+        ("w1", "windows", "10.0.26100.1", &[mark()][..]),
+    ];
+    let report = World::of(&nodes).report_without(&[], &["deployments"], &[]);
+    let values = report.values.json();
+    assert_eq!([&values["validation"], &values["placement"]], ["Audit", "DryRun"]);
+    assert!(
+        report
+            .values
+            .yaml()
+            .contains("# not known: deployments could not be listed"),
+        "{}",
+        report.values.yaml()
+    );
+    let mut out = Vec::new();
+    text::write(&report, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(
+        text.starts_with("Not known whether anything would be denied: workloads could not be read."),
+        "{text}"
+    );
+    let all = [
+        "nodes",
+        "runtimeclasses",
+        "namespaces",
+        "mutatingwebhookconfigurations",
+    ];
+    let report = World::of(&[]).report_without(&all, &["daemonsets"], &[]);
+    assert_eq!(report.values.json()["validation"], "Audit");
+    for claim in [
+        "there is no Linux node",
+        "there is no Windows node",
+        "there is no RuntimeClass",
+        "none that is known to clash",
+        "each DaemonSet selects",
+        "none is seen",
+    ] {
+        assert!(!is_said(&report, claim), "{claim}: {:#?}", report.sections);
+    }
+    let sections = report.sections.iter().filter(|section| {
+        let mut said = section.statements.iter();
+        said.any(|it| it.text.contains("not known (not read)"))
+    });
+    assert_eq!(sections.count(), report.sections.len(), "{:#?}", report.sections);
+}
+
+#[test]
+fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
+    let owned = |kind: &str, name: &str, replicas: u32, spec: &str| {
+        let of = "ownerReferences: [{apiVersion: argoproj.io/v1alpha1, kind: Rollout, name: web, controller: true}]";
+        let pod = format!(
+            "{{hostPID: true, nodeSelector: {{kubernetes.io/os: windows}}, containers: [{{name: a, image: '{spec}'}}]}}"
+        );
+        let spec = match kind {
+            "Pod" => pod,
+            _ => format!("{{replicas: {replicas}, template: {{spec: {pod}}}}}"),
+        };
+        let yaml = format!("{{metadata: {{name: {name}, namespace: shop, {of}}}, spec: {spec}}}");
+        let yaml = format!("{{apiVersion: v1, kind: Pod, {}", &yaml[1..]);
+        serde_json::from_str::<Value>(parse(yaml.into_bytes()).documents[0].json()).unwrap()
+    };
+    let objects = [
+        (Kind::ReplicaSet, owned("ReplicaSet", "web-1", 0, "app:1")),
+        (Kind::ReplicaSet, owned("ReplicaSet", "web-2", 0, "app:2")),
+        (Kind::ReplicaSet, owned("ReplicaSet", "web-3", 2, "app:3")),
+        (Kind::Pod, owned("Pod", "web-3-a", 0, "app:3")),
+        (Kind::Pod, owned("Pod", "web-3-b", 0, "app:3")),
+    ];
+    let report = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]).report(&objects);
+    let denied: Vec<&str> = report.denied.iter().map(|owner| owner.name.as_str()).collect();
+    assert!(denied.contains(&"web-3"), "{denied:?}");
+    for none in ["web-1", "web-2", "web-3-b"] {
+        assert!(!denied.contains(&none), "{denied:?}");
+    }
 }
 
 #[test]
@@ -273,7 +363,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
     for (spec, expected) in [
         (
             json!({"tolerations": [{"operator": "Exists"}]}),
-            Some("says no operating system, and it makes pods for Windows nodes: w1"),
+            Some("DaemonSet shop/web says no operating system, and makes pods for Windows nodes: w1"),
         ),
         (json!({}), None),
         (

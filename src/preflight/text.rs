@@ -58,7 +58,12 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
 fn first(report: &Preflight) -> Vec<String> {
     let summary = &report.summary;
     let mut lines = Vec::new();
-    lines.push(if summary.denied == 0 {
+    let not_listed = &summary.not_listed;
+    lines.push(if summary.denied == 0 && !not_listed.is_empty() {
+        "Not known whether anything would be denied: workloads could not be read.".to_owned()
+    } else if summary.denied == 0 && !report.enforces() {
+        "Not known whether anything would be denied: not all that it depends on could be read.".to_owned()
+    } else if summary.denied == 0 {
         format!(
             "None of {} for Windows would be denied; install with the values below.",
             count(summary.windows, "workload")
@@ -70,8 +75,13 @@ fn first(report: &Preflight) -> Vec<String> {
             some => format!(", {some} of them only for fields that Windows ignores"),
         };
         format!(
-            "{} would be denied{softened}; {} stored for Windows. Install with validation: Audit.",
+            "{} would be denied{softened}{}; {} stored for Windows. Install with validation: Audit.",
             count(summary.denied, "workload"),
+            if not_listed.is_empty() {
+                ""
+            } else {
+                ", and more may be of those that could not be read"
+            },
             match summary.windows {
                 1 => "1 is".to_owned(),
                 all => format!("{all} are"),
@@ -80,7 +90,7 @@ fn first(report: &Preflight) -> Vec<String> {
     });
     if summary.changed > 0 {
         lines.push(format!(
-            "Placement would change the pods of {}; they run on as they are until they are made anew.",
+            "Placement would change the pods of {} more that would pass; they run on as they are until they are made anew.",
             summary.changed
         ));
     }
@@ -94,7 +104,7 @@ fn first(report: &Preflight) -> Vec<String> {
     }
     if !report.gaps.is_empty() {
         lines.push(format!(
-            "{} could not be read, see Not read; the rest is whole.",
+            "{} could not be read, see Not read.",
             count(report.gaps.len(), "thing")
         ));
     }
@@ -134,13 +144,13 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
             &format!("{}: {}{softened}", owner.title(), list(&owner.rules, 10)),
         )?;
     }
-    if let Some(more) = report
-        .denied
-        .len()
-        .checked_sub(MOST_DENIED)
-        .filter(|more| *more > 0)
-    {
-        writeln!(out, "    and {more} more; --format json names all of them")?;
+    let more = report.summary.denied.saturating_sub(MOST_DENIED);
+    if more > 0 {
+        let all = match report.denied.len() {
+            named if named < report.summary.denied => format!("{named} of them"),
+            _ => "all of them".to_owned(),
+        };
+        writeln!(out, "    and {more} more; --format json names {all}")?;
     }
     Ok(())
 }

@@ -19,10 +19,13 @@ use crate::model::text::list;
 use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
 use crate::scan::report::Gap;
-use crate::scan::{Judged, Looked, Outcome, World, look};
+use crate::scan::{Alike, Judged, Looked, MOST_OWNERS, Outcome, World, look};
 
 /// How many objects are named that could not be read.
 const MOST_GAPS: usize = 50;
+
+/// How many labels are kept that no node has.
+const MOST_MISSING: usize = 200;
 
 /// How many names are kept of what selects one label.
 const MOST_SELECTING: usize = 20;
@@ -59,8 +62,13 @@ pub struct Workloads<'w> {
     pub windows: usize,
     /// The same by namespace.
     pub in_namespaces: BTreeMap<String, usize>,
-    /// Those that would be denied.
+    /// Those that would be denied; beyond the most that are kept they are only counted.
     pub denied: Vec<Owner>,
+    more_denied: usize,
+    softened: usize,
+    foreign: Alike,
+    /// The kinds of workloads that could not be listed, as in `deployments`.
+    pub not_listed: BTreeSet<String>,
     /// How many would have their pods changed.
     pub changed: usize,
     /// Fields of pods that would be changed, with how many owners.
@@ -115,6 +123,10 @@ impl<'w> Workloads<'w> {
             windows: 0,
             in_namespaces: BTreeMap::new(),
             denied: Vec::new(),
+            more_denied: 0,
+            softened: 0,
+            foreign: Alike::default(),
+            not_listed: BTreeSet::new(),
             changed: 0,
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
@@ -128,6 +140,11 @@ impl<'w> Workloads<'w> {
     /// Looks at one object.
     pub fn look(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
+        // What does not parse is told by the look.
+        let subject = Subject::parse(kind, json, Stage::Stored);
+        if subject.is_ok_and(|subject| self.foreign.is_seen(&subject, json)) {
+            return;
+        }
         match look(&self.deny, kind, json) {
             Ok(Looked::Judged(judged)) => self.judged(kind, json, &judged),
             Ok(_) => {}
@@ -148,7 +165,43 @@ impl<'w> Workloads<'w> {
 
     /// How many of the denied would only be warned of.
     pub fn softened(&self) -> usize {
-        self.denied.iter().filter(|owner| owner.softened).count()
+        self.softened
+    }
+
+    /// How many would be denied.
+    pub fn denied_count(&self) -> usize {
+        self.denied.len() + self.more_denied
+    }
+
+    /// How many objects could not be read.
+    pub fn unreadable_count(&self) -> usize {
+        self.unreadable.len().min(MOST_GAPS) + self.more_unreadable
+    }
+
+    /// Why it is not known whether anything would be denied beside what is named; `None` where it is.
+    pub fn not_known(&self, sight: Sight<'_>) -> Option<String> {
+        let judged_by = ["nodes", "runtimeclasses", "namespaces"];
+        let judged_by = judged_by
+            .into_iter()
+            .filter(|resource| !sight.could_list(&[resource]));
+        let all: Vec<&str> = self
+            .not_listed
+            .iter()
+            .map(String::as_str)
+            .chain(judged_by)
+            .collect();
+        let objects = self.unreadable_count();
+        match (all.is_empty(), objects) {
+            (true, 0) => None,
+            (true, _) => Some(format!("{} could not be read", count(objects, "object"))),
+            (false, _) => Some(format!("{} could not be listed", list(&all, 2 * MOST))),
+        }
+    }
+
+    /// What is said of DaemonSets.
+    pub fn daemon_set_statements(&self) -> Vec<Statement> {
+        let is_whole = !self.not_listed.contains("daemonsets") && self.sight.could_list(&["nodes"]);
+        self.daemon_sets.statements(is_whole)
     }
 
     fn unread(&mut self, kind: Kind, json: &str, why: &str) {
@@ -174,6 +227,11 @@ impl<'w> Workloads<'w> {
         if judged.outcome == Outcome::Denied {
             let softened = matches!(look(&self.warn, kind, json),
                 Ok(Looked::Judged(warned)) if warned.outcome != Outcome::Denied);
+            self.softened += usize::from(softened);
+            if self.denied.len() >= MOST_OWNERS {
+                self.more_denied += 1;
+                return;
+            }
             self.denied.push(Owner {
                 namespace: judged.namespace.clone(),
                 kind: kind.as_str(),
@@ -229,7 +287,9 @@ impl<'w> Workloads<'w> {
                 continue;
             }
             let mut nodes = self.sight.around.nodes.iter();
-            if !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
+            let is_kept = self.missing.len() < MOST_MISSING || self.missing.contains_key(&label);
+            let is_known = self.sight.could_list(&["nodes"]);
+            if is_kept && is_known && !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
                 note(&mut self.missing, label, judged);
             }
         }
@@ -238,10 +298,20 @@ impl<'w> Workloads<'w> {
     /// What is said of all of them.
     pub fn statements(&self) -> Vec<Statement> {
         let mut all = Vec::new();
+        if !self.not_listed.is_empty() {
+            let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
+            let cure = "run this again with the rights of docs/preflight.md before anything is enforced";
+            all.push(Statement::act(text, cure));
+        }
         if self.windows == 0 && self.denied.is_empty() {
             all.push(Statement::fine(format!(
-                "none of {} objects is for Windows",
-                self.objects
+                "none of {} {}is for Windows",
+                count(self.objects, "object"),
+                if self.not_listed.is_empty() {
+                    ""
+                } else {
+                    "that could be read "
+                }
             )));
             return all;
         }
@@ -280,7 +350,11 @@ impl<'w> Workloads<'w> {
                 .map(|(field, count)| format!("{field} in {count}"))
                 .collect();
             all.push(
-                Statement::fine(format!("placement would change the pods of {}", self.changed)).by(fields),
+                Statement::fine(format!(
+                    "placement would change the pods of {} more that would pass",
+                    self.changed
+                ))
+                .by(fields),
             );
         }
         all
@@ -292,7 +366,7 @@ impl<'w> Workloads<'w> {
         Statement::act(
             format!(
                 "{} would be denied at the next create by the chart's defaults; by rule: {}; by namespace: {}",
-                self.denied.len(),
+                self.denied_count(),
                 list(rules, 2 * MOST),
                 list(namespaces, 2 * MOST)
             ),

@@ -11,6 +11,13 @@ use crate::plan::{Amount, Class, Plan, Room, Statement, Step, Target, WorkloadPl
 /// # Errors
 /// When the output cannot be written.
 pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    let has_nodes = plan.capacity.iter().any(|room| room.before.nodes > 0);
+    if plan.workloads.is_empty() && !has_nodes {
+        return writeln!(
+            out,
+            "nothing to plan: no Windows node and no Windows workload in the input"
+        );
+    }
     let from = if plan.from.is_empty() {
         "no pool".to_owned()
     } else {
@@ -34,7 +41,7 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let summary = &plan.summary;
     let classes = Class::ALL.into_iter().filter_map(|class| {
         let count = summary.by_class.get(class.as_str()).copied().unwrap_or_default();
-        (count > 0).then(|| format!("{count} {}", short(class)))
+        (count > 0).then(|| format!("{count} {}", short(class, count)))
     });
     let classes: Vec<String> = classes.collect();
     let classes = if classes.is_empty() {
@@ -44,8 +51,11 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "\n{} Windows workloads{classes}; {} of {} on the pools that go can move as they are",
-        summary.workloads, summary.can_move, summary.affected
+        "\n{} Windows workload{}{classes}; {} of {} on the pools that go can move as they are",
+        summary.workloads,
+        if summary.workloads == 1 { "" } else { "s" },
+        summary.can_move,
+        summary.affected
     )
 }
 
@@ -107,7 +117,14 @@ fn note_of(step: &Step) -> String {
         return format!("held by {}", list(&held, 12));
     }
     step.new_nodes_by_then
-        .map_or_else(String::new, |count| format!("{count} new nodes by then"))
+        .filter(|count| *count > 0)
+        .map_or_else(String::new, needs)
+}
+
+/// What has to be there before a pool is drained.
+fn needs(count: u64) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("needs {count} new node{s} before it")
 }
 
 fn title(class: Class) -> &'static str {
@@ -121,11 +138,13 @@ fn title(class: Class) -> &'static str {
     }
 }
 
-fn short(class: Class) -> &'static str {
+fn short(class: Class, count: usize) -> &'static str {
     match class {
+        Class::Unchanged if count == 1 => "runs unchanged",
         Class::Unchanged => "run unchanged",
         Class::HyperVOnly => "only by Hyper-V isolation",
         Class::Unknown => "not known",
+        Class::NewImage if count == 1 => "needs a new image",
         Class::NewImage => "need a new image",
         Class::Pinned => "pinned",
         Class::Blocked => "blocked",
@@ -193,7 +212,8 @@ fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     } in &plan.order
     {
         let build = build.map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
-        let new = new_nodes_by_then.map_or_else(String::new, |count| format!(", {count} new nodes by then"));
+        let new = new_nodes_by_then.filter(|count| *count > 0);
+        let new = new.map_or_else(String::new, |count| format!(", {}", needs(count)));
         let state = if *ready { "ready" } else { "held" };
         let line = format!(
             "{step}. {pool}: {build}, {}, {}{new}: {state}",
@@ -207,7 +227,7 @@ fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
                 out,
                 "     held by {}: {}{by}",
                 one_line(&held.workload),
-                short(held.class)
+                short(held.class, 1)
             )?;
         }
     }
@@ -222,7 +242,13 @@ fn write_capacity(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             .map_or_else(|| "unknown build".to_owned(), |build: Target| build.to_string());
         writeln!(out, "  {build}")?;
         writeln!(out, "    before: {}", room_of(&room.before))?;
-        writeln!(out, "    after:  {}", room_of(&room.after))?;
+        let is_open = plan.needed.nodes.is_none() && room.build == Some(plan.to);
+        let after = if is_open {
+            "not known".to_owned()
+        } else {
+            room_of(&room.after)
+        };
+        writeln!(out, "    after:  {after}")?;
     }
     let needed = &plan.needed;
     let counted = if needed.by_pods { "by pods" } else { "by replicas" };
@@ -259,15 +285,19 @@ fn nodes_of(count: u64) -> String {
 
 fn room_of(room: &Room) -> String {
     let (asked, offered) = (room.requested, room.allocatable);
+    let offers = |of: u64, shown: fn(u64) -> String| match (of, room.nodes) {
+        (0, 1..) => "not known".to_owned(),
+        (of, _) => shown(of),
+    };
     format!(
         "{}: cpu {} / {}, memory {} / {}, pods {} / {}",
         nodes_of(room.nodes),
         cpu(asked.cpu_millis),
-        cpu(offered.cpu_millis),
+        offers(offered.cpu_millis, cpu),
         memory(asked.memory_bytes),
-        memory(offered.memory_bytes),
+        offers(offered.memory_bytes, memory),
         asked.pods,
-        offered.pods
+        offers(offered.pods, |pods| pods.to_string())
     )
 }
 
@@ -292,12 +322,24 @@ fn cpu(millis: u64) -> String {
     }
 }
 
-/// In the largest unit of which there are ten, rounded up.
+/// In one unit, so that amounts can be compared: Gi, rounded up to a hundredth.
 fn memory(bytes: u64) -> String {
-    for (shift, unit) in [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")] {
-        if bytes >> shift >= 10 {
-            return format!("{}{unit}", bytes.div_ceil(1 << shift));
-        }
+    let hundredths = (u128::from(bytes) * 100).div_ceil(1 << 30);
+    let (whole, rest) = (hundredths / 100, hundredths % 100);
+    match (whole, rest) {
+        (0, 0) => "0".to_owned(),
+        (whole, 0) => format!("{whole}Gi"),
+        (whole, rest) => format!("{whole}.{rest:02}Gi"),
     }
-    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_one_unit() {
+        let shown = [0, 64 << 20, 4096 << 20, 13 << 30, (4 << 30) + (512 << 20)].map(memory);
+        assert_eq!(shown, ["0", "0.07Gi", "4Gi", "13Gi", "4.50Gi"]);
+    }
 }

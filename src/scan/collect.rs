@@ -20,7 +20,7 @@ use crate::model::workload::Kind;
 /// How many objects that cannot be read are named.
 const NAMED: usize = 20;
 /// How many owners are kept at most; the rest is counted.
-const MOST_OWNERS: usize = 20_000;
+pub(crate) const MOST_OWNERS: usize = 20_000;
 /// How many pods in trouble are kept at most; the rest is counted.
 const MOST_PODS: usize = 10_000;
 /// How much of a reason is kept, in bytes.
@@ -36,9 +36,7 @@ pub struct Scan<'s> {
     gaps: Vec<Gap>,
     /// What made a ReplicaSet or a Job of which there may be pods: kind, namespace and name, to the owner as a person knows it.
     made_by: HashMap<(Kind, String, String), String>,
-    /// The owners of kinds that are not judged of which an object like this was judged already, as numbers.
-    foreign: HashSet<u64>,
-    hashes: RandomState,
+    foreign: Alike,
     left_out: LeftOut,
 }
 
@@ -47,6 +45,24 @@ pub struct Scan<'s> {
 struct LeftOut {
     owners: usize,
     pods: usize,
+}
+
+/// The owners of kinds that are not judged of which an object like the next was judged already, as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Alike {
+    seen: HashSet<u64>,
+    hashes: RandomState,
+}
+
+impl Alike {
+    /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
+    pub(crate) fn is_seen(&mut self, subject: &Subject<'_>, json: &str) -> bool {
+        match like(subject, json, &self.hashes) {
+            Like::None => false,
+            Like::AtZero => true,
+            Like::Of(number) => !self.seen.insert(number),
+        }
+    }
 }
 
 /// What frames the report.
@@ -70,8 +86,7 @@ impl<'s> Scan<'s> {
             pods: Vec::new(),
             gaps: Vec::new(),
             made_by: HashMap::new(),
-            foreign: HashSet::new(),
-            hashes: RandomState::new(),
+            foreign: Alike::default(),
             left_out: LeftOut::default(),
         }
     }
@@ -94,7 +109,7 @@ impl<'s> Scan<'s> {
             Err(error) => return self.unreadable(kind, json, &error.to_string()),
         };
         let owner = self.owner(&subject);
-        let is_seen = self.is_seen(&subject, json);
+        let is_seen = self.foreign.is_seen(&subject, json);
         if !is_seen {
             match look_at(self.ground.world, &subject, json) {
                 Ok(Looked::Judged(judged)) => self.judged(*judged),
@@ -112,15 +127,6 @@ impl<'s> Scan<'s> {
         {
             let place = (kind, subject.namespace.to_string(), subject.meta.name.to_string());
             self.made_by.insert(place, owner);
-        }
-    }
-
-    /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
-    fn is_seen(&mut self, subject: &Subject<'_>, json: &str) -> bool {
-        match like(subject, json, &self.hashes) {
-            Like::None => false,
-            Like::AtZero => true,
-            Like::Of(number) => !self.foreign.insert(number),
         }
     }
 

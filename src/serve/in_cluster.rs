@@ -15,7 +15,7 @@ use super::certificates::CertificateArgs;
 use super::gauges::Gauges;
 use super::reviewer::Reviewer;
 use crate::certs;
-use crate::cluster::client::{ConnectArgs, NamesArgs};
+use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
 use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Reporting, Snapshot, Snapshots};
@@ -88,7 +88,14 @@ pub async fn run(
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
     let listening = Listening::bind(&config.listen)?;
-    let (client, namespace) = args.connect.connect().await?;
+    let (client, namespace) =
+        args.connect
+            .connect()
+            .await
+            .map_err(|error| match error.downcast_ref::<NoCluster>() {
+                Some(none) => anyhow::anyhow!("{none} (and to serve without a cluster, use --standalone)"),
+                None => error,
+            })?;
 
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();

@@ -84,6 +84,7 @@ fn values_of(platform: &'static str) -> Value {
     let sight = Sight {
         snapshot: &snapshot,
         around: &around,
+        unread: &std::collections::BTreeSet::new(),
         platform: &platform,
     };
     let mut workloads = Workloads::new(sight, &[]);
