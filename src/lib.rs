@@ -57,6 +57,7 @@ pub mod plan;
 pub mod preflight;
 pub mod process;
 pub mod registration;
+pub mod registry;
 pub mod render;
 pub mod rules;
 pub mod scan;

@@ -16,12 +16,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub use self::amount::Amount;
+pub use self::images::Answer;
 use self::images::{Kernel, Knowledge, Use};
 use self::nodes::Nodes;
 pub use self::order::{BuildRoom, Held, NoPool, NodesNeeded, Plan, Room, Step, Summary, WorkloadPlan};
 use self::outline::{ClassOutline, Outline, PodOutline};
 use self::pins::World;
-pub use self::statement::{Because, By, Class, Proposal, Statement};
+pub use self::statement::{Because, By, Class, Proposal, Statement, Verified};
 pub use self::target::{NoRelease, Target};
 use self::workload::{Key, Reading, Workload};
 use crate::engine::effective::{Asker, PolicySet};
@@ -70,6 +71,7 @@ pub struct Planner<'f> {
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and that node.
     proven: BTreeMap<String, String>,
+    answers: BTreeMap<String, Answer>,
     has_pods: bool,
 }
 
@@ -86,6 +88,7 @@ impl<'f> Planner<'f> {
             overheads: BTreeMap::new(),
             names: BTreeSet::new(),
             proven: BTreeMap::new(),
+            answers: BTreeMap::new(),
             has_pods: false,
         }
     }
@@ -134,6 +137,11 @@ impl<'f> Planner<'f> {
             kind if kind.has_pod() => self.look_at_template(kind, json),
             _ => Ok(()),
         }
+    }
+
+    /// Learns what a registry has said of an image.
+    pub fn learn(&mut self, image: String, answer: Answer) {
+        self.answers.insert(image, answer);
     }
 
     fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
@@ -370,8 +378,29 @@ impl<'f> Planner<'f> {
         Knowledge {
             facts: self.facts,
             target: self.question.to,
+            answers: &self.answers,
             hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
         }
+    }
+
+    /// The images of which a registry would tell more than their names do: those whose builds are not known, and those that
+    /// are proposed.
+    pub fn open_images(&self) -> BTreeSet<String> {
+        let knowledge = self.knowledge();
+        let mut open = BTreeSet::new();
+        for workload in &self.workloads {
+            for used in &workload.images {
+                let statement = knowledge.state(used, workload.kernel);
+                if statement.class == Class::Unknown {
+                    open.insert(used.image.to_string());
+                }
+                open.extend(statement.proposed.map(|proposal| proposal.image));
+            }
+        }
+        open.retain(|image| {
+            !self.answers.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok()
+        });
+        open
     }
 
     /// What is to be said of one workload by itself.

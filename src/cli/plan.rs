@@ -20,17 +20,19 @@ use crate::cluster::walk::{Met, walk};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
-use crate::model::text::{one_line, plain_json};
+use crate::model::text::one_line;
 use crate::model::workload::Kind;
-use crate::plan::{Plan, Planner, Question, Target};
+use crate::plan::{Answer, Plan, Planner, Question, Target};
 use crate::process::today;
-use crate::render::plan_text;
+use crate::registry::{Found, Registries};
+use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
 ///
 /// Without a PATH it reads a cluster: nodes, RuntimeClasses, policies, workloads and pods, and it changes nothing. With one
 /// it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o yaml. No
-/// registry is asked: images are known by their names, and tags for the new build are proposed, not verified.
+/// registry is asked without --ask-registries: images are known by their names, and tags for the new build are proposed, not
+/// verified.
 ///
 /// Exit status: 0 every workload on the pools that go can move as it is; 1 some cannot, or it is not known; 2 bad usage, or
 /// input or lists that could not be read (the rest is still planned).
@@ -48,6 +50,10 @@ pub struct PlanArgs {
     /// The new nodes may read the passwords of the group-managed service accounts: those block nothing
     #[arg(long)]
     gmsa_ready: bool,
+    /// Ask the registries of the images, anonymously and over HTTPS, for the builds of images and for proposed tags. The
+    /// registries see which images the cluster runs
+    #[arg(long)]
+    ask_registries: bool,
     /// How to print the plan
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -102,10 +108,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 fn write(plan: &Plan, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => plan_text(plan, out)?,
-        Format::Json => {
-            let json = serde_json::to_string_pretty(plan)?;
-            writeln!(out, "{}", plain_json(&json))?;
-        }
+        Format::Json => write_json(plan, out)?,
     }
     out.flush()
 }
@@ -160,7 +163,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
         0 => format!("{}: {}", error.source, error.message),
         line => format!("{}:{line}: {}", error.source, error.message),
     });
-    Ok((planner.plan()?, errors.collect()))
+    Ok((block_on(planned(planner, args))?, errors.collect()))
 }
 
 async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
@@ -215,5 +218,26 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         format!("cannot list {}: {}{cure}", list.resource, list.why)
     }));
     errors.append(&mut lost);
-    Ok((planner.plan()?, errors))
+    Ok((planned(planner, args).await?, errors))
+}
+
+/// The plan, by what registries say of images where they may be asked.
+async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Plan> {
+    if !args.ask_registries {
+        return Ok(planner.plan()?);
+    }
+    let mut registries = Registries::new()?;
+    // Images of which the builds become known may have others proposed for them.
+    for _ in 0..2 {
+        for (image, found) in registries.ask(planner.open_images()).await {
+            match found {
+                Found::Builds(builds) => planner.learn(image, Answer::Builds(builds)),
+                Found::Missing => planner.learn(image, Answer::Missing),
+                Found::Unknown(_) => {}
+            }
+        }
+    }
+    let mut plan = planner.plan()?;
+    plan.notes.extend(registries.notes());
+    Ok(plan)
 }

@@ -22,11 +22,11 @@ use crate::engine::effective::PolicySet;
 use crate::model::build::Release;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
-use crate::model::text::plain_json;
 use crate::model::workload::Kind;
 use crate::plan::{Planner, Question};
 use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, newest, text};
 use crate::process::today;
+use crate::render::write_json;
 use crate::scan::report::Gap;
 
 /// What is said to do where a right is missing.
@@ -79,8 +79,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     let printed = if only_values {
         out.write_all(report.values.yaml().as_bytes())
     } else if args.format == Format::Json {
-        let json = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
-        writeln!(out, "{}", plain_json(&json))
+        write_json(&report, &mut out)
     } else {
         text::write(&report, &mut out)
     };

@@ -1,8 +1,9 @@
 //! What the new build means for the images of a workload, by the tables of compatibility.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::statement::{Because, By, Class, NOT_VERIFIED, Proposal, Statement};
+use super::statement::{Because, By, Class, Proposal, Statement, Verified};
 use super::target::named;
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, Release, compatibility};
 use crate::model::facts::Facts;
@@ -31,10 +32,20 @@ pub(super) enum Kernel {
     InDoubt,
 }
 
+/// What a registry says of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It is there for these Windows builds; none, where it is there and not for Windows.
+    Builds(Vec<Build>),
+    /// There is nothing by that name.
+    Missing,
+}
+
 /// What is known of images besides their names.
 pub(super) struct Knowledge<'k> {
     pub facts: &'k Facts,
     pub target: Build,
+    pub answers: &'k BTreeMap<String, Answer>,
     /// A RuntimeClass of the cluster that isolates with Hyper-V.
     pub hyper_v_class: Option<&'k str>,
 }
@@ -65,7 +76,7 @@ impl Knowledge<'_> {
         }
         let Ok(image) = ImageRef::parse(text) else {
             let message = format!("\"{}\" is no image reference", shown(text));
-            return Self::unknown(
+            return self.unknown(
                 used,
                 message,
                 Because::row("the form of an image reference", TAGS),
@@ -85,6 +96,10 @@ impl Knowledge<'_> {
                 source,
             })
         };
+        match self.answers.get(text) {
+            Some(Answer::Builds(builds)) => return known(builds.clone(), "by the registry", VERSIONS),
+            Some(Answer::Missing) | None => {}
+        }
         if let Some(build) = self.facts.images.get(text).and_then(|image| image.build) {
             return known(vec![build], "by the registry", VERSIONS);
         }
@@ -166,9 +181,10 @@ impl Knowledge<'_> {
             }
             (_, Compatibility::Disputed) => {
                 let message = format!("{}; containerd runs that there, and hcsshim may not", of(build));
-                Self::unknown(used, message, process_row()).remedy("try it on one node")
+                self.unknown(used, message, process_row())
+                    .remedy("try it on one node")
             }
-            (_, Compatibility::Unknown) => Self::unknown(
+            (_, Compatibility::Unknown) => self.unknown(
                 used,
                 format!("{}, and no table says whether that runs", of(build)),
                 process_row(),
@@ -178,12 +194,16 @@ impl Knowledge<'_> {
                     "{}, and its RuntimeClass is not known: only Hyper-V isolation runs that",
                     of(build)
                 );
-                Self::unknown(used, message, process_row())
+                self.unknown(used, message, process_row())
                     .remedy("let the RuntimeClass be among what is read")
             }
             (_, Compatibility::Fails) => {
                 let statement = self.propose(self.new_image(used, of(build), process_row()), image);
-                if hyper_v == Compatibility::Runs && statement.proposed.is_none() {
+                let is_there = statement
+                    .proposed
+                    .as_ref()
+                    .is_some_and(|it| it.verified != Verified::Missing);
+                if hyper_v == Compatibility::Runs && !is_there {
                     self.hyper_v_only(statement)
                 } else {
                     self.or_hyper_v(statement, hyper_v)
@@ -234,11 +254,37 @@ impl Knowledge<'_> {
         let Some(proposed) = retagged(image, release).or_else(|| dotnet(image, release)) else {
             return statement;
         };
-        let remedy = format!("use {proposed} (proposed, not verified)");
+        let verified = match self.answers.get(&proposed) {
+            Some(Answer::Missing) => Verified::Missing,
+            Some(Answer::Builds(builds)) => {
+                let runs = |build: &Build| {
+                    compatibility(*build, self.target, Isolation::Process) == Compatibility::Runs
+                };
+                if builds.iter().any(runs) {
+                    Verified::Exists
+                } else {
+                    Verified::Missing
+                }
+            }
+            None => Verified::NotVerified,
+        };
+        let state = match verified {
+            Verified::NotVerified => "proposed, not verified",
+            Verified::Exists => "the registry has it",
+            Verified::Missing => "the registry has no such image",
+        };
+        let remedy = match verified {
+            Verified::Missing => format!(
+                "build the image for {}: {} would be its name, and {state}",
+                named(self.target),
+                shown(&proposed)
+            ),
+            _ => format!("use {proposed} ({state})"),
+        };
         Statement {
             proposed: Some(Proposal {
                 image: proposed,
-                verified: NOT_VERIFIED,
+                verified,
             }),
             ..statement.remedy(remedy)
         }
@@ -258,7 +304,7 @@ impl Knowledge<'_> {
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
                 let message =
                     format!("{text} is for Linux by its name: it does not run on the nodes of today either");
-                Self::unknown(used, message, Because::rule("linux-image-on-windows-pod"))
+                self.unknown(used, message, Because::rule("linux-image-on-windows-pod"))
                     .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
             }
             _ => {
@@ -269,13 +315,17 @@ impl Knowledge<'_> {
                 };
                 let message =
                     format!("the build of {text} is not known from its name: it may be there for several");
-                Self::unknown(used, message, because)
+                self.unknown(used, message, because)
             }
         }
     }
 
-    fn unknown(used: &Use, message: String, because: Because) -> Statement {
-        let told = "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build";
+    fn unknown(&self, used: &Use, message: String, because: Because) -> Statement {
+        let told = if self.answers.contains_key(&*used.image) {
+            "try it on one node of the new build"
+        } else {
+            "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build"
+        };
         Statement::new(Class::Unknown, &*used.path, message, because).remedy(told)
     }
 }

@@ -89,16 +89,27 @@ impl Because {
     }
 }
 
-/// What is said of every proposed image: no registry is asked.
-pub(super) const NOT_VERIFIED: &str = "notVerified";
+named! {
+    /// What a registry has said of a proposed image.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+    #[serde(rename_all = "camelCase")]
+    pub enum Verified {
+        /// No registry was asked, or none answered.
+        NotVerified = "notVerified",
+        /// The registry has it.
+        Exists = "exists",
+        /// The registry has nothing by that name.
+        Missing = "missing",
+    }
+}
 
 /// An image that would do, by the pattern of the one that is there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Proposal {
     /// The reference.
     pub image: String,
-    /// `notVerified`: no registry was asked whether there is such an image.
-    pub verified: &'static str,
+    /// Whether there is such an image.
+    pub verified: Verified,
 }
 
 /// One thing that is to be said of a workload.

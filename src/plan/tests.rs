@@ -35,7 +35,7 @@ fn question() -> Question {
 }
 
 /// Plans for objects in YAML, as the command does it.
-fn planned(yaml: &str, question: Question) -> Result<Plan, NoPool> {
+fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result<Plan, NoPool> {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     let kind = |json: &str| {
@@ -62,11 +62,14 @@ fn planned(yaml: &str, question: Question) -> Result<Plan, NoPool> {
             planner.look(*kind, json).unwrap();
         }
     }
+    for (image, answer) in answers {
+        planner.learn((*image).to_owned(), answer.clone());
+    }
     planner.plan()
 }
 
 fn plan(yaml: &str) -> Plan {
-    planned(yaml, question()).unwrap()
+    planned(yaml, question(), &[]).unwrap()
 }
 
 fn deployment(name: &str, image: &str, spec: &str) -> String {
@@ -179,7 +182,7 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
     );
     let proposed = old.proposed.as_ref().unwrap();
     assert_eq!(proposed.image, "mcr.microsoft.com/windows/servercore:ltsc2025");
-    assert_eq!(proposed.verified, "notVerified");
+    assert_eq!(proposed.verified, Verified::NotVerified);
     assert!(old.remedy.as_deref().unwrap().contains("not verified"));
     assert_eq!(
         of("init").statements[0].path,
@@ -340,7 +343,7 @@ fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
         ..question()
     };
     assert_eq!(
-        said(&planned(&yaml, asked).unwrap(), "web"),
+        said(&planned(&yaml, asked, &[]).unwrap(), "web"),
         (Class::Unchanged, true, None)
     );
     let elsewhere = [
@@ -437,28 +440,40 @@ fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
 }
 
 #[test]
-fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() {
-    let bare = |name: &str, image: &str, ready: &str| {
-        format!(
-            "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop}}, spec: {{nodeName: b-1, containers: [{{name: a, image: '{image}'}}]}}, \
-             status: {{phase: Running, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
-        )
-    };
+fn a_registry_says_what_names_do_not() {
+    let own = "corp.example/shop/web:1.4";
     let yaml = [
         NODES,
-        &bare("lost", "nginx:1.27", "False"),
-        &bare("own", "corp.example/app:1.4", "False"),
-        &bare("named-so", "corp.example/nginx:1.27-alpine", "True"),
+        &deployment("own", own, ""),
+        &deployment("old", "corp.example/shop/api:2-ltsc2019", ""),
     ]
     .concat();
-    let plan = plan(&yaml);
-    let names: Vec<&str> = plan.workloads.iter().map(|it| it.name.as_str()).collect();
-    assert!(names.contains(&"own") && !names.contains(&"lost"), "{names:?}");
-    let kept = plan.workloads.iter().find(|it| it.name == "named-so").unwrap();
+    let ask = |answers: &[(&str, Answer)]| planned(&yaml, question(), answers).unwrap();
+    let builds = |numbers: &[u32]| Answer::Builds(numbers.iter().copied().map(Build::new).collect());
     assert_eq!(
-        kept.statements[0].remedy.as_deref(),
-        Some("add nodeSelector kubernetes.io/os: linux, or another image"),
-        "{kept:#?}"
+        said(&ask(&[(own, builds(&[17763, 20348]))]), "own").0,
+        Class::Unchanged
+    );
+    assert_eq!(
+        said(&ask(&[(own, builds(&[17763]))]), "own").0,
+        Class::HyperVOnly,
+        "no tag says what another would be"
+    );
+    assert_eq!(said(&ask(&[(own, builds(&[]))]), "own").0, Class::NewImage);
+    let new = "corp.example/shop/api:2-ltsc2025";
+    let of_old = |answers: &[(&str, Answer)]| {
+        let plan = ask(answers);
+        let old = plan.workloads.into_iter().find(|it| it.name == "old").unwrap();
+        (old.class, old.statements[0].proposed.as_ref().unwrap().verified)
+    };
+    assert_eq!(of_old(&[]), (Class::NewImage, Verified::NotVerified));
+    assert_eq!(
+        of_old(&[(new, builds(&[26100]))]),
+        (Class::NewImage, Verified::Exists)
+    );
+    assert_eq!(
+        of_old(&[(new, Answer::Missing)]),
+        (Class::HyperVOnly, Verified::Missing)
     );
 }
 
@@ -543,6 +558,7 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
                 from: vec![pool.to_owned()],
                 ..question()
             },
+            &[],
         )
     };
     assert_eq!(from("win19").unwrap().from, ["win19"]);
@@ -552,6 +568,32 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
         error.contains("win21") && error.contains("win19, win22"),
         "{error}"
     );
-    let none = planned(&deployment("web", LTSC2022, ""), question()).unwrap();
+    let none = planned(&deployment("web", LTSC2022, ""), question(), &[]).unwrap();
     assert!(none.order.is_empty() && none.notes.iter().any(|note| note.contains("no Windows node")));
+}
+
+#[test]
+fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() {
+    let bare = |name: &str, image: &str, ready: &str| {
+        format!(
+            "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop}}, spec: {{nodeName: b-1, containers: [{{name: a, image: '{image}'}}]}}, \
+             status: {{phase: Running, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
+        )
+    };
+    let yaml = [
+        NODES,
+        &bare("lost", "nginx:1.27", "False"),
+        &bare("own", "corp.example/app:1.4", "False"),
+        &bare("named-so", "corp.example/nginx:1.27-alpine", "True"),
+    ]
+    .concat();
+    let plan = plan(&yaml);
+    let names: Vec<&str> = plan.workloads.iter().map(|it| it.name.as_str()).collect();
+    assert!(names.contains(&"own") && !names.contains(&"lost"), "{names:?}");
+    let kept = plan.workloads.iter().find(|it| it.name == "named-so").unwrap();
+    assert_eq!(
+        kept.statements[0].remedy.as_deref(),
+        Some("add nodeSelector kubernetes.io/os: linux, or another image"),
+        "{kept:#?}"
+    );
 }

@@ -1,0 +1,151 @@
+//! Asks the registries of images, anonymously, for which Windows builds there is one: a bounded number of requests, each
+//! bounded in time and size. No credentials are read, and what registries answer is only ever read as data.
+
+mod address;
+mod challenge;
+mod client;
+mod manifest;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use futures::stream::{self, StreamExt as _};
+
+use self::address::Place;
+use self::client::Client;
+pub use self::client::NoClient;
+use crate::model::build::Build;
+
+/// So many images are asked for at once, each with one request at a time.
+const AT_ONCE: usize = 4;
+/// So many images are asked for in all.
+const IMAGES: usize = 200;
+
+/// What a registry says of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// It is there for these Windows builds; none, where it is there and not for Windows.
+    Builds(Vec<Build>),
+    /// There is nothing by that name.
+    Missing,
+    /// It is not known: what was in the way.
+    Unknown(String),
+}
+
+/// What is in the way of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// It is in the way of every image of that registry.
+    Registry(String),
+    /// It is in the way of this image.
+    Image(String),
+}
+
+impl Trouble {
+    fn image(why: impl Into<String>) -> Self {
+        Trouble::Image(why.into())
+    }
+}
+
+/// The registries of images, and what has become of asking them.
+pub struct Registries {
+    client: Client,
+    asked: BTreeSet<String>,
+    left_out: BTreeSet<String>,
+    /// Why registries are not asked again.
+    down: Mutex<BTreeMap<String, String>>,
+    /// By registry: what was in the way, and of how many images.
+    troubles: BTreeMap<String, BTreeMap<String, usize>>,
+}
+
+impl Registries {
+    /// Reads the CA certificates of this machine; asks nothing yet.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn new() -> Result<Self, NoClient> {
+        Ok(Registries {
+            client: Client::new()?,
+            asked: BTreeSet::new(),
+            left_out: BTreeSet::new(),
+            down: Mutex::default(),
+            troubles: BTreeMap::new(),
+        })
+    }
+
+    /// Asks for images that were not asked for before, as long as there are not too many in all.
+    pub async fn ask(&mut self, images: BTreeSet<String>) -> Vec<(String, Found)> {
+        let mut now = Vec::new();
+        for image in images {
+            if self.asked.contains(&image) {
+                continue;
+            }
+            if self.asked.len() < IMAGES {
+                self.asked.insert(image.clone());
+                now.push(image);
+            } else {
+                self.left_out.insert(image);
+            }
+        }
+        let asking = now.into_iter().map(|image| self.ask_for(image));
+        let answers: Vec<(String, Found)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
+        for (image, found) in &answers {
+            if let (Found::Unknown(why), Ok(place)) = (found, Place::of(image)) {
+                let of_registry = self.troubles.entry(place.registry).or_default();
+                *of_registry.entry(why.clone()).or_default() += 1;
+            }
+        }
+        answers
+    }
+
+    /// What is to be said of the asking: one line for each registry with images of which it is not known.
+    pub fn notes(&self) -> Vec<String> {
+        let of_registry = |(registry, whys): (&String, &BTreeMap<String, usize>)| {
+            let each: Vec<String> = whys
+                .iter()
+                .map(|(why, images)| format!("{why} ({images} {})", images_of(*images)))
+                .collect();
+            format!("{registry}: {}; these are not verified", each.join(", "))
+        };
+        let mut notes: Vec<String> = self.troubles.iter().map(of_registry).collect();
+        if !self.left_out.is_empty() {
+            let left = self.left_out.len();
+            notes.push(format!(
+                "registries were asked for {IMAGES} images, which is the most; {left} {} not asked for, and not verified",
+                if left == 1 { "image was" } else { "images were" }
+            ));
+        }
+        notes
+    }
+
+    async fn ask_for(&self, image: String) -> (String, Found) {
+        let found = match Place::of(&image) {
+            Ok(place) => self.ask_at(&place).await,
+            Err(why) => Found::Unknown(why),
+        };
+        (image, found)
+    }
+
+    async fn ask_at(&self, place: &Place) -> Found {
+        let down = || self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = down().get(&place.registry).cloned();
+        if let Some(why) = known {
+            return Found::Unknown(why);
+        }
+        match self.client.look_up(place).await {
+            Ok(found) => found,
+            Err(Trouble::Image(why)) => Found::Unknown(why),
+            Err(Trouble::Registry(why)) => {
+                down().insert(place.registry.clone(), why.clone());
+                Found::Unknown(why)
+            }
+        }
+    }
+}
+
+fn images_of(number: usize) -> &'static str {
+    if number == 1 { "image" } else { "images" }
+}
+
+#[cfg(test)]
+mod tests;

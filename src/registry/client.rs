@@ -1,0 +1,212 @@
+//! Speaks to one registry: requests over HTTP/1.1 and TLS with ring, an anonymous token where one is demanded, redirects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::address::Place;
+use super::challenge::Challenge;
+use super::manifest::{self, Reading};
+use super::{Found, Trouble};
+use crate::process::with_causes;
+
+/// How long a request may take, its answer with it.
+const WHOLE: Duration = Duration::from_secs(10);
+/// How long an answer may be.
+const ANSWER: usize = 4 << 20;
+/// How many redirects are followed.
+const REDIRECTS: usize = 3;
+
+/// Why no registry can be asked.
+#[derive(thiserror::Error, Debug)]
+pub enum NoClient {
+    /// TLS itself.
+    #[error("cannot set up TLS for registries: {0}")]
+    Tls(#[from] rustls::Error),
+    /// None of the machine's.
+    #[error("cannot read the CA certificates of this machine, by which registries are known: {0}")]
+    NoCa(#[source] std::io::Error),
+}
+
+/// What requests are sent by.
+pub(super) struct Client {
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+    /// Whether the registry itself gave it, and no other host to which it pointed.
+    is_own: bool,
+}
+
+impl Client {
+    pub fn new() -> Result<Self, NoClient> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_native_roots()
+            .map_err(NoClient::NoCa)?
+            .with_no_client_auth();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Client { http })
+    }
+
+    /// Which builds there are of the image at a place.
+    pub async fn look_up(&self, place: &Place) -> Result<Found, Trouble> {
+        let mut token = None;
+        let manifest = self.get(place, "manifests", &place.reference, &mut token).await?;
+        if manifest.status == StatusCode::NOT_FOUND && manifest::is_error(&manifest.body) {
+            return Ok(Found::Missing);
+        }
+        match manifest::read(&taken(manifest)?)? {
+            Reading::Builds(builds) => Ok(Found::Builds(builds)),
+            Reading::Config(digest) => {
+                let config = self.get(place, "blobs", &digest, &mut token).await?;
+                manifest::of_config(&taken(config)?).map(Found::Builds)
+            }
+        }
+    }
+
+    /// Gets something of a repository, with an anonymous token where the registry demands one.
+    async fn get(
+        &self,
+        place: &Place,
+        kind: &str,
+        reference: &str,
+        token: &mut Option<HeaderValue>,
+    ) -> Result<Answer, Trouble> {
+        let uri = place.uri(kind, reference).map_err(Trouble::Registry)?;
+        let first = self.follow(place, uri.clone(), token.as_ref()).await?;
+        if first.status != StatusCode::UNAUTHORIZED || !first.is_own || token.is_some() {
+            return Ok(first);
+        }
+        let mut demands = first.headers.get_all(WWW_AUTHENTICATE).iter();
+        let challenge = demands.find_map(|header| Challenge::parse(header.to_str().ok()?));
+        let Some(challenge) = challenge else {
+            return Ok(first);
+        };
+        *token = Some(self.token(place, &challenge).await?);
+        self.follow(place, uri, token.as_ref()).await
+    }
+
+    /// A token that is given to all who ask.
+    async fn token(&self, place: &Place, challenge: &Challenge) -> Result<HeaderValue, Trouble> {
+        #[derive(Deserialize)]
+        struct Given {
+            token: Option<String>,
+            access_token: Option<String>,
+        }
+        let uri = challenge.uri(&place.repository);
+        let uri = uri.ok_or_else(|| Trouble::image("it names no address for its token"))?;
+        place.allow(&uri).map_err(Trouble::Image)?;
+        let answer = self.send(&uri, None).await?;
+        let body = taken(answer)?;
+        let given: Option<Given> = serde_json::from_slice(&body).ok();
+        let token = given.and_then(|given| given.token.or(given.access_token));
+        let token = token.filter(|token| !token.is_empty());
+        let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
+        let mut header = header.ok_or_else(|| Trouble::image("unauthorized"))?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    /// Sends a request, and follows where it is pointed to. Only the registry itself sees the token.
+    async fn follow(&self, place: &Place, uri: Uri, token: Option<&HeaderValue>) -> Result<Answer, Trouble> {
+        let own = (uri.scheme().cloned(), uri.authority().cloned());
+        let mut uri = uri;
+        for _ in 0..=REDIRECTS {
+            place.allow(&uri).map_err(Trouble::Image)?;
+            let is_own = own == (uri.scheme().cloned(), uri.authority().cloned());
+            let answer = self.send(&uri, token.filter(|_| is_own)).await?;
+            let location = match answer.status.as_u16() {
+                301 | 302 | 303 | 307 | 308 => answer.headers.get(LOCATION),
+                _ => None,
+            };
+            let Some(location) = location else {
+                return Ok(Answer { is_own, ..answer });
+            };
+            uri = location
+                .to_str()
+                .ok()
+                .and_then(|to| resolved(&uri, to))
+                .ok_or_else(|| Trouble::image("it points to no address"))?;
+        }
+        Err(Trouble::Image(format!("more than {REDIRECTS} redirects")))
+    }
+
+    async fn send(&self, uri: &Uri, token: Option<&HeaderValue>) -> Result<Answer, Trouble> {
+        let mut request = Request::new(Full::new(Bytes::new()));
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static(manifest::ACCEPT));
+        let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        if let Some(token) = token {
+            headers.insert(AUTHORIZATION, token.clone());
+        }
+        let exchange = async {
+            let answer = self.http.request(request).await;
+            let answer = answer.map_err(|error| Trouble::Registry(with_causes(&error)))?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, ANSWER).collect().await;
+            let body = body.map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    Trouble::image("an answer of more than 4 MiB")
+                } else {
+                    Trouble::image("an answer that broke off")
+                }
+            })?;
+            Ok(Answer {
+                status: head.status,
+                headers: head.headers,
+                body: body.to_bytes(),
+                is_own: false,
+            })
+        };
+        let late = || Trouble::Registry(format!("no answer within {WHOLE:?}"));
+        timeout(WHOLE, exchange).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// The body of an answer that says yes.
+fn taken(answer: Answer) -> Result<Bytes, Trouble> {
+    match answer.status {
+        StatusCode::OK => Ok(answer.body),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Trouble::image("unauthorized")),
+        StatusCode::TOO_MANY_REQUESTS => Err(Trouble::Registry("it has had too many requests".to_owned())),
+        status => Err(Trouble::Image(format!("its answer was {}", status.as_u16()))),
+    }
+}
+
+/// Where a `Location` points to from an address.
+fn resolved(from: &Uri, to: &str) -> Option<Uri> {
+    if !to.starts_with('/') || to.starts_with("//") {
+        return to.parse().ok();
+    }
+    let here = format!("{}://{}{to}", from.scheme_str()?, from.authority()?);
+    here.parse().ok()
+}

@@ -1,0 +1,172 @@
+//! What a registry has by a name: an index of images for several platforms, or the manifest of one; and the configuration of
+//! one, which alone says what it is for.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::Trouble;
+use crate::model::build::Build;
+use crate::model::image::ImageRef;
+
+/// What is asked for: Docker's and OCI's forms of both.
+pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json, \
+     application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json";
+
+#[derive(Deserialize)]
+struct Manifest {
+    manifests: Option<Vec<Entry>>,
+    config: Option<Descriptor>,
+}
+
+#[derive(Deserialize)]
+struct Descriptor {
+    digest: String,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    platform: Option<Platform>,
+}
+
+/// In an index, and in a configuration.
+#[derive(Deserialize)]
+struct Platform {
+    os: Option<String>,
+    #[serde(rename = "os.version")]
+    version: Option<String>,
+}
+
+impl Platform {
+    /// The build, where it is for Windows.
+    fn build(&self) -> Result<Option<Build>, Trouble> {
+        if self.os.as_deref() != Some("windows") {
+            return Ok(None);
+        }
+        let version = self.version.as_deref().unwrap_or_default();
+        Build::parse_kernel_version(version)
+            .map(|(build, _)| Some(build))
+            .ok_or_else(|| Trouble::image("an image for Windows without a build"))
+    }
+}
+
+/// What a manifest says.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Reading {
+    /// The builds.
+    Builds(Vec<Build>),
+    /// The configuration by this digest says it.
+    Config(String),
+}
+
+/// Reads an index or a manifest.
+pub(super) fn read(json: &[u8]) -> Result<Reading, Trouble> {
+    let manifest: Manifest =
+        serde_json::from_slice(json).map_err(|_| Trouble::image("an answer that is no manifest"))?;
+    if let Some(entries) = manifest.manifests {
+        let mut builds = BTreeSet::new();
+        for platform in entries.iter().filter_map(|entry| entry.platform.as_ref()) {
+            builds.extend(platform.build()?);
+        }
+        return Ok(Reading::Builds(builds.into_iter().collect()));
+    }
+    let config = manifest.config.map(|config| config.digest);
+    let config =
+        config.filter(|digest| ImageRef::parse(&format!("app@{digest}")).is_ok_and(|it| it.tag.is_none()));
+    config
+        .map(Reading::Config)
+        .ok_or_else(|| Trouble::image("a manifest without a configuration"))
+}
+
+/// The builds of an image by its configuration: one, or none.
+pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, Trouble> {
+    let platform: Platform =
+        serde_json::from_slice(json).map_err(|_| Trouble::image("a configuration that is none"))?;
+    if platform.os.as_deref().unwrap_or_default().is_empty() {
+        return Err(Trouble::image("a configuration without an operating system"));
+    }
+    Ok(platform.build()?.into_iter().collect())
+}
+
+/// Whether a body is what a registry says of an error, rather than another server.
+pub(super) fn is_error(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Errors {
+        errors: Vec<Code>,
+    }
+    #[derive(Deserialize)]
+    struct Code {
+        code: String,
+    }
+    let read: Result<Errors, _> = serde_json::from_slice(json);
+    read.is_ok_and(|it| it.errors.first().is_some_and(|error| !error.code.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `mcr.microsoft.com/dotnet/runtime:6.0` has it, shortened, with an attestation of BuildKit.
+    const INDEX: &str = r#"{"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.list.v2+json", "manifests": [
+        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:1111", "platform": {"architecture": "amd64", "os": "linux"}},
+        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:2222", "platform": {"architecture": "arm", "os": "linux", "variant": "v7"}},
+        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:3333", "platform": {"architecture": "amd64", "os": "windows", "os.version": "10.0.20348.2700"}},
+        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:4444", "platform": {"architecture": "amd64", "os": "windows", "os.version": "10.0.17763.6293"}},
+        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:5555", "platform": {"architecture": "unknown", "os": "unknown"}},
+        {"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1580, "digest": "sha256:6666"}]}"#;
+
+    #[test]
+    fn an_index_says_its_windows_builds() {
+        let builds = vec![Build::new(17763), Build::new(20348)];
+        assert_eq!(read(INDEX.as_bytes()), Ok(Reading::Builds(builds)));
+        let linux = r#"{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}]}"#;
+        assert_eq!(read(linux.as_bytes()), Ok(Reading::Builds(vec![])));
+    }
+
+    #[test]
+    fn of_an_index_with_a_windows_image_without_a_build_nothing_is_known() {
+        let index = INDEX.replace("10.0.17763.6293", "");
+        assert!(matches!(read(index.as_bytes()), Err(Trouble::Image(_))));
+    }
+
+    #[test]
+    fn a_manifest_says_where_its_configuration_is() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let manifest = |digest: &str| {
+            format!(r#"{{"schemaVersion": 2, "config": {{"digest": "{digest}", "size": 2}}, "layers": []}}"#)
+        };
+        assert_eq!(read(manifest(&digest).as_bytes()), Ok(Reading::Config(digest)));
+        for other in [
+            &*manifest("sha256:../../x"),
+            r#"{"schemaVersion": 1, "fsLayers": []}"#,
+            "[]",
+            "<html>",
+            "",
+        ] {
+            assert!(
+                matches!(read(other.as_bytes()), Err(Trouble::Image(_))),
+                "{other}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_configuration_says_the_build() {
+        let windows =
+            br#"{"architecture": "amd64", "os": "windows", "os.version": "10.0.26100.1742", "rootfs": {}}"#;
+        assert_eq!(of_config(windows), Ok(vec![Build::new(26100)]));
+        assert_eq!(of_config(br#"{"os": "linux"}"#), Ok(vec![]));
+        assert!(of_config(br#"{"os": "windows"}"#).is_err());
+        assert!(of_config(b"{}").is_err());
+    }
+
+    #[test]
+    fn an_error_of_a_registry_is_known() {
+        assert!(is_error(
+            br#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}"#
+        ));
+        assert!(!is_error(b"<html>404</html>") && !is_error(b"{}") && !is_error(br#"{"errors": []}"#));
+    }
+}

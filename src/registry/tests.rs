@@ -1,0 +1,159 @@
+//! Registries that behave in ways that a real one in a test does not: tokens, redirects, answers without end.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+const INDEX: &str = r#"{"manifests": [{"platform": {"os": "windows", "os.version": "10.0.26100.1"}}]}"#;
+
+/// A server on this machine, which answers the head of each request; gives its port, and the heads.
+async fn server(answer: impl Fn(&str, u16) -> String + Send + 'static) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&heads);
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let (mut head, mut part) = (String::new(), [0; 4096]);
+            while !head.contains("\r\n\r\n") {
+                let read = connection.read(&mut part).await.unwrap();
+                head.push_str(std::str::from_utf8(&part[..read]).unwrap());
+            }
+            let answer = answer(&head, port);
+            seen.lock().unwrap().push(head);
+            // A client that has read enough hangs up.
+            let _ = connection.write_all(answer.as_bytes()).await;
+        }
+    });
+    (port, heads)
+}
+
+fn answer(status: u16, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+}
+
+async fn found(image: String) -> (Found, Vec<String>) {
+    let mut registries = Registries::new().unwrap();
+    let mut answers = registries.ask(BTreeSet::from([image])).await;
+    (answers.pop().unwrap().1, registries.notes())
+}
+
+fn is_there() -> Found {
+    Found::Builds(vec![Build::new(26100)])
+}
+
+#[tokio::test]
+async fn an_anonymous_token_is_had_where_it_is_demanded() {
+    let (port, heads) = server(|head, port| {
+        if head.starts_with("GET /token?service=here&scope=repository%3Aapp%3Apull ") {
+            answer(200, "", r#"{"token": "for-all"}"#)
+        } else if head.to_lowercase().contains("authorization: bearer for-all") {
+            answer(200, "", INDEX)
+        } else {
+            let demand = format!(
+                "www-authenticate: Bearer realm=\"http://127.0.0.1:{port}/token\",service=\"here\"\r\n"
+            );
+            answer(401, &demand, "{}")
+        }
+    })
+    .await;
+    assert_eq!(found(format!("127.0.0.1:{port}/app:1")).await.0, is_there());
+    let heads = heads.lock().unwrap().clone();
+    assert_eq!(heads.len(), 3, "{heads:#?}");
+    // The token's own server gets none.
+    assert!(!heads[1].to_lowercase().contains("authorization"), "{heads:#?}");
+}
+
+#[tokio::test]
+async fn another_host_sees_no_token() {
+    let (port, heads) = server(|head, port| {
+        let lower = head.to_lowercase();
+        if lower.contains("host: localhost") {
+            answer(200, "", INDEX)
+        } else if head.starts_with("GET /token") {
+            answer(200, "", r#"{"access_token": "for-all"}"#)
+        } else if lower.contains("authorization") {
+            answer(307, &format!("location: http://localhost:{port}/there\r\n"), "")
+        } else {
+            let demand = format!("www-authenticate: Bearer realm=\"http://127.0.0.1:{port}/token\"\r\n");
+            answer(401, &demand, "{}")
+        }
+    })
+    .await;
+    assert_eq!(found(format!("127.0.0.1:{port}/app:1")).await.0, is_there());
+    let heads = heads.lock().unwrap().clone();
+    let last = heads.last().unwrap().to_lowercase();
+    assert!(
+        last.starts_with("get /there ") && !last.contains("authorization"),
+        "{heads:#?}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_registry_does_not_say_is_not_known_and_noted() {
+    let (port, heads) = server(|head, port| {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        match path.split('/').nth(2).unwrap_or_default() {
+            "round" => answer(302, &format!("location: {path}\r\n"), ""),
+            "long" => answer(200, "", &" ".repeat((4 << 20) + 1)),
+            "private" => answer(401, "www-authenticate: Basic realm=\"x\"\r\n", "{}"),
+            "shop" => answer(404, "", "<html>no such page</html>"),
+            "missing" => answer(404, "", r#"{"errors": [{"code": "NAME_UNKNOWN"}]}"#),
+            "away" => answer(302, "location: http://169.254.169.254/latest\r\n", ""),
+            "thief" => answer(
+                401,
+                "www-authenticate: Bearer realm=\"http://tokens.example/t\"\r\n",
+                "",
+            ),
+            _ => answer(200, "", &format!("{INDEX}{port}")),
+        }
+    })
+    .await;
+    let cases = [
+        ("round", "more than 3 redirects"),
+        ("long", "an answer of more than 4 MiB"),
+        ("private", "unauthorized"),
+        ("shop", "its answer was 404"),
+        ("away", "169.254.169.254 would be asked without TLS"),
+        ("thief", "tokens.example would be asked without TLS"),
+        ("other", "an answer that is no manifest"),
+    ];
+    for (repository, why) in cases {
+        let (found, notes) = found(format!("127.0.0.1:{port}/{repository}:1")).await;
+        assert_eq!(found, Found::Unknown(why.to_owned()), "{repository}");
+        let note = format!("127.0.0.1:{port}: {why} (1 image); these are not verified");
+        assert_eq!(notes, [note]);
+    }
+    let (missing, notes) = found(format!("127.0.0.1:{port}/missing:1")).await;
+    assert_eq!((missing, notes), (Found::Missing, vec![]));
+    assert_eq!(
+        heads
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|head| head.contains("/round/"))
+            .count(),
+        4
+    );
+}
+
+#[tokio::test]
+async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_200_images() {
+    let (port, heads) = server(|_, _| answer(429, "", "")).await;
+    let mut registries = Registries::new().unwrap();
+    let images: BTreeSet<String> = (0..203)
+        .map(|tag| format!("127.0.0.1:{port}/app:{tag}"))
+        .collect();
+    let answers = registries.ask(images.clone()).await;
+    assert_eq!(answers.len(), IMAGES);
+    assert!(heads.lock().unwrap().len() <= AT_ONCE);
+    let notes = registries.notes();
+    assert!(notes[0].contains("too many requests (200 images)"), "{notes:?}");
+    assert!(notes[1].contains("3 images were not asked for"), "{notes:?}");
+    assert_eq!(registries.ask(images).await, []);
+}
