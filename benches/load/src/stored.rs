@@ -93,7 +93,7 @@ fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> an
     }
     let asked = requests(cluster)? - before;
     println!(
-        "{what:<40} {seconds:>8.1} {cpu:>8.1} {:>9} {asked:>9}",
+        "{what:<40} {seconds:>8.1} {cpu:>8.1} {:>9.1} {asked:>9}",
         mebibytes(memory.peak)
     );
     Ok(())
@@ -110,6 +110,15 @@ async fn background(
     cluster
         .kubectl_with(&["apply", "--server-side", "-f", "-"], REPORTS)
         .succeeded();
+    // Where nothing is registered nothing is asked, and nothing reported. No call needs to arrive.
+    let webhooks = Command::new(transom)
+        .args(["generate", "webhooks", "--url", "https://127.0.0.1:9"])
+        .output()
+        .context("cannot run transom generate webhooks")?;
+    let webhooks = String::from_utf8(webhooks.stdout)?;
+    cluster
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
+        .succeeded();
     let before = requests(cluster)?;
     let began = Instant::now();
     storm::start(transom, cluster, &more)?;
@@ -123,7 +132,7 @@ async fn background(
     let memory = memory_of(pid)?;
     let asked = requests(cluster)? - before;
     println!(
-        "{:<40} {:>8.1} {:>8.1} {:>9} {asked:>9}",
+        "{:<40} {:>8.1} {:>8.1} {:>9.1} {asked:>9}",
         "serve, until it rests",
         began.elapsed().as_secs_f64() - 15.0,
         cpu_of(pid)?,
