@@ -29,13 +29,13 @@ pub struct Cli {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
+    Scan(scan::ScanArgs),
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
-    Scan(scan::ScanArgs),
+    Preflight(preflight::PreflightArgs),
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
-    Preflight(preflight::PreflightArgs),
     Cleanup(cleanup::CleanupArgs),
     UpgradeCrds(upgrade_crds::UpgradeCrdsArgs),
 }
@@ -48,13 +48,13 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
+        Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
-        Command::Scan(args) => scan::run(&args),
+        Command::Preflight(args) => preflight::run(&args),
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),
-        Command::Preflight(args) => preflight::run(&args),
         Command::Cleanup(args) => cleanup::run(args),
         Command::UpgradeCrds(args) => upgrade_crds::run(&args),
     }
