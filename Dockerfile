@@ -49,7 +49,7 @@ LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.revision="$REVISION" \
       org.opencontainers.image.created="$CREATED" \
       org.opencontainers.image.source="$SOURCE"
-COPY LICENSE /LICENSE
+COPY LICENSE THIRD-PARTY-LICENSES /
 COPY --from=build /out/transom /transom
 # Memory goes back to the kernel as soon as it is free, and comes in small pages (docs/performance.md, "The image").
 ENV MIMALLOC_PURGE_DELAY=0 MIMALLOC_ALLOW_THP=0

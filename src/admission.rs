@@ -10,11 +10,13 @@ mod record;
 mod request;
 mod response;
 mod ruling;
+mod too_large;
 
 pub use self::foresee::{Foresight, foresee};
 pub use self::judge::{Context, judge};
 pub use self::record::{Phase, Record, ReviewLabels};
-pub use self::request::{MalformedReview, Request, decode};
+pub use self::request::{Head, MalformedReview, Request, decode, read_head};
+pub use self::too_large::{Oversize, judge_head};
 
 /// The answer to a review: the bytes for the API server, and what there is to log and count.
 #[derive(Clone, Debug)]

@@ -31,6 +31,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::process::files;
 use crate::tls::files::CertificateFiles;
 use crate::tls::identity::{CertificateError, IdentityError};
 
@@ -91,9 +92,8 @@ async fn ca_file(path: &Path) -> Result<Vec<CaCertificate>, Error> {
         path: path.to_owned(),
         why,
     };
-    let pem = tokio::fs::read(path)
-        .await
-        .map_err(|error| useless(error.to_string()))?;
+    let pem = files::read_async(path, files::CERTIFICATE_BYTES).await;
+    let pem = pem.map_err(|error| useless(error.to_string()))?;
     let all = CaCertificate::all(&pem);
     if all.is_empty() {
         return Err(useless("no CA certificate in it".to_owned()));

@@ -11,8 +11,9 @@ mod os;
 mod placement;
 pub mod ratchet;
 mod repair;
+pub mod scheduling;
 
 pub use because::because;
 pub use inspect::{Decision, Inspection, inspect};
 pub use os::infer;
-pub use placement::{Admission, untolerated};
+pub use scheduling::{Admission, untolerated};

@@ -1,6 +1,7 @@
 //! The vocabulary: plain values that the rules and the engine speak in. No I/O, no clock, no policy decisions.
 
 pub mod build;
+pub mod debugger;
 pub mod dns;
 pub mod edit;
 pub mod facts;
@@ -8,8 +9,10 @@ pub mod field;
 pub mod fields;
 pub mod image;
 pub mod json;
+pub mod mirror;
 pub(crate) mod named;
 pub mod node;
+pub mod node_affinity;
 pub mod object;
 pub mod os;
 pub mod owner;

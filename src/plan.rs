@@ -7,6 +7,7 @@ mod nodes;
 mod order;
 mod outline;
 mod pins;
+mod placement;
 mod requirements;
 mod statement;
 mod target;
@@ -22,6 +23,7 @@ use self::nodes::Nodes;
 pub use self::order::{BuildRoom, Held, NoPool, NodesNeeded, Plan, Room, Step, Summary, WorkloadPlan};
 use self::outline::{ClassOutline, Outline, PodOutline};
 use self::pins::World;
+pub use self::placement::AssumedPlacement;
 pub use self::statement::{Because, By, Class, Proposal, Statement, Verified};
 pub use self::target::{NoRelease, Target};
 use self::workload::{Key, Reading, Workload};
@@ -30,6 +32,7 @@ use crate::engine::infer;
 use crate::model::build::{Build, Isolation};
 use crate::model::facts::Facts;
 use crate::model::os::Verdict;
+use crate::model::policy::Switch;
 use crate::model::subject::{Body, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Image};
@@ -73,6 +76,8 @@ pub struct Planner<'f> {
     proven: BTreeMap<String, String>,
     answers: BTreeMap<String, Answer>,
     has_pods: bool,
+    /// The policy of each namespace with a Windows workload: its name, and its `placement`.
+    placements: BTreeMap<String, (String, Switch)>,
 }
 
 impl<'f> Planner<'f> {
@@ -90,6 +95,7 @@ impl<'f> Planner<'f> {
             proven: BTreeMap::new(),
             answers: BTreeMap::new(),
             has_pods: false,
+            placements: BTreeMap::new(),
         }
     }
 
@@ -196,15 +202,22 @@ impl<'f> Planner<'f> {
         let requests = self.requests(pod.spec.as_ref());
         let owner = pod.metadata.controller();
         let is_daemon = owner.is_some_and(|owner| &*owner.kind == "DaemonSet");
+        let is_mirror = pod.is_mirror(&|node| self.nodes.get(node).map(|node| node.uid.as_str()));
         let on = pod.node_name().and_then(|name| self.nodes.get(name));
-        let on = on.map(|node| (node.pool, node.build == Some(self.question.to), node.name.clone()));
+        let on = on.map(|node| {
+            (
+                node.pool,
+                node.host.build == Some(self.question.to),
+                node.host.name.clone(),
+            )
+        });
         if let Some(pool) = on.as_ref().and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool)) {
             pool.requested += requests;
-            if !is_daemon && !pod.is_mirror() {
+            if !is_daemon && !is_mirror {
                 pool.moving += requests;
             }
         }
-        if pod.is_mirror() {
+        if is_mirror {
             return Ok(());
         }
         let namespace = Some(&*pod.metadata.namespace)
@@ -323,16 +336,15 @@ impl<'f> Planner<'f> {
             self.entries.insert(key, Entry::Other);
             return;
         };
-        let world = World {
-            nodes: &self.nodes,
-            facts: self.facts,
-            policy: &policy,
-            target: self.question.to,
-        };
+        let placement = || (policy.name.clone(), policy.placement);
+        self.placements
+            .entry(key.namespace.clone())
+            .or_insert_with(placement);
+        let world = World::new(&self.nodes, self.facts, &policy, self.question.to);
         let reading = Reading {
             as_placed: subject.kind == Kind::Pod
                 && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
-            world,
+            world: &world,
             cx,
         };
         let found = reading.images();
@@ -345,6 +357,8 @@ impl<'f> Planner<'f> {
             kernel: reading.kernel(),
             statements: reading.statements(),
             accounts: reading.accounts(),
+            main_image: reading.main_image(),
+            repositories: reading.repositories(),
             fits: reading.fits(&self.nodes),
             pods: BTreeMap::new(),
             pending: 0,

@@ -7,7 +7,6 @@ mod nodes;
 pub mod others;
 mod platform;
 mod pools;
-mod selects;
 pub mod text;
 mod values;
 mod wanted;
@@ -25,6 +24,7 @@ use crate::model::named::named;
 use crate::model::node::major_minor;
 use crate::model::text::list;
 use crate::plan::Plan;
+use crate::render::can_move;
 use crate::scan::report::Gap;
 
 pub use self::platform::Platform;
@@ -337,11 +337,7 @@ fn plan_hint(sight: Sight<'_>, plan: Option<&Plan>) -> Option<Statement> {
         })
         .collect();
     let in_short = plan.map_or_else(String::new, |plan| {
-        let summary = &plan.summary;
-        format!(
-            "; {} of {} workloads for Windows have pods on what goes, and {} of them can be moved as they are",
-            summary.affected, summary.workloads, summary.can_move
-        )
+        format!("; {} (assumed placement: {})", can_move(plan), plan.placement)
     });
     Some(Statement {
         cure: Some(format!(

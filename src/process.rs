@@ -1,5 +1,6 @@
-//! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces. Nothing of Kubernetes.
+//! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces, bounded files. Nothing of Kubernetes.
 
+pub mod files;
 mod json_lines;
 pub mod last_words;
 mod log_queue;
@@ -13,11 +14,17 @@ pub(crate) mod test_log;
 pub mod traces;
 pub mod values;
 
+use jiff::Timestamp;
 use jiff::civil::Date;
 
 /// Today in UTC.
 pub fn today() -> Date {
-    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date()
+    day_of(Timestamp::now())
+}
+
+/// The day of a time, in UTC.
+pub fn day_of(time: Timestamp) -> Date {
+    time.to_zoned(jiff::tz::TimeZone::UTC).date()
 }
 
 /// An error with what caused it; the outermost says too little.

@@ -8,8 +8,10 @@ mod manifest;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
+use tokio::time::{Instant, timeout_at};
 
 use self::address::Place;
 use self::client::Client;
@@ -20,6 +22,8 @@ use crate::model::build::Build;
 const AT_ONCE: usize = 4;
 /// So many images are asked for in all.
 const IMAGES: usize = 200;
+/// How long all requests together may take.
+const WHOLE: Duration = Duration::from_secs(120);
 
 /// What a registry says of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +54,9 @@ impl Trouble {
 /// The registries of images, and what has become of asking them.
 pub struct Registries {
     client: Client,
+    /// How long all requests may take, and until when that is.
+    whole: Duration,
+    until: Option<Instant>,
     asked: BTreeSet<String>,
     left_out: BTreeSet<String>,
     /// Why registries are not asked again.
@@ -64,13 +71,19 @@ impl Registries {
     /// # Errors
     /// When there are none.
     pub fn new() -> Result<Self, NoClient> {
-        Ok(Registries {
-            client: Client::new()?,
+        Ok(Registries::by(Client::new()?))
+    }
+
+    fn by(client: Client) -> Self {
+        Registries {
+            client,
+            whole: WHOLE,
+            until: None,
             asked: BTreeSet::new(),
             left_out: BTreeSet::new(),
             down: Mutex::default(),
             troubles: BTreeMap::new(),
-        })
+        }
     }
 
     /// Asks for images that were not asked for before, as long as there are not too many in all.
@@ -87,7 +100,8 @@ impl Registries {
                 self.left_out.insert(image);
             }
         }
-        let asking = now.into_iter().map(|image| self.ask_for(image));
+        let until = *self.until.get_or_insert_with(|| Instant::now() + self.whole);
+        let asking = now.into_iter().map(|image| self.ask_for(image, until));
         let answers: Vec<(String, Found)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
         for (image, found) in &answers {
             if let (Found::Unknown(why), Ok(place)) = (found, Place::of(image)) {
@@ -118,9 +132,15 @@ impl Registries {
         notes
     }
 
-    async fn ask_for(&self, image: String) -> (String, Found) {
+    async fn ask_for(&self, image: String, until: Instant) -> (String, Found) {
+        let late = |_| {
+            Found::Unknown(format!(
+                "not answered within the {:?} for all registries",
+                self.whole
+            ))
+        };
         let found = match Place::of(&image) {
-            Ok(place) => self.ask_at(&place).await,
+            Ok(place) => timeout_at(until, self.ask_at(&place)).await.unwrap_or_else(late),
             Err(why) => Found::Unknown(why),
         };
         (image, found)

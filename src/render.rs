@@ -13,7 +13,7 @@ mod yaml;
 pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::json::Json;
 pub use self::plain::write_json;
-pub use self::plan::{plan_section, plan_text};
+pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::scan::{sarif, scan_json, scan_text};
 pub use self::text::TextReport;

@@ -9,6 +9,7 @@ mod os;
 pub mod placement;
 mod pod;
 mod rule;
+pub mod scheduling;
 mod security;
 mod services;
 mod storage;
@@ -17,7 +18,7 @@ mod volumes;
 pub use context::{ContainerAt, Cx, Image, PodCx, VolumeAt};
 pub(crate) use os::{Selects, selects_windows};
 use rule::Gate;
-pub use rule::{Builds, Check, Finding, MOST_FINDINGS, Out, Resolver, Rule};
+pub use rule::{Builds, Check, Finding, MOST_OF_A_RULE, Out, Resolver, Rule, Weigh};
 
 /// A family of rules: the hundreds of their ids.
 pub struct Family {

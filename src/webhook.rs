@@ -4,8 +4,8 @@
 //! TCP ─ accept ─ TLS, HTTP/1.1 or HTTP/2 (connection) ─ router ─ taken in by its limits (intake, body) ─ reviews ─ Review
 //! ```
 //!
-//! A request is either admitted at once or refused at once: nothing queues, because a queue would outlive the two
-//! seconds that the API server waits.
+//! A review waits for room for half of the time that the API server waits for its answer, and is refused after that: the
+//! API server does not read an answer that comes later.
 
 mod accept;
 mod activity;
@@ -33,7 +33,7 @@ use std::pin::Pin;
 
 use hyper::StatusCode;
 
-use crate::admission::Record;
+use crate::admission::{Oversize, Record};
 use crate::process::tasks::TaskEnded;
 use crate::tls::identity::CertificateError;
 
@@ -46,15 +46,29 @@ pub use self::server::{Config, Listening, Server};
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
 pub trait Review: Send + Sync + 'static {
     /// Judges one AdmissionReview as the API server sent it, by what is known now.
-    fn review(&self, phase: Phase, body: &[u8]) -> Reply;
+    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply;
 
     /// The same, where all that the review needs is known; it is looked for before anything is judged.
     ///
     /// # Errors
     /// The news to wait for, a moment at most; then [`review`](Self::review) is asked.
-    fn review_if_known(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
-        Ok(self.review(phase, body))
+    fn review_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
+        Ok(self.review(phase, sent))
     }
+}
+
+/// A body, as far as it was read.
+#[derive(Clone, Copy, Debug)]
+pub enum Sent<'b> {
+    /// All of it.
+    Whole(&'b [u8]),
+    /// The first bytes of one that is too large.
+    Head {
+        /// They end anywhere.
+        head: &'b [u8],
+        /// How large the body is.
+        oversize: Oversize,
+    },
 }
 
 /// Ends when something is known.

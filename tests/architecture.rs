@@ -13,6 +13,7 @@ use self::source::{House, Import, Module, files, root, shown};
 #[rustfmt::skip]
 const ROOMS: [(&str, &str); 23] = [
     ("model",        ""),
+    ("process",      ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
     ("plan",         "model rules engine"),
@@ -20,9 +21,8 @@ const ROOMS: [(&str, &str); 23] = [
     ("manifest",     "model"),
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
-    ("check",        "model engine manifest registration api"),
-    ("audit_log",    "model"),
-    ("process",      ""),
+    ("check",        "model process engine manifest registration api"),
+    ("audit_log",    "model process"),
     ("registry",     "model process"),
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),

@@ -15,6 +15,8 @@ mod control_plane;
 mod documents;
 #[path = "chart/engine.rs"]
 mod engine;
+#[path = "chart/escalation.rs"]
+mod escalation;
 #[path = "chart/generated.rs"]
 mod generated;
 #[path = "support/install.rs"]
@@ -295,6 +297,10 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         (
             json!({"probe": {"namespace": "calico-system"}}),
             "probe.namespace: the webhooks never ask about calico-system",
+        ),
+        (
+            json!({"probe": {"namespace": "other"}, "admissionPolicies": {"enabled": false}}),
+            "probe.namespace: the right to create pods there is granted for dry runs only",
         ),
         (
             json!({"clientCertificates": {"required": true}}),

@@ -6,10 +6,14 @@
 #[allow(dead_code)] // other tests use more of it
 #[path = "support/control_plane.rs"]
 mod control_plane;
+#[path = "support/dice.rs"]
+mod dice;
 #[path = "conditions/engine.rs"]
 mod engine;
 #[path = "conditions/limits.rs"]
 mod limits;
+#[path = "support/objects.rs"]
+mod objects;
 #[path = "conditions/plain.rs"]
 mod plain;
 #[path = "conditions/pods.rs"]

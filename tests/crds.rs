@@ -164,7 +164,7 @@ fn a_policy_without_a_spec_is_stored_with_every_default() {
         api::decode_policy(&stored).unwrap(),
         api::read_policies(bare.into()).unwrap(),
     );
-    assert_eq!([of_cluster.policy], of_file[..]);
+    assert_eq!([(*of_cluster.policy).clone()], of_file[..]);
     assert!(of_cluster.unknown_fields.is_empty() && of_cluster.unknown_rules.is_empty());
 
     let bare = bare.replace("WindowsPodPolicy", "WindowsNodePolicy");
@@ -200,7 +200,7 @@ fn the_examples_are_stored_as_they_are_written() {
         if name.starts_with("policy") {
             let of_cluster = api::decode_policy(&stored).unwrap();
             assert_eq!(
-                [of_cluster.policy],
+                [(*of_cluster.policy).clone()],
                 api::read_policies(text.into()).unwrap()[..],
                 "{name}"
             );
@@ -488,7 +488,7 @@ impl Writer {
             .unwrap();
         let client = kube::Client::try_from(config).unwrap();
         let mut snapshots = snapshots();
-        let first = snapshots.take(&Arc::new(look(&cluster)), None, today());
+        let first = snapshots.take(&Arc::new(look(&cluster)), None, jiff::Timestamp::now());
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let recorder = Recorder::new(client.clone(), "transom".into());
@@ -531,7 +531,7 @@ impl Writer {
     /// Shows a view.
     fn show(&self, view: ClusterView) {
         let (snapshots, registered) = &mut *self.known.lock().unwrap();
-        let snapshot = snapshots.take(&Arc::new(view), registered.clone(), today());
+        let snapshot = snapshots.take(&Arc::new(view), registered.clone(), jiff::Timestamp::now());
         self.show.send_replace(Arc::new(snapshot));
     }
 
@@ -629,7 +629,7 @@ fn the_last_good_version_goes_on(writer: &Writer) {
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
     // A replica that starts now goes by it too: the leader has kept it in the status.
-    let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, today());
+    let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, jiff::Timestamp::now());
     assert_eq!(*started.policies, *set);
     assert!(started.lacking().is_empty());
     let problem = writer.get("base", ".status.lastProblem");
@@ -731,7 +731,8 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         seen
     };
     let mut of_another = snapshots();
-    let mut taken = |labels| Arc::new(of_another.take(&Arc::new(another(labels)), None, today()));
+    let mut taken =
+        |labels| Arc::new(of_another.take(&Arc::new(another(labels)), None, jiff::Timestamp::now()));
     let (show, latest) = watch::channel(taken(None));
     let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
     let (_lease, until) = watch::channel(Some(hour));

@@ -16,5 +16,7 @@ mod leadership;
 #[path = "endurance/memory.rs"]
 mod memory;
 #[cfg(target_os = "linux")]
+#[path = "endurance/policies.rs"]
+mod policies;
 #[path = "endurance/stored.rs"]
 mod stored;

@@ -390,6 +390,38 @@ async fn a_daemonset_that_selects_no_os_and_runs_on_windows_keeps_taints_away() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_taint_refused_for_a_daemon_set_is_tried_again_when_that_changes() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    let mut daemon_set = world::deployment("logs", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    daemon_set["kind"] = json!("DaemonSet");
+    world.create(&daemon_set).await;
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
+        .await;
+    // A whole survey is not due while this runs.
+    let _running = world.run(transom::controller::node_policies::Settings {
+        guard_every: Duration::from_secs(3600),
+        ..quick()
+    });
+    let status = world
+        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .await;
+    assert!(world::message(&status, "TaintsRefused").contains("DaemonSet default/logs"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
+    let toleration = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
+    let patch = json!({"spec": {"template": {"spec": {"tolerations": toleration}}}});
+    world.kubectl(&["patch", "daemonset", "logs", "-p", &patch.to_string()]);
+    world
+        .node_until("w1", |node| taints(node) == ["os=windows:NoSchedule"])
+        .await;
+    world
+        .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_changes() {
     let world = world!();
     world.create(&node("w1", LTSC2022, &[])).await;

@@ -5,6 +5,8 @@
 #[path = "support/control_plane.rs"]
 #[allow(dead_code)] // other tests need more of it
 mod control_plane;
+#[path = "placement/extender.rs"]
+mod extender;
 #[path = "support/install.rs"]
 #[allow(dead_code)]
 mod install;
@@ -16,6 +18,9 @@ mod platforms;
 #[path = "support/recorder.rs"]
 #[allow(dead_code)]
 mod recorder;
+#[path = "support/schedule.rs"]
+#[allow(dead_code)] // the properties need more of it
+mod schedule;
 #[path = "placement/workloads.rs"]
 mod workloads;
 
@@ -41,6 +46,41 @@ const NODES: [(&str, &str); 6] = [
     ("win-23h2", "10.0.25398"),
     ("win-2025", "10.0.26100"),
 ];
+
+/// A pod as `/mutate` makes it.
+fn placed(
+    pod: &Value,
+    facts: &transom::model::facts::Facts,
+    policies: &transom::engine::effective::PolicySet,
+) -> Value {
+    use transom::admission::{Context, Phase, review};
+    let request = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default", "operation": "CREATE",
+        "userInfo": {"username": "author"}, "object": pod}});
+    let answer = review(
+        Phase::Mutate,
+        request.to_string().as_bytes(),
+        &Context { facts, policies },
+    )
+    .unwrap();
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let mut placed = pod.clone();
+    if let Some(patch) = answer["response"]["patch"].as_str() {
+        let patch = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, patch).unwrap();
+        let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+        json_patch::patch(&mut placed, &patch).unwrap();
+    }
+    placed
+}
+
+/// Placement is proven on a model of the scheduler (`tests/properties/never_worse.rs`); the model is proven here.
+#[test]
+fn the_scheduler_finds_the_nodes_feasible_that_the_model_does() {
+    let Some(programs) = programs_of_a_whole_control_plane("tests/placement.rs") else {
+        return;
+    };
+    extender::compare(&ControlPlane::start(programs).unwrap());
+}
 
 #[test]
 fn every_workload_lands_on_a_node_that_can_run_it_or_is_denied_at_apply() {

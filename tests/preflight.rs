@@ -99,6 +99,13 @@ fn world() -> Vec<Value> {
                 "names": {"plural": "clusterpolicies", "kind": "ClusterPolicy"},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
                     "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}),
+        // The group of Argo CD without its Applications, as Argo Rollouts brings it.
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "rollouts.argoproj.io"},
+            "spec": {"group": "argoproj.io", "scope": "Namespaced",
+                "names": {"plural": "rollouts", "kind": "Rollout"},
+                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}),
         hooks("kyverno-resource-mutating-webhook-cfg"),
         hooks("zzz-late"),
     ]
@@ -168,6 +175,13 @@ fn a_cluster_without_transom_is_looked_at_and_the_values_fit_it() {
             .ok
     };
     assert!(wait(Duration::from_secs(30), is_made));
+    // A group is listed before its kinds are served.
+    let is_listed = || {
+        cluster
+            .kubectl(&["get", "--raw", "/apis/argoproj.io/v1alpha1"])
+            .ok
+    };
+    assert!(wait(Duration::from_secs(30), is_listed));
 
     let (json, status) = preflight(&cluster, "", &["--format", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
@@ -194,6 +208,64 @@ fn a_cluster_without_transom_is_looked_at_and_the_values_fit_it() {
     let (values, _) = preflight(&cluster, "", &["--values", "-"]);
     assert!(text.ends_with(&values), "{text}");
     rights(&cluster);
+}
+
+/// The new node has a taint that only placement would give a toleration of, and nothing places in this cluster.
+#[test]
+fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assume() {
+    let Some(cluster) = ControlPlane::start_or_skip("tests/preflight.rs") else {
+        return;
+    };
+    let taints = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+    let with_image = |name: &str, tolerations: &Value| {
+        let windows = json!({"kubernetes.io/os": "windows"});
+        let mut object = workload(
+            "Deployment",
+            name,
+            json!({"nodeSelector": windows, "tolerations": tolerations}),
+        );
+        object["spec"]["template"]["spec"]["containers"][0]["image"] =
+            json!("mcr.microsoft.com/windows/servercore:ltsc2022");
+        object
+    };
+    for object in [
+        node("l1", "linux", "6.1.0", &json!([])),
+        node("w1", "windows", "10.0.20348.1", &json!([])),
+        node("w2", "windows", "10.0.26100.1", &taints),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        with_image("plain", &json!([])),
+        with_image("tolerating", &json!([{"key": "os", "operator": "Exists"}])),
+    ] {
+        apply(&cluster, &object);
+    }
+    let count = "1 of 2 on the pools that go can move as they are";
+    let placement = "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
+    let (json, _) = preflight(&cluster, "", &["--format", "json"]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let hint = said(&report, "Nodes", "there is a newer build")["text"]
+        .as_str()
+        .unwrap();
+    assert!(
+        hint.ends_with(&format!("; {count} (assumed placement: {placement})")),
+        "{hint}"
+    );
+    let run = |args: &[&str]| {
+        let output = Command::new(TRANSOM)
+            .args(args)
+            .arg("--kubeconfig")
+            .arg(cluster.path("as-.kubeconfig"))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plan = run(&["plan", "--to", "ltsc2025"]);
+    assert!(
+        plan.contains(count) && plan.contains(&format!("assumed placement: {placement}\n")),
+        "{plan}"
+    );
+    let page = run(&["scan", "--format", "html", "--plan-to", "ltsc2025"]);
+    let line = format!("<p>{count}. Assumed placement: <bdi>{placement}</bdi>.</p>");
+    assert!(page.contains(&line), "{}", page.len());
 }
 
 fn whats_said(report: &Value) {

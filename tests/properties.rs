@@ -2,8 +2,12 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "properties/never_worse.rs"]
+mod never_worse;
 #[path = "properties/pods.rs"]
 mod pods;
+#[path = "support/schedule.rs"]
+mod schedule;
 #[path = "properties/scheduler.rs"]
 mod scheduler;
 #[path = "properties/world.rs"]
@@ -409,9 +413,8 @@ proptest! {
         pod in pods::pod(), facts in any_cluster(), policy in guarded(any_policy()),
     ) {
         let (_, operations, _) = mutate(&pod, &facts, &policy);
-        let is_placed = !pod["spec"]["nodeName"].is_null()
-            || !pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null();
-        if is_placed {
+        // The annotation of mirror pods proves nothing: anybody may write it.
+        if !pod["spec"]["nodeName"].is_null() {
             prop_assert_eq!(&operations, &None);
         }
         let may_take = repairable(&pod);
@@ -571,8 +574,15 @@ fn an_empty_term_that_matches_no_node_stays_so() {
         facts.add_host(Host {
             name: "w".to_owned(),
             build,
-            taints: Vec::new(),
-            containerd: None,
+            labels: [
+                ("kubernetes.io/os".to_owned(), "windows".to_owned()),
+                ("zone".to_owned(), "a".to_owned()),
+                (
+                    "node.kubernetes.io/windows-build".to_owned(),
+                    build.map(|build| build.to_string()).unwrap_or_default(),
+                ),
+            ]
+            .into(),
             ..Host::default()
         });
     }
@@ -610,7 +620,7 @@ fn a_term_for_a_build_that_cannot_run_the_image_is_named_beside_a_term_without_a
         pools: vec![Host {
             name: "pool".to_owned(),
             build: Some(Build::new(17763)),
-            template: [("disk".to_owned(), "ssd".to_owned())].into(),
+            labels: [("disk".to_owned(), "ssd".to_owned())].into(),
             ..Host::default()
         }],
         ..Policy::standalone()

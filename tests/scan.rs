@@ -262,7 +262,7 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
         "namespace ignored: admission is not asked: the label transom.dev/ignore takes the namespace ignored out",
         "host-pid] (denied): ",
         " more like it: Deployment web",
-        "Deployment web would be denied",
+        "Deployment old would be denied",
         "  shop/stray",
         "a Windows pod on lin, which is no Windows node",
         "10.0.20348   Windows Server 2022",

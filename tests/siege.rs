@@ -12,6 +12,8 @@ mod control_plane;
 #[path = "support/install.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod install;
+#[path = "siege/large.rs"]
+mod large;
 #[path = "faults/netns.rs"]
 mod netns;
 #[path = "faults/service.rs"]
@@ -38,7 +40,7 @@ const TEST: &str = "no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_at
 const REPLICAS: usize = 2;
 
 /// The chart's `resources.limits.memory`, in KiB.
-const LIMIT: usize = 256 << 10;
+const LIMIT: usize = 512 << 10;
 
 /// Half of a second between two creates of each kind.
 const PACE: Duration = Duration::from_millis(500);

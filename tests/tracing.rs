@@ -260,7 +260,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
                 "POST /mutate",
                 503,
                 "503",
-                "overloaded, and this client holds most of what is in flight"
+                "overloaded, and others needed the room of this request"
             ],
             ["POST /mutate", 400, "400", "the body ended before its time"],
             ["POST /mutate", 400, "400", "the body ended before its time"],

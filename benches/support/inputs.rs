@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 /// The largest request body of a kube-apiserver, `MaxRequestBodyBytes`.
 pub const LARGEST: usize = 3 << 20;
 
+/// The largest review of an update that is stored: two objects of 1.5 MiB, each byte encoded as six.
+pub const LARGEST_REVIEW: usize = 18 << 20;
+
 /// The folder of the real reviews.
 pub fn reviews() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

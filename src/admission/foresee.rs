@@ -106,6 +106,7 @@ impl Foreseen {
         })?;
         let request = request(namespace, Some(raw));
         let mut subject = parse(phase, kind, &request, Object::Raw(raw))?;
+        subject.is_mirror = context.facts.is_stored_mirror(&subject);
         let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, policy);
         let ruling = Case::new(
             phase,

@@ -11,7 +11,9 @@ use super::response::{Denial, Ruling, encode};
 use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, inspect, ratchet};
+use crate::model::debugger;
 use crate::model::facts::{Facts, SCC_ANNOTATION};
+use crate::model::mirror::Witness;
 use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::Path;
@@ -55,8 +57,7 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
         Ok(subject) => subject,
         Err(error) => return refuse_unreadable(kind, &request, &error.to_string(), &policy, record),
     };
-    let user = &request.user_info.username;
-    subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
+    recognise_requester(&mut subject, &request, &policy);
     let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, &policy);
     let ruling = Case::new(
         phase,
@@ -75,6 +76,13 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
         .map(|finding| finding.rule.name)
         .collect();
     answer(&request, ruling, record)
+}
+
+/// Finds out what the requester proves of an object: that a controller made it, or that it is a mirror pod.
+fn recognise_requester(subject: &mut Subject<'_>, request: &Request<'_>, policy: &Policy) {
+    let (user, groups) = (&*request.user_info.username, &request.user_info.groups.0);
+    subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
+    subject.is_mirror = subject.is_mirror_by(&Witness::Requester { user, groups });
 }
 
 /// The answer to a request, with what there is to log of it.
@@ -146,6 +154,11 @@ pub(super) fn parse<'a>(
         (Phase::Mutate, "UPDATE", "ephemeralcontainers") => Editable::EphemeralContainers,
         _ => Editable::Nothing,
     };
+    // Who owns which fields takes time to read: of few pods that is asked.
+    if debugger::is_labelled(&subject.meta) {
+        let owners = Ownership::of(subject.meta.managed_fields);
+        subject.find_debugger(|path| owners.owns(path));
+    }
     Ok(subject)
 }
 
@@ -230,6 +243,7 @@ fn inspect_against_old(
             .and_then(|old| parse(phase, subject.kind, request, Object::Raw(old)).ok());
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
+            recognise_requester(&mut old, request, policy);
             ratchet::lower_known(subject.kind, &mut inspection, &inspect(&old, facts, policy));
         }
     }

@@ -117,13 +117,13 @@ impl Record {
     }
 
     /// Whether the review is more than one that was plainly allowed: a denial, a patch, a warning, something that would
-    /// have come of it or was kept from it, or an object that could not be read.
+    /// have come of it or was kept from it, or an object that could not be read or was too large.
     pub fn has_something_to_tell(&self) -> bool {
         const PLAIN: [&str; 7] = [
             "decision", "verdict", "evidence", "rules", "policy", "owner", "schema",
         ];
         matches!(self.labels.decision, "deny" | "would-deny" | "patch")
-            || self.annotation("decision") == Some("unreadable")
+            || matches!(self.annotation("decision"), Some("unreadable" | "too-large"))
             || self.warned
             || self.annotations.iter().any(|(key, _)| !PLAIN.contains(key))
     }

@@ -1,5 +1,7 @@
 //! Decoding: the parts of an AdmissionRequest that matter, borrowed; an object that is created is read on the way, once.
 
+mod head;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,6 +16,8 @@ use crate::model::strict;
 use crate::model::subject::{Reading, Stage, Subject};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
+
+pub use self::head::{BeingDeleted, Head, read_head};
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
 #[derive(Debug, Default)]

@@ -43,6 +43,8 @@ pub enum Denial<'j> {
     Unreadable(String),
     /// It is a probe, which is never stored: 403, in these words.
     Probe(String),
+    /// Its review is too large to be read: 403, in these words.
+    TooLarge(String),
     /// For what was found in it: 403.
     Found(Refusal<'j>),
 }
@@ -105,7 +107,7 @@ fn write_status(out: &mut String, denial: &Denial<'_>) -> fmt::Result {
             out.push_str(r#""code":400,"reason":"BadRequest","message":"#);
             write_string(out, message);
         }
-        Denial::Probe(message) => {
+        Denial::Probe(message) | Denial::TooLarge(message) => {
             out.push_str(r#""code":403,"reason":"Forbidden","message":"#);
             write_string(out, message);
         }

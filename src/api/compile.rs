@@ -10,7 +10,7 @@ use super::schema::{OrOff, Repair, USERS_IN_FULL};
 use super::selector;
 use crate::engine::effective::{DatedExemption, StoredPolicy};
 use crate::model::build::{Build, RELEASES, Release};
-use crate::model::node::{Host, Taint};
+use crate::model::node::{Host, PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::policy::{Action, Exemption, Inert, PlacementParts, Policy, PoolLabel};
 use crate::rules;
 
@@ -189,7 +189,8 @@ impl Compiler<'_> {
             name: pool.name,
             build,
             taints: pool.taints.into_iter().map(taint).collect(),
-            template: pool.labels,
+            labels: pool.labels.into(),
+            offers_private_ipv4: pool.resources.iter().any(|name| name == PRIVATE_IPV4_RESOURCE),
             may_be_at_zero: true,
             ..Host::default()
         }

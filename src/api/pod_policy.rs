@@ -249,6 +249,14 @@ pub struct Pool {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
     )]
     pub taints: Vec<PoolTaint>,
+    /// Extended resources that its nodes offer each pod, such as vpc.amazonaws.com/PrivateIPv4Address on EKS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub resources: Vec<String>,
 }
 
 /// How builds are required.

@@ -1,6 +1,7 @@
 //! Reading a `WindowsPodPolicy` that the API server has stored, perhaps for a version of Transom that is not this one.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,8 +15,8 @@ use crate::engine::effective::StoredPolicy;
 /// A stored policy, and what of it this version does not know.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DecodedPolicy {
-    /// What of it counts.
-    pub policy: StoredPolicy,
+    /// What of it counts; shared, because policies can be many and large.
+    pub policy: Arc<StoredPolicy>,
     /// Names of rules that this version does not have; left out.
     pub unknown_rules: BTreeSet<String>,
     /// Names of releases of Windows that this version does not have; left out.
@@ -76,7 +77,7 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         compile(name.to_owned(), spec, Unknown::LeftOut(&mut left_out))
     });
     Ok(DecodedPolicy {
-        policy: policy.map_err(PolicyError::of)?,
+        policy: Arc::new(policy.map_err(PolicyError::of)?),
         unknown_rules: left_out.rules,
         unknown_releases: left_out.releases,
         unknown_fields,
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn a_policy_without_a_spec_is_the_default_one() {
         let decoded = decode_policy(&json!({"metadata": {"name": "built-in"}})).unwrap();
-        assert_eq!(decoded.policy, StoredPolicy::for_all(Policy::standalone()));
+        assert_eq!(*decoded.policy, StoredPolicy::for_all(Policy::standalone()));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
+use crate::process::files::{self, Accept};
+
 /// How much is read at once.
 const BUFFER: usize = 256 << 10;
 
@@ -77,12 +79,12 @@ fn folder(path: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()>
 /// Opens a file; each read tells `read` how many bytes of it there were.
 ///
 /// # Errors
-/// It cannot be opened.
+/// It cannot be opened, or it is not a file or a pipe.
 pub fn open<'r>(file: &File, read: impl Fn(u64) + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let source: Box<dyn Read> = if file.path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {
-        Box::new(fs::File::open(&file.path)?)
+        Box::new(files::open(&file.path, Accept::RegularOrPipe)?)
     };
     Ok(Box::new(Told { source, read }))
 }

@@ -33,7 +33,7 @@ use super::store::{SecretStore, Stored};
 use super::{CertificateConfig, CertificateMode, Error};
 use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::Leadership;
-use crate::cluster::pace::Allowance;
+use crate::cluster::pace::{Allowance, WatchBackoff};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::registration::configurations::Configurations;
@@ -114,7 +114,8 @@ fn follow<K>(api: &Api<K>, name: &str) -> Watch<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    watch_object(api.clone(), name).default_backoff().boxed()
+    let events = watch_object(api.clone(), name);
+    events.backoff(WatchBackoff::default()).boxed()
 }
 
 /// Both configurations, each with a client of its own.

@@ -1,7 +1,7 @@
 //! Files, folders and standard input, as manifests and as policies.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use super::{Input, Manifests, Unreadable};
@@ -10,6 +10,7 @@ use crate::engine::effective::PolicySet;
 use crate::engine::exemption::matches;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
+use crate::process::files::{self, Accept};
 
 /// A policy file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,8 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<PolicySet, Poli
         return Ok(PolicySet::new(Vec::new(), fallback));
     };
     let name = file.display();
-    let bytes = fs::read(file).map_err(|why| PolicyFileError::Read {
+    let bytes = files::read(file, Accept::RegularOrPipe, files::POLICY_BYTES);
+    let bytes = bytes.map_err(|why| PolicyFileError::Read {
         name: name.to_string(),
         why,
     })?;
@@ -60,9 +62,8 @@ pub fn read(path: &Path, manifests: &mut Manifests) {
 /// whole path, by the part below `path`, or by the name. Returns how many texts there were.
 pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) -> usize {
     if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        match io::stdin().lock().read_to_end(&mut bytes) {
-            Ok(_) => manifests.add(Input {
+        match files::read_all(io::stdin().lock(), files::MANIFEST_BYTES) {
+            Ok(bytes) => manifests.add(Input {
                 source: "-".to_owned(),
                 bytes,
             }),
@@ -82,7 +83,7 @@ pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) ->
 }
 
 fn read_file(path: &Path, manifests: &mut Manifests, add: fn(&mut Manifests, Input)) {
-    match fs::read(path) {
+    match files::read(path, Accept::RegularOrPipe, files::MANIFEST_BYTES) {
         Ok(bytes) => add(
             manifests,
             Input {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 
 use super::block_on;
 use super::cluster::ClusterArgs;
@@ -188,7 +189,11 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         .collect();
     let day = today();
     let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, day), []);
-    let snapshot = snapshots.take(&Arc::new(once.view), once.registered.map(Arc::new), day);
+    let snapshot = snapshots.take(
+        &Arc::new(once.view),
+        once.registered.map(Arc::new),
+        Timestamp::now(),
+    );
     let counting = match &args.policy {
         Some(path) => policies(Some(path), Policy::standalone())?,
         None => (*snapshot.policies).clone(),

@@ -21,7 +21,6 @@ use crate::cluster::{around, once};
 use crate::engine::effective::PolicySet;
 use crate::model::build::Release;
 use crate::model::facts::Facts;
-use crate::model::policy::Policy;
 use crate::model::workload::Kind;
 use crate::plan::{Planner, Question};
 use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, newest, text};
@@ -102,7 +101,7 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     let today = today();
     let excluded = excluded(namespace);
     let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
-    let snapshot = snapshots.take(&Arc::new(once.view), None, today);
+    let snapshot = snapshots.take(&Arc::new(once.view), None, Timestamp::now());
     let platform = Platform::of(&around);
     // Transom's own kinds are unknown before it is installed.
     let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
@@ -117,9 +116,9 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
         unread: &unread,
     };
     let mut workloads = Workloads::new(sight, &excluded);
-    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    // By the policies of the cluster, as `transom plan` has it.
     let mut planner = match newest(&snapshot) {
-        Some(release) => planner(client, &snapshot.facts, &policies, release).await,
+        Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,
         None => None,
     };
     let unlisted = walk(client, &[], |met| {

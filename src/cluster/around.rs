@@ -16,6 +16,7 @@ use super::errors::{Failure, answered_within};
 use super::once::Unread;
 use super::survey::PAGE;
 use crate::model::node::{OS_LABEL, Taint};
+use crate::model::node_affinity::{LabelValue, NodeLabels};
 
 pub use self::scaled::Scaled;
 
@@ -82,6 +83,16 @@ pub struct AnyNode {
     pub os_image: String,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: String,
+}
+
+impl NodeLabels for AnyNode {
+    fn node_name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn label_value(&self, key: &str) -> LabelValue<'_> {
+        self.labels.get(key).map(String::as_str).into()
+    }
 }
 
 impl AnyNode {
@@ -297,7 +308,8 @@ impl Reading<'_> {
             };
             match more {
                 Ok(Some(more)) => params.continue_token = Some(more),
-                Ok(None) => break,
+                // Without the kind there are no objects of it: not every group has it, or its definition was deleted.
+                Ok(None) | Err(Failure::Gone) => break,
                 Err(why) => {
                     self.note(&resource, &why);
                     break;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
@@ -9,16 +10,18 @@ use super::pools::Memory;
 use super::view::{ClusterView, NamespaceView, UNREADABLE_ANNOTATION};
 use crate::api::{NodeLabels, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
-use crate::model::node::{BUILD_LABEL, Host, NodeSigns as _, TRUSTED_BUILD_LABEL};
+use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, TRUSTED_BUILD_LABEL};
 use crate::model::pod::Toleration;
 use crate::model::selector::LabelSelector;
 
 /// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, and RuntimeClasses.
 /// `base` brings the namespaces of the view, the day, the feature gates, and what else no watch tells.
-pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
+/// `now` decides which nodes have been Ready for long enough that what they offer is believed.
+pub fn of(view: &ClusterView, memory: &Memory, base: &Facts, now: Timestamp) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
     facts.has_scc = view.has_scc;
+    facts.has_gmsa = view.has_gmsa;
     let windows = || view.nodes.values().filter(|node| node.is_windows());
     let runtimes = || {
         windows()
@@ -35,13 +38,24 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
     }
     let keepers = LabelKeepers::of(view);
     let hosts = windows().filter_map(|node| {
-        let mut host = Host::of_node(&**node)?;
-        host.unlabelled.retain(|label| !keepers.keep(label, &node.labels));
+        let mut host = Host::of_node(&**node, Some(now))?;
+        if let Some(build) = host.build {
+            for label in BUILD_LABELS
+                .into_iter()
+                .filter(|label| keepers.keep(label, &node.labels))
+            {
+                host.promise_label(label, build.to_string());
+            }
+        }
         Some(host)
     });
     for host in hosts.chain(memory.absent(&view.nodes)) {
         facts.add_host(host);
     }
+    facts.node_uids = (view.nodes.iter())
+        .map(|(name, node)| (name.clone(), node.uid.clone()))
+        .filter(|(_, uid)| !uid.is_empty())
+        .collect();
     for drivers in windows().filter_map(|node| view.csi_nodes.get(&node.name)) {
         // A kubelet makes its CSINode before any driver registers: a node that boots says nothing yet.
         if drivers.is_empty() {
@@ -53,6 +67,15 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts) -> Facts {
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
     facts
+}
+
+/// When the facts of a view change although nothing in the cluster does: the next node is then settled.
+pub fn change_at(view: &ClusterView, now: Timestamp) -> Option<Timestamp> {
+    let windows = view.nodes.values().filter(|node| node.is_windows());
+    windows
+        .filter_map(|node| node.readiness.settles_at())
+        .filter(|at| *at > now)
+        .min()
 }
 
 /// The node policies that keep labels of the build, each with the nodes that it selects: what a new node lacks for a moment
@@ -133,6 +156,8 @@ mod tests {
     use super::*;
     use crate::cluster::node::NodeView;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
     fn node(name: &str, os: &str, kernel: &str) -> (String, Arc<NodeView>) {
         let node = NodeView {
             name: name.into(),
@@ -157,7 +182,7 @@ mod tests {
             .into(),
             ..ClusterView::default()
         };
-        let facts = of(&view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)));
+        let facts = of(&view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)), NOW);
         assert_eq!(facts.kubernetes, 34);
         let names: Vec<_> = facts
             .hosts()
@@ -176,7 +201,7 @@ mod tests {
             ..ClusterView::default()
         };
         let lacks = |view: &ClusterView, driver: &str| {
-            of(view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)))
+            of(view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)), NOW)
                 .lacks_csi_driver_on_windows(driver)
         };
         // The Windows node has no CSINode yet: nothing is known of it.
@@ -196,8 +221,11 @@ mod tests {
             ..ClusterView::default()
         };
         let base = Facts::new(36, date(2026, 1, 1));
-        assert_eq!(of(&view, &Memory::default(), &base).runtime, Runtime::Docker);
+        assert_eq!(of(&view, &Memory::default(), &base, NOW).runtime, Runtime::Docker);
         view.nodes.extend([node("c", "windows", "10.0.20348.1")]);
-        assert_eq!(of(&view, &Memory::default(), &base).runtime, Runtime::Containerd);
+        assert_eq!(
+            of(&view, &Memory::default(), &base, NOW).runtime,
+            Runtime::Containerd
+        );
     }
 }

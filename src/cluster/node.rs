@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::model::node::{NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
+use crate::model::node::{Labels, NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
 /// The annotation that says what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
@@ -41,8 +41,16 @@ struct NodeSpec {
 struct NodeStatus {
     node_info: NodeInfo,
     runtime_handlers: Option<Vec<RuntimeHandler>>,
-    capacity: Option<BTreeMap<String, IgnoredAny>>,
     allocatable: Option<BTreeMap<String, IgnoredAny>>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Condition {
+    r#type: String,
+    status: String,
+    last_transition_time: Option<String>,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -108,7 +116,7 @@ pub struct NodeView {
     /// The version that every write to it must name; perhaps an older one, whose write is then refused.
     pub resource_version: Version,
     /// All its labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// The value of [`OWNED_ANNOTATION`].
     pub owned: Option<String>,
     /// `spec.taints`, with `timeAdded`, in their order.
@@ -125,7 +133,9 @@ pub struct NodeView {
     pub kubelet_version: String,
     /// The names of `status.runtimeHandlers`; empty where the kubelet reports none.
     pub runtime_handlers: Vec<String>,
-    /// Whether `status.allocatable` or `status.capacity` names [`PRIVATE_IPV4_RESOURCE`].
+    /// Since when it is Ready.
+    pub readiness: NodeReadiness,
+    /// Whether `status.allocatable` names [`PRIVATE_IPV4_RESOURCE`].
     pub offers_private_ipv4: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -133,13 +143,6 @@ pub struct NodeView {
 
 impl PartialEq for NodeView {
     fn eq(&self, other: &Self) -> bool {
-        self.is_same(other, |_| true)
-    }
-}
-
-impl NodeView {
-    /// Whether it is the same node but for its version and for labels that are not read.
-    pub fn is_same(&self, other: &Self, reads: impl Fn(&str) -> bool) -> bool {
         let NodeView {
             name,
             uid,
@@ -153,12 +156,13 @@ impl NodeView {
             container_runtime,
             kubelet_version,
             runtime_handlers,
+            readiness,
             offers_private_ipv4,
             deleting,
         } = self;
         *name == other.name
             && *uid == other.uid
-            && labels_that(labels, &reads).eq(labels_that(&other.labels, &reads))
+            && *labels == other.labels
             && *owned == other.owned
             && *taints == other.taints
             && *operating_system == other.operating_system
@@ -167,10 +171,13 @@ impl NodeView {
             && *container_runtime == other.container_runtime
             && *kubelet_version == other.kubelet_version
             && *runtime_handlers == other.runtime_handlers
+            && *readiness == other.readiness
             && *offers_private_ipv4 == other.offers_private_ipv4
             && *deleting == other.deleting
     }
+}
 
+impl NodeView {
     /// Whether it carries anything that may have to be taken back.
     pub fn is_marked(&self) -> bool {
         self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
@@ -183,24 +190,21 @@ impl NodeView {
     }
 }
 
-fn labels_that(
-    labels: &BTreeMap<String, String>,
-    reads: impl Fn(&str) -> bool,
-) -> impl Iterator<Item = (&String, &String)> {
-    labels.iter().filter(move |(key, _)| reads(key))
-}
-
 impl From<StoredNode> for NodeView {
     fn from(node: StoredNode) -> Self {
-        let offered = [&node.status.allocatable, &node.status.capacity];
-        let mut offered = offered.into_iter().flatten();
-        let offers_private_ipv4 = offered.any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
+        let offers_private_ipv4 =
+            (node.status.allocatable.iter()).any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
+        let mut conditions = node.status.conditions.iter().flatten();
+        let ready = conditions.find(|condition| condition.r#type == "Ready");
+        let readiness = ready.map_or(NodeReadiness::Unreported, |ready| {
+            NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
+        });
         let (metadata, info) = (node.metadata, node.status.node_info);
         NodeView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             resource_version: metadata.resource_version.unwrap_or_default().into(),
-            labels: metadata.labels.unwrap_or_default(),
+            labels: metadata.labels.map(Labels::from).unwrap_or_default(),
             owned: metadata.annotations.unwrap_or_default().remove(OWNED_ANNOTATION),
             taints: node.spec.taints.unwrap_or_default(),
             operating_system: info.operating_system,
@@ -212,6 +216,7 @@ impl From<StoredNode> for NodeView {
                 .map(|handler| handler.name)
                 .filter(|name| !name.is_empty())
                 .collect(),
+            readiness,
             offers_private_ipv4,
             deleting: metadata.deletion_timestamp.is_some(),
         }
@@ -243,8 +248,16 @@ impl NodeSigns for NodeView {
         &self.container_runtime
     }
 
+    fn labels(&self) -> Labels {
+        self.labels.clone()
+    }
+
     fn offers_private_ipv4(&self) -> bool {
         self.offers_private_ipv4
+    }
+
+    fn readiness(&self) -> NodeReadiness {
+        self.readiness
     }
 }
 

@@ -20,7 +20,7 @@ use super::errors::answered_within;
 use super::node::StoredNode;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
-use super::watches::{has_scc, trim};
+use super::watches::{ApiGroups, trim};
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
@@ -101,9 +101,11 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
         }
         view
     };
+    let groups = ApiGroups::read(client).await;
     let view = ClusterView {
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
-        has_scc: has_scc(client).await,
+        has_scc: groups.has_scc,
+        has_gmsa: groups.has_gmsa,
         nodes: reading.all("nodes", &Api::all(client.clone()), nodes).await,
         runtime_classes: reading
             .all(

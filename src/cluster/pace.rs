@@ -2,9 +2,11 @@
 //! patiently a question is asked again.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
 
 /// Turns at a steady pace, shared by all writers of a controller.
@@ -32,6 +34,41 @@ impl Pace {
             at
         };
         tokio::time::sleep_until(at).await;
+    }
+}
+
+/// The pauses between attempts of a watch that is refused: they double up to eight seconds, and a random part of up to a
+/// quarter is taken off each, so that replicas do not ask in step.
+///
+/// Client-go's pauses, which kube takes over, grow to a minute: for so long a replica would not see the policies of a
+/// CustomResourceDefinition that was deleted and is back.
+#[derive(Debug, Default)]
+pub struct WatchBackoff {
+    attempts: u32,
+}
+
+impl WatchBackoff {
+    const FIRST: Duration = Duration::from_millis(500);
+    const LONGEST: Duration = Duration::from_secs(8);
+}
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Self::FIRST.saturating_mul(1 << self.attempts.min(16));
+        self.attempts = self.attempts.saturating_add(1);
+        let pause = pause.min(Self::LONGEST);
+        // Of a keyed hash of nothing, every key of which is another one.
+        let random = RandomState::new().hash_one(()) % 1_024;
+        let off = pause / 4 * u32::try_from(random).unwrap_or_default() / 1_024;
+        Some(pause.saturating_sub(off))
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.attempts = 0;
     }
 }
 
@@ -149,6 +186,19 @@ pub fn patience(every: Duration, in_vain: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_that_is_refused_is_tried_again_within_eight_seconds() {
+        let mut backoff = WatchBackoff::default();
+        let pauses: Vec<Duration> = backoff.by_ref().take(100).collect();
+        for (attempt, pause) in pauses.iter().enumerate() {
+            let whole = Duration::from_millis(500) * (1 << attempt.min(4));
+            assert!(*pause <= whole && *pause >= whole * 3 / 4, "{attempt}: {pause:?}");
+        }
+        assert!(pauses[4..].iter().any(|pause| pause != &pauses[4]), "{pauses:?}");
+        backoff.reset();
+        assert!(backoff.next().is_some_and(|pause| pause <= WatchBackoff::FIRST));
+    }
 
     #[test]
     fn what_is_undone_again_and_again_is_written_ever_later() {

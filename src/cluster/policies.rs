@@ -48,22 +48,45 @@ impl Outcome {
 struct Good {
     /// Another policy of the same name has another uid.
     uid: String,
-    kept: LastGood,
+    source: GoodSource,
     decoded: DecodedPolicy,
 }
 
+/// Where the last good version comes from.
+#[derive(Clone, Debug)]
+enum GoodSource {
+    /// This replica has seen it. Not copied: the view has the same object, until another version is stored.
+    Seen(Arc<Value>),
+    /// The leader has kept it in the status.
+    Status(LastGood),
+}
+
 impl Good {
-    /// The version that the leader has kept in the status, where this program can use it.
+    /// The version that the leader has kept in the status, where this program can use it. What has the generation that is
+    /// stored, or a later one, is not an earlier version: it was not written by a leader.
     fn kept_in(object: &Value) -> Option<Self> {
-        let kept = LastGood::deserialize(object.pointer("/status/lastGood")?).ok()?;
+        let kept = kept(object)?;
         let spec: Value = serde_json::from_str(&kept.spec).ok()?;
         let decoded = decode_policy(&json!({"metadata": object.get("metadata"), "spec": spec})).ok()?;
         Some(Good {
             uid: text(object, "/metadata/uid").to_owned(),
-            kept,
+            source: GoodSource::Status(kept),
             decoded,
         })
     }
+
+    fn kept(&self) -> LastGood {
+        match &self.source {
+            GoodSource::Seen(object) => as_stored(object),
+            GoodSource::Status(kept) => kept.clone(),
+        }
+    }
+}
+
+/// What the status of a policy keeps of an earlier version.
+pub fn kept(object: &Value) -> Option<LastGood> {
+    let kept = LastGood::deserialize(object.pointer("/status/lastGood")?).ok()?;
+    (kept.generation < generation(object)).then_some(kept)
 }
 
 /// The policies of the cluster, with the last good version of each. Where none is stored, the built-in policy counts
@@ -89,20 +112,24 @@ impl Default for PodPolicies {
 
 impl PodPolicies {
     /// Takes in what is stored now. [`PodPolicies::set`] stays the same set, not only an equal one, as long as nothing
-    /// changes that counts.
+    /// changes that counts. A policy that has not changed is not read again.
     pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>) {
         if is_same(&self.stored, stored) {
             return;
         }
-        let outcomes = stored
-            .iter()
-            .map(|(name, object)| (name.clone(), self.outcome(name, object)));
+        let known = Arc::clone(&self.outcomes);
+        let outcomes = stored.iter().map(|(name, object)| {
+            let unchanged = self.stored.get(name).is_some_and(|before| before == object);
+            let known = known.get(name).filter(|_| unchanged);
+            let outcome = known.map_or_else(|| self.outcome(name, object), Outcome::clone);
+            (name.clone(), outcome)
+        });
         let outcomes: BTreeMap<String, Outcome> = outcomes.collect();
         self.good.retain(|name, _| stored.contains_key(name));
         self.stored.clone_from(stored);
         let in_force = outcomes.values().filter_map(Outcome::in_force);
-        let in_force = in_force.map(|decoded| decoded.policy.clone()).collect();
-        let set = PolicySet::new(in_force, Policy::cluster_default());
+        let in_force = in_force.map(|decoded| Arc::clone(&decoded.policy)).collect();
+        let set = PolicySet::of_shared(in_force, Policy::cluster_default());
         if *self.set != set {
             self.set = Arc::new(set);
         }
@@ -119,28 +146,27 @@ impl PodPolicies {
         &self.outcomes
     }
 
-    fn outcome(&mut self, name: &str, object: &Value) -> Outcome {
+    fn outcome(&mut self, name: &str, object: &Arc<Value>) -> Outcome {
         let uid = text(object, "/metadata/uid");
         match decode_policy(object) {
             Ok(decoded) => {
                 let good = Good {
                     uid: uid.to_owned(),
-                    kept: as_stored(object),
+                    source: GoodSource::Seen(Arc::clone(object)),
                     decoded: decoded.clone(),
                 };
                 self.good.insert(name.to_owned(), good);
                 Outcome::InForce(decoded)
             }
             Err(error) => {
+                // What this replica has seen itself comes first: others may write a status.
                 let seen = self.good.remove(name).filter(|good| good.uid == uid);
-                // What is kept may be of a version that this replica has not seen.
-                let both = seen.into_iter().chain(Good::kept_in(object));
-                let Some(good) = both.max_by_key(|good| good.kept.generation) else {
+                let Some(good) = seen.or_else(|| Good::kept_in(object)) else {
                     return Outcome::Skipped { error };
                 };
                 let outcome = Outcome::LastGood {
                     good: good.decoded.clone(),
-                    kept: good.kept.clone(),
+                    kept: good.kept(),
                     error,
                 };
                 self.good.insert(name.to_owned(), good);

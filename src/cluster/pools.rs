@@ -1,6 +1,7 @@
 //! What pools of Windows nodes have been seen, so that a pool which is at zero nodes still counts; pure.
 //!
-//! It is kept in a ConfigMap in Transom's namespace, for 90 days after the last node of a pool was seen.
+//! It is kept in a ConfigMap in Transom's namespace, for 90 days after the last node of a pool was seen. A later day than
+//! today, which only another writer can have put there, is read as today.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,9 +43,6 @@ struct Pool {
     /// The label of the pool, where the platform has one: an autoscaler knows it before there is a node.
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    /// Whether its nodes offered addresses of a VPC: those that come back will.
-    #[serde(default, rename = "privateIpv4", skip_serializing_if = "std::ops::Not::not")]
-    offers_private_ipv4: bool,
 }
 
 impl Pool {
@@ -60,7 +58,6 @@ impl Pool {
             build: node.build().map(|build| build.to_string()),
             taints,
             labels: label.into_iter().collect(),
-            offers_private_ipv4: node.offers_private_ipv4,
         })
     }
 
@@ -74,8 +71,7 @@ impl Pool {
             name: format!("of the pool{} (at zero nodes)", of_label.unwrap_or_default()),
             build: self.build.as_deref().and_then(Build::parse_label),
             taints: self.taints.clone(),
-            template: self.labels.clone(),
-            offers_private_ipv4: self.offers_private_ipv4,
+            labels: self.labels.clone().into(),
             may_be_at_zero: true,
             ..Host::default()
         }
@@ -137,6 +133,9 @@ impl Memory {
         let named: BTreeSet<_> = labels.filter(|labels| !labels.is_empty()).collect();
         pools.retain(|pool, _| !named.contains(&pool.labels));
         pools.extend(present.iter().map(|pool| (pool.clone(), today)));
+        for last_seen in pools.values_mut() {
+            *last_seen = (*last_seen).min(today);
+        }
         let oldest = today.checked_sub(KEPT_DAYS.days()).unwrap_or(Date::MIN);
         pools.retain(|_, last_seen| *last_seen >= oldest);
         if pools.len() > MOST {
@@ -204,9 +203,20 @@ mod tests {
             [Taint::no_schedule("os", "Windows")],
             "a maintenance taint is not remembered"
         );
-        assert_eq!(pool.template.get("agentpool").map(String::as_str), Some("win"));
+        assert_eq!(pool.labels.get("agentpool").map(String::as_str), Some("win"));
         assert_eq!(seen.after(&none, date(2026, 4, 1)), seen);
         assert_eq!(seen.after(&none, date(2026, 4, 2)), Memory::default());
+    }
+
+    #[test]
+    fn a_day_in_the_future_keeps_no_pool_for_longer() {
+        let today = date(2026, 1, 1);
+        let forged = Memory::default().after(&nodes(&["a"]), Date::MAX);
+        let none = nodes(&[]);
+        let read = forged.after(&none, today);
+        assert_eq!(read, Memory::default().after(&nodes(&["a"]), today));
+        assert_eq!(read.after(&none, date(2026, 4, 2)), Memory::default());
+        assert!(read.to_json().contains("2026-01-01"), "{}", read.to_json());
     }
 
     #[test]
@@ -221,18 +231,6 @@ mod tests {
             .try_into()
             .unwrap();
         assert_eq!(pool.build, Some(Build::new(26100)));
-    }
-
-    #[test]
-    fn a_pool_that_offered_addresses_of_a_vpc_will_again() {
-        let mut offering = nodes(&["a"]);
-        Arc::make_mut(offering.get_mut("a").unwrap()).offers_private_ipv4 = true;
-        for (nodes_then, offers) in [(&offering, true), (&nodes(&["a"]), false)] {
-            let seen = Memory::default().after(nodes_then, date(2026, 1, 1));
-            let seen = Memory::from_json(&seen.to_json()).unwrap();
-            let [pool] = seen.absent(&nodes(&[])).try_into().unwrap();
-            assert_eq!(pool.offers_private_ipv4, offers);
-        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::civil::Date;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::facts;
@@ -14,6 +14,7 @@ use super::view::{ClusterView, same};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{Policy, Switch};
+use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 
 /// The snapshot of the moment. The sender is the one task that makes them.
@@ -104,6 +105,16 @@ impl Snapshot {
             && self.registered.as_ref().is_none_or(calls)
     }
 
+    /// The namespaces without a policy: the API server asks about them, and no stored policy selects them, so that the
+    /// built-in one counts there.
+    pub fn namespaces_without_policy(&self) -> impl Iterator<Item = &str> {
+        let namespaces = self.view.namespaces.iter();
+        let without = namespaces.filter(|(name, seen)| {
+            self.policies.selecting(&seen.labels).is_none() && self.is_asked_about(name, &seen.labels)
+        });
+        without.map(|(name, _)| name.as_str())
+    }
+
     /// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows
     /// pod only because it says nothing.
     pub fn in_namespace(&self, namespace: &str) -> NamespacePolicy {
@@ -167,14 +178,14 @@ impl Snapshots {
         }
     }
 
-    /// The snapshot of a view, of what is registered, and of a day.
+    /// The snapshot of a view, of what is registered, and of a time.
     pub fn take(
         &mut self,
         view: &Arc<ClusterView>,
         registered: Option<Arc<Configurations>>,
-        today: Date,
+        now: Timestamp,
     ) -> Snapshot {
-        self.base.today = today;
+        self.base.today = day_of(now);
         if !same(&self.last.namespaces, &view.namespaces) {
             self.base.namespaces = Arc::new(facts::namespaces(view));
         }
@@ -182,7 +193,7 @@ impl Snapshots {
         self.policies.update(&view.pod_policies);
         let pools = Memory::of(&view.seen);
         Snapshot {
-            facts: facts::of(view, &pools, &self.base),
+            facts: facts::of(view, &pools, &self.base, now),
             view: Arc::clone(view),
             pools,
             policies: Arc::clone(self.policies.set()),
@@ -197,6 +208,7 @@ impl Snapshots {
 
 #[cfg(test)]
 mod tests {
+    use jiff::ToSpan as _;
     use jiff::civil::date;
     use serde_json::json;
 
@@ -264,8 +276,8 @@ mod tests {
             pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
             ..ClusterView::default()
         });
-        let today = date(2026, 1, 1);
-        let mut snapshots = Snapshots::new(Facts::new(36, today), ["own".to_owned()]);
+        let today = Timestamp::UNIX_EPOCH;
+        let mut snapshots = Snapshots::new(Facts::new(36, date(2026, 1, 1)), ["own".to_owned()]);
         let before = snapshots.take(&view, None, today);
         let after = snapshots.take(&view, Some(Arc::new(registered())), today);
         for (snapshot, namespace, places) in [
@@ -288,15 +300,15 @@ mod tests {
 
     #[test]
     fn a_snapshot_shares_with_the_one_before_what_is_the_same() {
-        let today = date(2026, 1, 1);
-        let mut snapshots = Snapshots::new(Facts::new(36, today), []);
+        let today = Timestamp::UNIX_EPOCH;
+        let mut snapshots = Snapshots::new(Facts::new(36, date(2026, 1, 1)), []);
         let view = Arc::new(ClusterView::default());
         let (one, other) = (
             snapshots.take(&view, None, today),
-            snapshots.take(&view, None, date(2026, 1, 2)),
+            snapshots.take(&view, None, today + 24.hours()),
         );
         assert!(Arc::ptr_eq(&one.policies, &other.policies));
         assert!(Arc::ptr_eq(&one.facts.namespaces, &other.facts.namespaces));
-        assert_eq!(other.facts.today, date(2026, 1, 2));
+        assert_eq!(other.facts.today, date(1970, 1, 2));
     }
 }

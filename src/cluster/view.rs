@@ -55,6 +55,8 @@ pub struct ClusterView {
     pub kubernetes: u32,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
+    /// Whether the API server has GMSACredentialSpecs; `None` if it did not answer which groups it has.
+    pub has_gmsa: Option<bool>,
     /// The nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of ours; no others.
     pub nodes: BTreeMap<String, Arc<NodeView>>,
     /// RuntimeClasses by name, without managedFields.
@@ -76,6 +78,7 @@ impl ClusterView {
     pub fn is_same(&self, other: &ClusterView) -> bool {
         self.kubernetes == other.kubernetes
             && self.has_scc == other.has_scc
+            && self.has_gmsa == other.has_gmsa
             && same(&self.nodes, &other.nodes)
             && same(&self.runtime_classes, &other.runtime_classes)
             && same(&self.csi_nodes, &other.csi_nodes)

@@ -19,10 +19,11 @@ use tokio::sync::{Notify, watch};
 use self::building::{Building, Seen};
 use super::errors::{answered, words};
 use super::freshness::Freshness;
+use super::pace::WatchBackoff;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
-use crate::model::facts::{Facts, SCC_GROUP};
+use crate::model::facts::{Facts, GMSA_GROUP, SCC_GROUP};
 use crate::model::node::major_minor;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::{TaskEnded, Tasks};
@@ -114,7 +115,7 @@ pub async fn run(
         node_policies,
         all(),
         trim::node_policy,
-        Building::node_policies(),
+        Building::part(|view| &mut view.node_policies),
     );
     let in_seen = Building::part(|view| &mut view.seen);
     watches.add(SEEN, seen, only_seen, trim::seen, in_seen);
@@ -146,7 +147,7 @@ impl Watches {
     {
         let shared = Arc::clone(&self.shared);
         self.tasks.spawn(name, async move {
-            let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+            let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::default()));
             // What a list has brought so far; the old view counts until the list is whole.
             let mut listed = BTreeMap::new();
             let mut complaint = String::new();
@@ -247,12 +248,13 @@ impl Shared {
                         );
                     }
                     let minor = minor.unwrap_or(Facts::KUBERNETES);
-                    let has_scc = has_scc(&client).await;
+                    let groups = ApiGroups::read(&client).await;
                     self.change(|building| {
                         let view = &mut building.view;
-                        let before = (view.kubernetes, view.has_scc);
-                        (view.kubernetes, view.has_scc) = (minor, has_scc);
-                        before != (minor, has_scc)
+                        let now = (minor, groups.has_scc, groups.has_gmsa);
+                        let before = (view.kubernetes, view.has_scc, view.has_gmsa);
+                        (view.kubernetes, view.has_scc, view.has_gmsa) = now;
+                        before != now
                     });
                     self.seen(VERSION);
                     ASK_VERSION
@@ -286,14 +288,31 @@ impl Shared {
     }
 }
 
-/// Whether the API server has OpenShift's SecurityContextConstraints. Where it does not tell its groups, it is taken for one
-/// without: much else goes on without that.
-pub(super) async fn has_scc(client: &Client) -> bool {
-    match answered(client.list_api_groups()).await {
-        Ok(list) => list.groups.iter().any(|group| group.name == SCC_GROUP),
-        Err(error) => {
-            tracing::warn!("cannot ask the API server for its API groups: {error}");
-            false
+/// What the API groups of a cluster tell of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ApiGroups {
+    /// Whether there are OpenShift's SecurityContextConstraints. If the API server does not answer, it is taken for one
+    /// without: much else continues without them.
+    pub has_scc: bool,
+    /// Whether there are GMSACredentialSpecs; `None` if the API server does not answer.
+    pub has_gmsa: Option<bool>,
+}
+
+impl ApiGroups {
+    /// Asks the API server.
+    pub(super) async fn read(client: &Client) -> Self {
+        match answered(client.list_api_groups()).await {
+            Ok(list) => {
+                let has = |name: &str| list.groups.iter().any(|group| group.name == name);
+                ApiGroups {
+                    has_scc: has(SCC_GROUP),
+                    has_gmsa: Some(has(GMSA_GROUP)),
+                }
+            }
+            Err(error) => {
+                tracing::warn!("cannot ask the API server for its API groups: {error}");
+                ApiGroups::default()
+            }
         }
     }
 }

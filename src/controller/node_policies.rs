@@ -4,7 +4,7 @@
 //! a view ─ pass ─┬─ policies         what is stored, and which policy counts for a node
 //!                ├─ assess           how the nodes of each policy stand, and which are to be written
 //!                │    └─ nodes/      plan (one node, pure), labels (a row each), owned (what is ours), write
-//!                ├─ guard            which workloads a taint would hurt, asked of the engine; answers: when to ask again
+//!                ├─ guard            which workloads a taint would hurt, asked of the engine; answers: when to ask again; affected: whether they changed
 //!                ├─ classes          RuntimeClasses: want, plan, write
 //!                ├─ news             what was changed, one Event for each policy and cause
 //!                └─ status           what to tell people; write
@@ -47,6 +47,8 @@ pub struct Settings {
     pub back_off: Duration,
     /// How long after the guard said no it is asked again; twice that after the next no, up to fifteen times.
     pub guard_every: Duration,
+    /// How often the workloads that a taint is refused for are read: after a change of one the guard is asked again.
+    pub affected_every: Duration,
     /// How long after a status was written the next one is.
     pub status_every: Duration,
     /// How long changes are collected before they are looked at.
@@ -63,6 +65,7 @@ impl Default for Settings {
             at_once: 250,
             back_off: Duration::from_secs(1),
             guard_every: Duration::from_secs(60),
+            affected_every: Duration::from_secs(60),
             status_every: Duration::from_secs(5),
             settle: Duration::from_millis(200),
             know_registered: Duration::from_secs(10),
@@ -118,7 +121,8 @@ pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
             let controller = controller.get_or_insert_with(|| NodeController::new(context.clone()));
             let snapshot = Arc::clone(&latest.borrow_and_update());
             if snapshot.is_known() {
-                next = controller.pass(&snapshot).await;
+                // Boxed: the future of a pass is large, and this one is part of its caller's.
+                next = Box::pin(controller.pass(&snapshot)).await;
             }
         } else {
             controller = None;

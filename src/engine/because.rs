@@ -18,12 +18,12 @@ pub fn because(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Opt
         format!("validation of the policy {name} is {}", validation.as_str())
     } else if said == finding.wanted {
         format!("the policy {name} sets {rule} to {}", said.as_str())
-    } else if subject.is_mirror() {
+    } else if subject.is_mirror {
         "a mirror pod runs whatever admission says".to_owned()
     } else if subject.made_by == MadeBy::Controller && !finding.class.cannot_run() {
         "the controller of its owner is assumed to have made it, and the owner was judged".to_owned()
-    } else if subject.is_node_debugger() {
-        "kubectl debug writes it by itself".to_owned()
+    } else if subject.is_written_by_kubectl(&finding.path) {
+        "a profile of kubectl debug writes it".to_owned()
     } else {
         let inert = policy.inert.as_str();
         format!("Windows ignores it, and inert of the policy {name} is {inert}")
@@ -53,21 +53,25 @@ mod tests {
             inert: Inert::Warn,
             ..Policy::standalone()
         };
-        let spec = json!({"nodeName": "win-1", "nodeSelector": {"kubernetes.io/os": "windows"},
-            "securityContext": {"fsGroup": 0}, "containers": [{"name": "web", "image": "registry.example.com/web:1"}]});
+        let spec = json!({"nodeName": "win-1", "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "containers": [{"name": "web", "image": "registry.example.com/web:1",
+                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}]});
         let deployment = json!({"spec": {"template": {"spec": spec}}});
         let debugger = json!({"spec": spec,
-            "metadata": {"labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}}});
+            "metadata": {"name": "node-debugger-win-1-x7k2p",
+                "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}}});
         let by_policy = format!(
             "Windows ignores it, and inert of the policy {} is Warn",
             policy.name
         );
         for (kind, object, expected) in [
             (Kind::Deployment, deployment, by_policy.as_str()),
-            (Kind::Pod, debugger, "kubectl debug writes it by itself"),
+            (Kind::Pod, debugger, "a profile of kubectl debug writes it"),
         ] {
             let json = object.to_string();
-            let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+            let mut subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+            subject.find_debugger(|_| true);
             let inspection = inspect(
                 &subject,
                 &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
@@ -76,7 +80,7 @@ mod tests {
             let found = inspection
                 .findings
                 .iter()
-                .find(|found| found.rule.name == "fs-group");
+                .find(|found| found.rule.name == "seccomp-profile");
             let why = because(found.unwrap(), &subject, &policy);
             assert_eq!(why, Some(format!("Warn instead of Deny: {expected}")), "{kind}");
         }

@@ -88,6 +88,10 @@ impl<'p> Changes<'p> {
             HashSet::new()
         };
         let is_still_there = |finding: &Finding| {
+            // It represents findings that were not kept, and the changed pod may still have others of them.
+            if !finding.beyond.is_empty() {
+                return after.iter().any(|other| other.rule == finding.rule);
+            }
             if after.len() > FEW {
                 return hashed.contains(&(finding.rule.id, &finding.path));
             }
@@ -205,7 +209,7 @@ impl<'p> Drafting<'p, '_> {
     /// will resolve; a DaemonSet's is not: its controller reads the template itself.
     fn is_drafted_whole(&self) -> bool {
         let subject = self.placement.as_written.subject;
-        let is_placed = || self.template.spec.is_bound() || subject.is_mirror();
+        let is_placed = || self.template.spec.is_bound() || subject.is_mirror;
         self.template.has_spec
             && match subject.kind {
                 Kind::Pod => subject.editable == Editable::Pod && !is_placed(),

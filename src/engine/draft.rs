@@ -9,6 +9,7 @@ use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
 use crate::model::field::{Flag, List, Map, Present, Quantity, Str};
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
+use crate::model::node_affinity::holds;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
     Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
@@ -162,12 +163,13 @@ impl<'t, 'a> Draft<'t, 'a> {
         }
     }
 
-    /// Requires one of these builds by node affinity, inside every term that does not speak of builds yet; beside each
-    /// of them a term for every template, whose nodes have other labels but not this one before they are there.
+    /// Requires one of these builds by node affinity, inside every term that does not exclude the wrong ones yet; next to
+    /// each of them a term for every template, whose nodes have other labels but not this one before they exist.
     pub fn require_builds(
         &mut self,
         label: &'static str,
         builds: &[Build],
+        wrong: &[Build],
         templates: &[&BTreeMap<String, String>],
     ) {
         let of_build = expression(label, "In", builds.iter().map(ToString::to_string));
@@ -181,24 +183,8 @@ impl<'t, 'a> Draft<'t, 'a> {
                 });
             return self.require(terms.collect());
         }
-        let open: Vec<(usize, NodeSelectorTerm<'a>)> = (existing.iter().enumerate())
-            // An empty term matches no node at all; with an expression in it, it would.
-            .filter(|(_, term)| !term.is_empty())
-            .filter(|(_, term)| !term.match_expressions.iter().any(|e| is_build_label(&e.key)))
-            .map(|(index, term)| (index, term.clone()))
-            .collect();
-        for (index, term) in &open {
-            let path = self.at(REQUIRED_TERMS).item(*index).field("matchExpressions");
-            let edit = if term.match_expressions.is_empty() {
-                Edit::Set(path, json!([json_of(&of_build)]))
-            } else {
-                Edit::Append(path, json_of(&of_build))
-            };
-            let pod = self.place(edit);
-            if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(*index)) {
-                term.match_expressions.0.push(of_build.clone());
-            }
-        }
+        let open = self.terms_open_to(wrong);
+        self.append_to_terms(&open, &of_build);
         if open.len() * templates.len() > MOST_TERMS || !open.iter().all(|(_, term)| is_sound(term)) {
             return;
         }
@@ -210,6 +196,48 @@ impl<'t, 'a> Draft<'t, 'a> {
                 if let Some(terms) = required_terms_mut(self.place(edit)) {
                     terms.push(term);
                 }
+            }
+        }
+    }
+
+    /// Excludes these builds by node affinity, inside every term that does not exclude them yet. Nodes without the label stay.
+    pub fn exclude_builds(&mut self, label: &'static str, wrong: &[Build]) {
+        let not_of = expression(label, "NotIn", wrong.iter().map(ToString::to_string));
+        if self.pod().required_terms().is_empty() {
+            return self.require(vec![NodeSelectorTerm {
+                match_expressions: List(vec![not_of]),
+                ..NodeSelectorTerm::default()
+            }]);
+        }
+        let open = self.terms_open_to(wrong);
+        self.append_to_terms(&open, &not_of);
+    }
+
+    /// The terms of the required node affinity that some node of these builds, labelled so, could match.
+    fn terms_open_to(&self, wrong: &[Build]) -> Vec<(usize, NodeSelectorTerm<'a>)> {
+        let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        let excludes = |term: &NodeSelectorTerm<'_>, build: &str| {
+            let mut of_builds = term.match_expressions.iter().filter(|e| is_build_label(&e.key));
+            of_builds.any(|requirement| !holds(requirement, Some(build)))
+        };
+        (self.pod().required_terms().iter().enumerate())
+            // An empty term matches no node at all; with an expression in it, it would.
+            .filter(|(_, term)| !term.is_empty() && !wrong.iter().all(|build| excludes(term, build)))
+            .map(|(index, term)| (index, term.clone()))
+            .collect()
+    }
+
+    fn append_to_terms(&mut self, terms: &[(usize, NodeSelectorTerm<'a>)], requirement: &Expression<'a>) {
+        for (index, term) in terms {
+            let path = self.at(REQUIRED_TERMS).item(*index).field("matchExpressions");
+            let edit = if term.match_expressions.is_empty() {
+                Edit::Set(path, json!([json_of(requirement)]))
+            } else {
+                Edit::Append(path, json_of(requirement))
+            };
+            let pod = self.place(edit);
+            if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(*index)) {
+                term.match_expressions.0.push(requirement.clone());
             }
         }
     }

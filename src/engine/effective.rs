@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Span;
 use jiff::civil::Date;
@@ -102,13 +103,18 @@ pub struct Asker<'q> {
 /// Every stored policy, with what counts where none matches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicySet {
-    stored: Vec<StoredPolicy>,
+    stored: Vec<Arc<StoredPolicy>>,
     fallback: StoredPolicy,
 }
 
 impl PolicySet {
     /// The stored policies, and what counts in namespaces that none of them selects.
-    pub fn new(mut stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
+    pub fn new(stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
+        Self::of_shared(stored.into_iter().map(Arc::new).collect(), fallback)
+    }
+
+    /// The same of policies that their reader keeps too: a cluster can have a thousand, with a thousand exemptions each.
+    pub fn of_shared(mut stored: Vec<Arc<StoredPolicy>>, fallback: Policy) -> Self {
         stored.sort_by(|a, b| {
             b.priority
                 .cmp(&a.priority)
@@ -121,7 +127,7 @@ impl PolicySet {
     }
 
     /// The stored policies, the one that counts first at the front.
-    pub fn stored(&self) -> &[StoredPolicy] {
+    pub fn stored(&self) -> &[Arc<StoredPolicy>] {
         &self.stored
     }
 
@@ -129,15 +135,16 @@ impl PolicySet {
     #[must_use]
     pub fn with(&self, change: impl Fn(&mut Policy)) -> Self {
         let mut changed = self.clone();
-        for stored in changed.stored.iter_mut().chain([&mut changed.fallback]) {
-            change(&mut stored.policy);
+        for stored in &mut changed.stored {
+            change(&mut Arc::make_mut(stored).policy);
         }
+        change(&mut changed.fallback.policy);
         changed
     }
 
     /// The stored policy that counts in a namespace with these labels; `None` where the built-in one does.
     pub fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
-        let mut stored = self.stored.iter();
+        let mut stored = self.stored.iter().map(Arc::as_ref);
         stored.find(|stored| stored.namespace_selector.selects(labels))
     }
 

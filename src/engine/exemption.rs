@@ -23,6 +23,12 @@ pub fn lift(
     lifted
 }
 
+/// Whether an exemption lifts a finding.
+pub fn is_lifted(finding: &Finding, pod: Option<&PodSpec<'_>>, policy: &Policy) -> bool {
+    let mut exemptions = policy.exemptions.iter();
+    exemptions.any(|exemption| covers(exemption, finding, pod))
+}
+
 fn covers(exemption: &Exemption, finding: &Finding, pod: Option<&PodSpec<'_>>) -> bool {
     let rule = exemption.rules.is_empty() || exemption.rules.contains(&finding.rule.id);
     let image = || {

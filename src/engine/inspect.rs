@@ -13,9 +13,9 @@ use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, Policy};
-use crate::model::severity::Class;
+use crate::model::severity::{Class, Severity};
 use crate::model::subject::Subject;
-use crate::rules::{self, Cx, Finding, Image, MOST_FINDINGS};
+use crate::rules::{self, Cx, Finding, Image};
 
 named! {
     /// What admission does with the object.
@@ -80,15 +80,21 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();
+    // Of more findings of a rule than are kept, the one that counts most is; what is exempt does not count.
+    let weigh = |finding: &Finding| {
+        let lifted = exemption::is_lifted(finding, subject.pod(), policy);
+        (!lifted).then(|| wanted(finding, subject, policy))
+    };
     for rule in rules::asked(&as_written) {
-        rule.run(&as_written, &mut findings);
+        rule.run_weighed(&as_written, &mut findings, &weigh);
     }
+    let is_cut = findings.iter().any(|finding| !finding.beyond.is_empty());
     let exempted = exemption::lift(&mut findings, subject.pod(), policy);
     for finding in &mut findings {
         finding.wanted = wanted(finding, subject, policy);
         finding.action = finding.wanted.min(policy.validation);
     }
-    let is_complete = policy.actions.is_empty() && exempted.is_empty() && findings.len() < MOST_FINDINGS;
+    let is_complete = policy.actions.is_empty() && exempted.is_empty() && !is_cut;
     let changes = Changes::plan(&as_written, &findings, is_complete);
     changes.resolve(&as_written, &mut findings);
     findings.sort_by_cached_key(order);
@@ -126,14 +132,15 @@ fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
     } else {
         action
     };
-    if !subject.kind.has_pod() || subject.is_mirror() {
+    if !subject.kind.has_pod() || subject.is_mirror {
         return action.min(Action::Audit);
     }
     if subject.made_by == MadeBy::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
     // kubectl writes such fields itself, and offers no way to leave them out; Windows ignores them.
-    if subject.is_node_debugger() && matches!(finding.class, Class::Api | Class::Ignored) {
+    let is_ignored = matches!(finding.class, Class::Api | Class::Ignored);
+    if is_ignored && subject.is_written_by_kubectl(&finding.path) {
         return action.min(Action::Warn);
     }
     action
@@ -149,7 +156,8 @@ fn is_let_be(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> bool 
         && (finding.class == Class::Ignored || !says_windows())
 }
 
-/// Errors first; then the pod before its containers, those in the order in which they stand; then by rule.
+/// Errors first, and of those the ones that make the rest pointless; then the pod before its containers, in their order;
+/// then by rule.
 fn order(finding: &Finding) -> impl Ord + use<> {
     let segments = finding.path.segments();
     let container = segments.windows(2).find_map(|pair| match pair {
@@ -159,7 +167,13 @@ fn order(finding: &Finding) -> impl Ord + use<> {
         }
         _ => None,
     });
-    (Reverse(finding.severity), container, finding.rule.id)
+    let is_first = finding.rule.is_first && finding.severity == Severity::Error;
+    (
+        Reverse(finding.severity),
+        Reverse(is_first),
+        container,
+        finding.rule.id,
+    )
 }
 
 #[cfg(test)]

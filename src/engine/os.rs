@@ -11,10 +11,12 @@ use crate::model::selection::{os_of_label, os_of_terms};
 use crate::model::subject::Subject;
 use crate::model::text::cut;
 
+mod linux_signs;
+
 /// Collects the evidence about a subject's operating system and draws the verdict.
 ///
-/// The first sign that speaks decides; where strong signs disagree the verdict is Conflicting. Weak signs (an image,
-/// the namespace's default) are heard only where no strong one speaks.
+/// The first sign decides; if strong signs disagree, the verdict is Conflicting. Weak signs (images, the namespace's
+/// default) apply only if there is no strong one, and prove nothing if they disagree.
 pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
         return Inference {
@@ -32,10 +34,10 @@ pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference
     signs.of_runtime_class(pod, facts, policy);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
-        if policy.image_evidence {
-            signs.of_images(pod, facts);
-        }
-        if let Some(os) = policy.namespace_default_os {
+        let images_agree = !policy.image_evidence || signs.of_images(subject, pod, facts);
+        let agrees =
+            |os: &Os| images_agree && (*os == Os::Linux || !linux_signs::is_of_kubevirt(subject, pod));
+        if let Some(os) = policy.namespace_default_os.filter(agrees) {
             let value = format!("{} (the policy's default)", os.label());
             signs.add(
                 EvidenceKind::Namespace,
@@ -196,47 +198,175 @@ impl Signs {
         self.add(EvidenceKind::HostProcess, path, "true", Os::Windows);
     }
 
-    /// One image that says Windows is enough: a pod with another for Linux runs nowhere, and a rule says so.
-    fn of_images(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
-        let mut linux = None;
+    /// What the images say; false if they contradict each other or what made the pod, so that no weak sign applies.
+    ///
+    /// An image that exists for Windows only decides, whatever else the pod has: a rule reports the rest. The tag of any
+    /// other image counts if no image and no field of the pod is for Linux. Of Linux images only the registry's
+    /// answer makes a pod a Linux pod.
+    fn of_images(&mut self, subject: &Subject<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
+        let (mut certain, mut by_tag, mut linux) = (None, None, None);
+        let mut has_linux_image = false;
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
             let verified = facts.images.get(&**image).and_then(|known| known.os);
-            let named = || {
-                let hint = os_hint(&ImageRef::parse(image).ok()?);
-                let windows = matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_));
-                windows.then_some(Os::Windows)
-            };
-            let Some(os) = verified.or_else(named) else {
-                continue;
-            };
-            let path = || {
-                let item = self
-                    .spec
-                    .clone()
-                    .field(list.field())
-                    .named_item(index, &container.name);
-                item.field("image")
-            };
-            if os == Os::Windows {
-                return self.add(EvidenceKind::Image, path(), &**image, os);
+            let found = (list, index, container, image);
+            match verified {
+                Some(Os::Windows) => _ = certain.get_or_insert(found),
+                Some(Os::Linux) => {
+                    linux.get_or_insert(found);
+                    has_linux_image = true;
+                }
+                None => match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
+                    OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
+                    OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
+                    OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+                        has_linux_image = true;
+                    }
+                    OsHint::None => {}
+                },
             }
-            linux.get_or_insert_with(|| (path(), image));
         }
-        if let Some((path, image)) = linux {
-            self.add(EvidenceKind::Image, path, &**image, Os::Linux);
+        let contradicted = has_linux_image || linux_signs::is_of_kubevirt(subject, pod);
+        let decides = match (certain, by_tag, linux) {
+            (None, Some(_), _) if contradicted => return false,
+            (None, Some(_), _) if linux_signs::has_linux_field(pod) => None,
+            (Some(windows), _, _) | (None, Some(windows), _) => Some((windows, Os::Windows)),
+            (None, None, linux) => linux.map(|linux| (linux, Os::Linux)),
+        };
+        if let Some(((list, index, container, image), os)) = decides {
+            let item = self.spec.clone().field(list.field());
+            let path = item.named_item(index, &container.name).field("image");
+            self.add(EvidenceKind::Image, path, &**image, os);
         }
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::civil::date;
+    use serde_json::json;
 
     use super::*;
-    use crate::model::facts::RuntimeClassFacts;
+    use crate::model::facts::{ImageFacts, RuntimeClassFacts};
     use crate::model::subject::Stage;
     use crate::model::workload::Kind;
+
+    /// The verdict on a pod with these images, the first one that of an init container if there are several.
+    fn verdict_of(images: &[&str], over: &serde_json::Value, facts: &Facts, policy: &Policy) -> Verdict {
+        let container = |(n, image): (usize, &&str)| json!({"name": format!("c{n}"), "image": image});
+        let mut containers: Vec<_> = images.iter().enumerate().map(container).collect();
+        let init: Vec<_> = if containers.len() > 1 {
+            containers.drain(..1).collect()
+        } else {
+            Vec::new()
+        };
+        let mut pod =
+            json!({"metadata": {"name": "a"}, "spec": {"initContainers": init, "containers": containers}});
+        json_patch::merge(&mut pod, over);
+        let pod = pod.to_string();
+        infer(
+            &Subject::parse(Kind::Pod, &pod, Stage::Written).unwrap(),
+            facts,
+            policy,
+        )
+        .verdict
+    }
+
+    #[test]
+    fn images_must_agree_unless_one_is_certain() {
+        use Verdict::{Linux, Unknown, Windows};
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        for (image, os) in [("asked/windows:1", Os::Windows), ("asked/linux:1", Os::Linux)] {
+            let known = ImageFacts {
+                os: Some(os),
+                build: None,
+            };
+            facts.images.insert(image.to_owned(), known);
+        }
+        let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
+        let tagged = "registry.corp/vm/windows-server:ltsc2022";
+        for (images, expected) in [
+            (&[core][..], Windows),
+            (&[tagged], Windows),
+            (&["registry.corp/app:1.0", tagged], Windows),
+            (&[tagged, "registry.corp/app:1.0"], Windows),
+            // Signs of both systems, in one name or between containers.
+            (&["corp.example/x:1.0-alpine-ltsc2022"], Unknown),
+            (&["corp.example/x:1.0-alpine-ltsc2022", tagged], Windows),
+            (&["busybox:1.36", tagged], Unknown),
+            (&[tagged, "nginx:1.29-alpine"], Unknown),
+            (&[tagged, "corp.example/x:1.0-debian-12-r3"], Unknown),
+            (&[tagged, "mcr.microsoft.com/dotnet/aspnet:8.0"], Unknown),
+            (&["asked/linux:1", tagged], Unknown),
+            (&["nginx:1.29-alpine"], Unknown),
+            (&["asked/linux:1"], Linux),
+            // What exists for Windows only decides; a rule reports the other image.
+            (&[core, "nginx:1.29-alpine"], Windows),
+            (
+                &["busybox:1.36", "mcr.microsoft.com/dotnet/framework/aspnet:4.8"],
+                Windows,
+            ),
+            (&["asked/linux:1", "asked/windows:1"], Windows),
+            (&["corp.example/dotnet/framework/aspnet:4.8"], Unknown),
+            (&["calico/windows:v3.24.5"], Windows),
+            (&["calico/node-windows:v3.28.1"], Windows),
+        ] {
+            let got = verdict_of(images, &json!({}), &facts, &Policy::standalone());
+            assert_eq!(got, expected, "{images:?}");
+            // A default applies where images say nothing, and not where they disagree.
+            let policy = Policy {
+                namespace_default_os: Some(Os::Windows),
+                ..Policy::standalone()
+            };
+            let by_default = match (expected, images) {
+                (Unknown, [_]) => Windows,
+                (expected, _) => expected,
+            };
+            let got = verdict_of(images, &json!({}), &facts, &policy);
+            assert_eq!(got, by_default, "by default: {images:?}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_machine_with_a_windows_disk_is_no_windows_pod() {
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let disk = "registry.corp/vm/windows-server:ltsc2022";
+        let compute = json!({"spec": {"containers": [
+            {"name": "compute", "image": "registry.corp/kubevirt/virt-launcher:v1.6.0",
+             "resources": {"limits": {"devices.kubevirt.io/kvm": "1"}}},
+            {"name": "volumecontainerdisk", "image": disk},
+        ]}});
+        let owned = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "vm", "uid": "1", "controller": true},
+        ]}});
+        let hugepages = json!({"spec": {"containers": [
+            {"name": "c0", "image": disk, "resources": {"limits": {"hugepages-2Mi": "2Gi"}}},
+        ]}});
+        let policy = Policy::standalone();
+        for over in [&compute, &owned, &hugepages] {
+            assert_eq!(
+                verdict_of(&[disk], over, &facts, &policy),
+                Verdict::Unknown,
+                "{over}"
+            );
+        }
+        // A Windows image with Linux fields and no selector is what Transom is for.
+        let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
+        let fields = json!({"spec": {"hostPID": true, "securityContext": {"runAsUser": 1000}}});
+        assert_eq!(verdict_of(&[core], &fields, &facts, &policy), Verdict::Windows);
+        let user = json!({"spec": {"securityContext": {"runAsUser": 1000, "fsGroup": 1}}});
+        assert_eq!(verdict_of(&[disk], &user, &facts, &policy), Verdict::Windows);
+        assert_eq!(verdict_of(&[disk], &fields, &facts, &policy), Verdict::Unknown);
+        // A default of the namespace counts where fields silence a tag; KubeVirt's pods are Linux pods anyway.
+        let policy = Policy {
+            namespace_default_os: Some(Os::Windows),
+            ..Policy::standalone()
+        };
+        assert_eq!(verdict_of(&[disk], &hugepages, &facts, &policy), Verdict::Windows);
+        assert_eq!(verdict_of(&[disk], &compute, &facts, &policy), Verdict::Unknown);
+        assert_eq!(verdict_of(&[disk], &owned, &facts, &policy), Verdict::Unknown);
+    }
 
     #[test]
     fn a_runtime_class_says_what_its_pods_are_and_may_contradict_itself() {

@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
-use crate::model::facts::Facts;
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, TRUSTED_BUILD_LABEL, Taint,
 };
 use crate::model::os::Os;
 use crate::model::path::Path;
-use crate::model::pod::{PodSpec, Toleration};
-use crate::model::policy::{Policy, Switch};
+use crate::model::pod::PodSpec;
 use crate::model::severity::Class;
-use crate::model::subject::Subject;
 use crate::rules::Finding;
-use crate::rules::placement::{BuildNeed, build_need, stray_target};
+use crate::rules::placement::reach::{
+    BuildNeed, build_need, class_keeps_reach, lets_in_wrong, needed_tolerations, needs_private_ipv4,
+};
+use crate::rules::placement::{may_be_held_to_linux, stray_target};
+use crate::rules::scheduling::Givable;
 use crate::rules::{self, Cx, PodCx, Selects};
 
 /// Placement of one pod: what it reads of the pod and the cluster.
@@ -57,6 +58,10 @@ impl<'p> Placement<'p, '_> {
         }
         if parts.build {
             self.build(draft);
+            if parts.runtime_class {
+                // A class that would have opened wrong nodes may fit now that the build keeps them off.
+                self.runtime_class(draft);
+            }
         }
         if parts.tolerations {
             self.tolerations(draft);
@@ -71,7 +76,7 @@ impl<'p> Placement<'p, '_> {
 
     /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
     pub fn reverse_guard(&self, draft: &mut Draft<'_, 'p>) {
-        if self.with(draft, |cx| stray_target(cx).is_some()) {
+        if self.with(draft, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {
             draft.select(OS_LABEL, Os::Linux.label());
         }
     }
@@ -126,12 +131,18 @@ impl<'p> Placement<'p, '_> {
 
     fn build(&self, draft: &mut Draft<'_, 'p>) {
         let label = self.as_written.policy.build_label();
-        if let BuildNeed::OneOf(builds) = self.with(draft, build_need) {
-            let templates = self.templates(label, &builds);
-            match builds.as_slice() {
-                [only] if templates.is_empty() => self.select(draft, label, &only.to_string()),
-                several => draft.require_builds(label, several, &templates),
+        match self.with(draft, build_need) {
+            BuildNeed::OneOf { allowed, wrong } => {
+                let mut templates = self.templates(label, &allowed);
+                // A term for nodes that have no label yet must not let in a wrong node that has none either.
+                templates.retain(|template| !self.with(draft, |cx| lets_in_wrong(cx, label, template)));
+                match allowed.as_slice() {
+                    [only] if templates.is_empty() => self.select(draft, label, &only.to_string()),
+                    several => draft.require_builds(label, several, &wrong, &templates),
+                }
             }
+            BuildNeed::NoneOf(wrong) => draft.exclude_builds(label, &wrong),
+            BuildNeed::Nothing | BuildNeed::NoHostKnown(_) | BuildNeed::Withheld(..) => {}
         }
     }
 
@@ -149,8 +160,8 @@ impl<'p> Placement<'p, '_> {
             .chain(&self.as_written.policy.pools)
         {
             let fits = pool.build.is_some_and(|build| builds.contains(&build));
-            if fits && pool.is_template_without(label) && !templates.contains(&&pool.template) {
-                templates.push(&pool.template);
+            if fits && pool.is_template_without(label) && !templates.contains(&&*pool.labels) {
+                templates.push(&*pool.labels);
             }
         }
         templates.truncate(MOST);
@@ -164,13 +175,10 @@ impl<'p> Placement<'p, '_> {
             policy,
             ..
         } = self.as_written;
-        let given = Given::of(subject, facts, policy);
-        let learned: Vec<Taint> = self.with(draft, |cx| rules::placement::untolerated(cx).cloned().collect());
-        for taint in policy.taints.iter().chain(&learned) {
-            let tolerated = draft.pod().tolerations.iter().any(|t| taint.is_tolerated_by(t));
-            if !tolerated && given.tolerates(taint) {
-                draft.tolerate(taint);
-            }
+        let givable = Givable::of(&subject.namespace, facts, policy);
+        let needed: Vec<Taint> = self.with(draft, |cx| needed_tolerations(cx).into_iter().cloned().collect());
+        for taint in needed.iter().filter(|taint| givable.tolerates(taint)) {
+            draft.tolerate(taint);
         }
     }
 
@@ -189,7 +197,7 @@ impl<'p> Placement<'p, '_> {
             })
         };
         let pod = draft.pod();
-        if self.as_written.facts.offers_private_ipv4() && !pod.host_network.0 && !asks(pod) {
+        if !pod.host_network.0 && !asks(pod) && self.with(draft, needs_private_ipv4) {
             draft.ask_for_one(PRIVATE_IPV4_RESOURCE);
         }
     }
@@ -230,7 +238,7 @@ impl<'p> Placement<'p, '_> {
                 _ => true,
             });
             let fits = agrees && is_for && !class.has_overhead && class.isolation() == Isolation::Process;
-            fits.then(|| name.clone())
+            (fits && class_keeps_reach(cx, class)).then(|| name.clone())
         });
         if let Some(name) = name {
             draft.set_runtime_class(&name);
@@ -280,76 +288,6 @@ impl<'p> Placement<'p, '_> {
             }),
         }
     }
-}
-
-/// Which tolerations placement gives to the Windows pods of a namespace that lack them.
-struct Given<'p> {
-    policy: &'p Policy,
-    /// The tolerations that PodTolerationRestriction allows in the namespace; `None` where it does not restrict them.
-    allowed: Option<Vec<Toleration<'p>>>,
-}
-
-impl<'p> Given<'p> {
-    fn of(subject: &Subject<'_>, facts: &'p Facts, policy: &'p Policy) -> Self {
-        let namespace = facts.namespaces.get(&*subject.namespace);
-        let whitelist = namespace.and_then(|namespace| namespace.tolerations_whitelist.as_ref());
-        let allowed = whitelist.and_then(|text| match serde_json::from_str::<Vec<_>>(text) {
-            Ok(list) if list.is_empty() => None,
-            Ok(list) => Some(list),
-            // A list that does not parse allows nothing: whatever we added, the plugin would answer with a 500.
-            Err(_) => Some(Vec::new()),
-        });
-        Given { policy, allowed }
-    }
-
-    /// Whether a toleration of this taint is among them, once a node carries the taint: placement learns taints that say
-    /// Windows and nothing else, adds those that the policy lists, and respects the namespace's whitelist.
-    fn tolerates(&self, taint: &Taint) -> bool {
-        let permits = |list: &Vec<Toleration<'_>>| list.iter().any(|t| taint.is_tolerated_by(t));
-        (taint.marks_windows() || self.policy.taints.contains(taint))
-            && self.allowed.as_ref().is_none_or(permits)
-    }
-}
-
-/// What happens to the pods of a subject before they are scheduled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
-    /// Nothing: so the controller of a DaemonSet reads its template.
-    AsWritten,
-    /// Their RuntimeClass is merged in, and nothing else.
-    Merged,
-    /// Placement is called for too, and gives them what the policy says.
-    Placed,
-}
-
-/// The taints that would keep the Windows pods of a subject off a node, or evict them, once the node carries them.
-/// Placement gives tolerations by the same code.
-pub fn untolerated<'t>(
-    subject: &Subject<'_>,
-    taints: &'t [Taint],
-    facts: &Facts,
-    policy: &Policy,
-    admission: Admission,
-) -> Vec<&'t Taint> {
-    let Some(pod) = subject.pod() else {
-        return Vec::new();
-    };
-    let class = (pod.runtime_class_name.as_deref())
-        .filter(|_| admission != Admission::AsWritten)
-        .and_then(|name| facts.runtime_classes.get(name));
-    let places = policy.placement == Switch::Apply && policy.parts.tolerations;
-    let given = (admission == Admission::Placed && places).then(|| Given::of(subject, facts, policy));
-    let has = |taint: &Taint| {
-        let of_class = class.iter().flat_map(|class| &class.tolerations);
-        pod.tolerations
-            .iter()
-            .chain(of_class)
-            .any(|t| taint.is_tolerated_by(t))
-    };
-    (taints.iter())
-        .filter(|taint| taint.effect != "PreferNoSchedule" && !has(taint))
-        .filter(|taint| !given.as_ref().is_some_and(|given| given.tolerates(taint)))
-        .collect()
 }
 
 #[cfg(test)]

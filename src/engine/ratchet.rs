@@ -1,28 +1,160 @@
-//! The ratchet: an update is judged by what it newly introduces, never by what was there before.
+//! The ratchet: an update is judged by what it makes worse, never by what was there before.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::inspect::Inspection;
 use crate::model::policy::Action;
+use crate::model::severity::Severity;
 use crate::model::workload::Kind;
-use crate::rules::Finding;
+
+/// How bad a finding was, and what it did where `validation` is Deny.
+type Weight = (Severity, Action);
 
 /// Lowers what the old object had already: to a warning at most, or to nothing that the user sees where the object is a
 /// pod, which cannot be mended any more.
 ///
 /// A finding is recognised by its rule and its path with container, volume and port names, so that reordering a list
-/// introduces nothing.
+/// introduces nothing. It is known only if it was as severe before and did as much: a tag that was advice and becomes an
+/// error is introduced by the update.
 pub fn lower_known(kind: Kind, new: &mut Inspection, old: &Inspection) {
     let most = if kind == Kind::Pod {
         Action::Audit
     } else {
         Action::Warn
     };
-    let known: HashSet<_> = old.findings.iter().map(Finding::identity).collect();
+    let known = Known::of(old);
     for finding in &mut new.findings {
-        if known.contains(&finding.identity()) {
+        let beyond = finding.beyond.iter();
+        let is_known = if finding.beyond.is_empty() {
+            known.has(finding.identity_hash(), (finding.severity, finding.wanted))
+        } else {
+            beyond
+                .copied()
+                .all(|(identity, severity, wanted)| known.has(identity, (severity, wanted)))
+        };
+        if is_known {
             finding.action = finding.action.min(most);
             finding.wanted = finding.wanted.min(most);
         }
+    }
+}
+
+/// The findings of the old object, those that are too many to keep among them.
+struct Known(HashMap<u64, Weight>);
+
+impl Known {
+    fn of(old: &Inspection) -> Self {
+        let mut known: HashMap<u64, Weight> = HashMap::new();
+        let mut add = |identity, (severity, wanted): Weight| {
+            let weight = known.entry(identity).or_insert((severity, wanted));
+            *weight = (weight.0.max(severity), weight.1.max(wanted));
+        };
+        for finding in &old.findings {
+            add(finding.identity_hash(), (finding.severity, finding.wanted));
+            for (identity, severity, wanted) in &finding.beyond {
+                add(*identity, (*severity, *wanted));
+            }
+        }
+        Known(known)
+    }
+
+    /// Whether the old object had this finding, and it weighed no less.
+    fn has(&self, identity: u64, (severity, wanted): Weight) -> bool {
+        let old = self.0.get(&identity);
+        old.is_some_and(|old| old.0 >= severity && old.1 >= wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::engine::{Decision, inspect};
+    use crate::model::facts::Facts;
+    use crate::model::policy::{Inert, Policy};
+    use crate::model::subject::{Stage, Subject};
+    use crate::rules::MOST_OF_A_RULE;
+
+    fn inspection(kind: Kind, spec: &Value, policy: &Policy) -> Inspection {
+        let mut spec = spec.clone();
+        spec["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
+        let object = match kind {
+            Kind::Pod => json!({ "spec": spec }),
+            _ => json!({"spec": {"template": {"spec": spec}}}),
+        };
+        let json = object.to_string();
+        let subject = Subject::parse(kind, &json, Stage::Stored).unwrap();
+        inspect(&subject, &Facts::new(36, date(2026, 1, 1)), policy)
+    }
+
+    /// The decision about an update of a Deployment.
+    fn update(old: &Value, new: &Value, policy: &Policy) -> Decision {
+        let old = inspection(Kind::Deployment, old, policy);
+        let mut new = inspection(Kind::Deployment, new, policy);
+        lower_known(Kind::Deployment, &mut new, &old);
+        new.decision()
+    }
+
+    #[test]
+    fn what_becomes_worse_is_introduced_by_the_update() {
+        let image = |image: &str| json!({"containers": [{"name": "web", "image": image}]});
+        let (advice, error) = (
+            image("registry.example.com/app"),
+            image("mcr.microsoft.com/windows/servercore:latest"),
+        );
+        let policy = Policy::standalone();
+        for (old, new, expected) in [
+            (&advice, &error, Decision::Deny),
+            (&error, &error, Decision::Allow),
+            (&error, &advice, Decision::Allow),
+            (&advice, &advice, Decision::Allow),
+        ] {
+            assert_eq!(update(old, new, &policy), expected, "{old} -> {new}");
+        }
+    }
+
+    #[test]
+    fn what_does_more_than_before_is_introduced_by_the_update() {
+        // Windows ignores it, until `spec.os` has the API server refuse it.
+        let pod = |os: Value| json!({"os": os, "securityContext": {"fsGroup": 0}, "containers": [{"name": "web", "image": "web:1"}]});
+        let (ignored, refused) = (pod(Value::Null), pod(json!({"name": "windows"})));
+        let policy = Policy {
+            inert: Inert::Warn,
+            ..Policy::standalone()
+        };
+        assert_eq!(update(&ignored, &ignored, &policy), Decision::Allow);
+        assert_eq!(update(&refused, &refused, &policy), Decision::Allow);
+        assert_eq!(update(&ignored, &refused, &policy), Decision::Deny);
+    }
+
+    #[test]
+    fn a_new_finding_is_not_hidden_among_many_that_are_known() {
+        let many = MOST_OF_A_RULE + 50;
+        let container =
+            |name: String| json!({"name": name, "image": "web:1", "securityContext": {"privileged": true}});
+        let all: Vec<Value> = (0..many).map(|n| container(format!("c{n}"))).collect();
+        let spec = |containers: &[Value]| json!({ "containers": containers });
+        let old = spec(&all);
+        let policy = Policy::standalone();
+        let mut reordered = all.clone();
+        reordered.reverse();
+        for better in [
+            spec(&all),
+            spec(&reordered),
+            spec(&all[10..]),
+            spec(&all[..many - 10]),
+        ] {
+            assert_eq!(update(&old, &better, &policy), Decision::Allow);
+        }
+        for at in [0, MOST_OF_A_RULE, many] {
+            let mut more = all.clone();
+            more.insert(at, container("new".to_owned()));
+            assert_eq!(update(&old, &spec(&more), &policy), Decision::Deny, "{at}");
+        }
+        let mut swapped = all.clone();
+        swapped[many - 1] = container("new".to_owned());
+        assert_eq!(update(&old, &spec(&swapped), &policy), Decision::Deny);
     }
 }

@@ -5,10 +5,10 @@ use crate::model::edit::Edit;
 use crate::model::path::Path;
 use crate::rules::Finding;
 
-/// Plans the removal of every inert field that was found below one of these places.
+/// Plans the removal of every field that repair may take out and that was found below one of these places.
 pub fn plan(draft: &mut Draft<'_, '_>, findings: &[Finding], below: &Path) {
     for finding in findings {
-        let is_meant = finding.is_inert() && finding.path.starts_with(below);
+        let is_meant = finding.is_repairable() && finding.path.starts_with(below);
         if let (true, Some(Edit::Remove(path))) = (is_meant, &finding.edit) {
             draft.remove(path);
         }

@@ -6,8 +6,9 @@ use std::ops::RangeInclusive;
 
 use jiff::civil::{Date, date};
 
-/// A Windows build, `major.minor.build` as in `10.0.20348`. The fourth number (the update revision, UBR) is
-/// no part of it: no compatibility table but that of Server 2016 looks at it.
+/// A Windows build, `major.minor.build` as in `10.0.20348`. The fourth number (the update revision, UBR) is not part of
+/// it: no compatibility table but that of Server 2016 compares it, although some revisions are known to fail
+/// (`docs/not-checked.md`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Build {
     major: u32,
@@ -205,9 +206,11 @@ pub static RELEASES: &[Release] = &[
         nano_server_end: None,
         ltsc: true,
     },
-    // The annual channel for containers is a host only (it runs ltsc2022); its dates are not verified.
+    // The annual channel for containers is a host only (it runs ltsc2022). The end is that of AKS, the last to provide
+    // images and patches for it (Azure/AKS#5608); Microsoft's own page was not at hand.
     Release {
         tags: &[],
+        mainstream_end: Some(date(2026, 5, 15)),
         ..semi_annual(25398, "Windows Server 23H2", &["23H2"])
     },
     // Editions of Microsoft's page differ on the two ends by a month; the later days are taken.
@@ -459,7 +462,7 @@ mod tests {
             19041|Windows Server 2004|2004|2004|2020-05-27|2021-12-14|
             19042|Windows Server 20H2|20H2|20H2|2020-10-20|2022-08-09|
             20348|Windows Server 2022|ltsc2022|ltsc2022|2021-08-18|2026-10-13|2031-10-14
-            25398|Windows Server 23H2|23H2||||
+            25398|Windows Server 23H2|23H2|||2026-05-15|
             26100|Windows Server 2025|ltsc2025|ltsc2025|2024-11-01|2029-11-13|2034-11-14";
         let date = |date: Option<Date>| date.map_or(String::new(), |date| date.to_string());
         let row = |r: &Release| {

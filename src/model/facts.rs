@@ -1,13 +1,15 @@
 //! Facts: what is known of the cluster and the day, as plain data. Nothing here looks anything up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Isolation};
-use super::node::{BUILD_LABELS, Host, Taint, major_minor};
+use super::mirror::Witness;
+use super::node::{Host, major_minor, shared_labels};
 use super::object::{Meta, RuntimeClass, StorageClass};
 use super::os::Os;
 use super::pod::Toleration;
@@ -17,6 +19,8 @@ use super::subject::{Body, Subject};
 pub const SCC_ANNOTATION: &str = "openshift.io/scc";
 /// The API group of SecurityContextConstraints.
 pub const SCC_GROUP: &str = "security.openshift.io";
+/// The API group of the windows-gmsa webhook and of its GMSACredentialSpecs.
+pub const GMSA_GROUP: &str = "windows.k8s.io";
 
 /// The container runtime of the Windows nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -219,6 +223,8 @@ pub struct Facts {
     pub feature_gates: BTreeSet<String>,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
+    /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if that is not known.
+    pub has_gmsa: Option<bool>,
     /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
     /// Namespaces by name; shared by the facts of one moment and the next.
@@ -233,17 +239,17 @@ pub struct Facts {
     pub block_claims: BTreeSet<(String, String)>,
     /// The minor release of the newest kubelet among all nodes, those of Linux too.
     pub newest_kubelet: Option<u32>,
+    /// The uids of nodes by name, as far as nodes are known: they tell a mirror pod from one that only looks like it.
+    pub node_uids: BTreeMap<String, String>,
     /// Unique endpoint addresses by (namespace, Service).
     pub backends: HashMap<(String, String), BTreeSet<String>>,
     hosts: Vec<Host>,
-    offers_private_ipv4: bool,
+    /// Of hosts that are alike, the first: indexes of `hosts`.
+    sorts: Vec<usize>,
+    /// The same by a hash of what alike hosts have in common.
+    sorts_by_hash: HashMap<u64, Vec<usize>>,
     builds: BTreeSet<Build>,
-    taints: Vec<(Taint, BTreeSet<Option<Build>>)>,
     csi: CsiDrivers,
-    /// Labels of the build, with the builds of nodes that carry each.
-    labelled: BTreeSet<(&'static str, Build)>,
-    /// The same of nodes that do not.
-    unlabelled: BTreeSet<(&'static str, Build)>,
 }
 
 /// What a StorageClass makes volumes with.
@@ -291,6 +297,7 @@ impl Facts {
             today,
             feature_gates: BTreeSet::new(),
             has_scc: false,
+            has_gmsa: None,
             runtime_classes: BTreeMap::new(),
             namespaces: Arc::default(),
             images: HashMap::new(),
@@ -298,39 +305,34 @@ impl Facts {
             storage_classes: BTreeMap::new(),
             block_claims: BTreeSet::new(),
             newest_kubelet: None,
+            node_uids: BTreeMap::new(),
             backends: HashMap::new(),
             hosts: Vec::new(),
-            offers_private_ipv4: false,
+            sorts: Vec::new(),
+            sorts_by_hash: HashMap::new(),
             builds: BTreeSet::new(),
-            taints: Vec::new(),
             csi: CsiDrivers::default(),
-            labelled: BTreeSet::new(),
-            unlabelled: BTreeSet::new(),
         }
+    }
+
+    /// Whether a stored object is a mirror pod.
+    pub fn is_stored_mirror(&self, subject: &Subject<'_>) -> bool {
+        subject.is_mirror_by(&Witness::Stored(&|node| {
+            self.node_uids.get(node).map(String::as_str)
+        }))
     }
 
     /// Adds a Windows node or pool.
     pub fn add_host(&mut self, host: Host) {
         self.builds.extend(host.build);
-        self.offers_private_ipv4 |= host.offers_private_ipv4;
-        if let Some(build) = host.build.filter(|_| !host.may_be_at_zero) {
-            for label in BUILD_LABELS {
-                let builds = if host.unlabelled.contains(&label) {
-                    &mut self.unlabelled
-                } else {
-                    &mut self.labelled
-                };
-                builds.insert((label, build));
-            }
-        }
-        for taint in &host.taints {
-            match self.taints.iter_mut().find(|(known, _)| known == taint) {
-                Some((_, builds)) => _ = builds.insert(host.build),
-                None => self.taints.push((taint.clone(), BTreeSet::from([host.build]))),
-            }
-        }
         if let Some(drivers) = self.csi.of_others.remove(&host.name) {
             self.csi.on_windows.get_or_insert_default().extend(drivers);
+        }
+        let alike = self.sorts_by_hash.entry(hash_of(&host)).or_default();
+        let is_known = |at: &usize| self.hosts.get(*at).is_some_and(|known| known.is_alike(&host));
+        if !alike.iter().any(is_known) {
+            alike.push(self.hosts.len());
+            self.sorts.push(self.hosts.len());
         }
         self.hosts.push(host);
     }
@@ -376,7 +378,7 @@ impl Facts {
                 if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {
                     self.newest_kubelet = self.newest_kubelet.max(Some(minor));
                 }
-                if let Some(host) = Host::of_node(&**node) {
+                if let Some(host) = Host::of_node(&**node, None) {
                     self.add_host(host);
                 }
             }
@@ -417,26 +419,12 @@ impl Facts {
             .any(|workload| workload.uses_claim(namespace, claim))
     }
 
-    /// Whether these judge as others do, namespaces aside: how many nodes there are of a sort, and what they are called, is
-    /// passed over.
+    /// Whether these judge as others do, namespaces aside: how many alike nodes there are, and their names, make no
+    /// difference.
     pub fn judges_as(&self, other: &Facts) -> bool {
-        let sorts = |facts: &Facts| {
-            let mut sorts: Vec<Host> = Vec::new();
-            for host in &facts.hosts {
-                let sort = Host {
-                    name: String::new(),
-                    hostname: String::new(),
-                    ..host.clone()
-                };
-                if !sorts.contains(&sort) {
-                    sorts.push(sort);
-                }
-            }
-            sorts
-        };
-        let (own, others) = (sorts(self), sorts(other));
-        own.len() == others.len()
-            && own.iter().all(|sort| others.contains(sort))
+        let has = |facts: &Facts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
+        self.sorts.len() == other.sorts.len()
+            && self.sorts().all(|sort| has(other, sort))
             && self.without_nodes() == other.without_nodes()
     }
 
@@ -445,10 +433,10 @@ impl Facts {
         let mut rest = self.clone();
         // What these say is what the sorts of nodes say.
         rest.hosts.clear();
+        rest.sorts.clear();
+        rest.sorts_by_hash.clear();
+        rest.node_uids.clear();
         rest.builds.clear();
-        rest.taints.clear();
-        rest.labelled.clear();
-        rest.unlabelled.clear();
         rest.csi.of_others.clear();
         rest.namespaces = Arc::default();
         rest
@@ -459,25 +447,24 @@ impl Facts {
         &self.hosts
     }
 
+    /// One of each sort of known Windows nodes and pools: of those that are alike in all that several nodes can have in
+    /// common, the first. A cluster with thousands of nodes has a few sorts.
+    pub fn sorts(&self) -> impl Iterator<Item = &Host> {
+        self.sorts.iter().filter_map(|at| self.hosts.get(*at))
+    }
+
     /// The distinct builds of the known Windows nodes.
     pub fn builds(&self) -> &BTreeSet<Build> {
         &self.builds
     }
+}
 
-    /// Whether some known Windows node gives each pod an address of a VPC, where the pod asks for one.
-    pub fn offers_private_ipv4(&self) -> bool {
-        self.offers_private_ipv4
+/// The same for hosts that are alike.
+fn hash_of(host: &Host) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (host.build, &host.taints, host.may_be_at_zero).hash(&mut hasher);
+    for label in shared_labels(&host.labels) {
+        label.hash(&mut hasher);
     }
-
-    /// Whether there are nodes of these builds, and none of them says so by this label: a pod that requires it would stay
-    /// Pending beside them.
-    pub fn none_is_labelled(&self, label: &'static str, builds: &[Build]) -> bool {
-        let has = |known: &BTreeSet<_>| builds.iter().any(|build| known.contains(&(label, *build)));
-        has(&self.unlabelled) && !has(&self.labelled)
-    }
-
-    /// The distinct taints of the known Windows nodes, with the builds of the nodes that carry them.
-    pub fn taints(&self) -> &[(Taint, BTreeSet<Option<Build>>)] {
-        &self.taints
-    }
+    hasher.finish()
 }

@@ -8,8 +8,11 @@ use hints::{glued, release_after, tokens};
 
 mod hints;
 mod linux;
+#[cfg(test)]
+pub(crate) mod named;
+mod windows;
 
-pub use hints::{BuildHint, OsHint, build_hint, end_of_support, os_hint, retagged};
+pub use hints::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_linux, os_hint, retagged};
 
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
@@ -182,16 +185,30 @@ impl<'a> ImageRef<'a> {
         self.docker_hub_windows().and_then(|(_, equivalent)| *equivalent)
     }
 
-    /// Whether the repository has never held anything but Windows images: `mcr.microsoft.com/windows`,
-    /// `businesscentral`, `dynamicsnav` and what is under them, any registry's `…/dotnet/framework/…`, and the Windows
-    /// ones of Docker Hub's `microsoft/…`.
+    /// Whether the repository contains Windows images only: `mcr.microsoft.com/windows`, `businesscentral`, `dynamicsnav`,
+    /// `dotnet/framework` and what is under them, the Windows ones of Docker Hub's `microsoft/…`, and a list of other
+    /// publishers' repositories. A copy in another registry is not recognized.
     pub fn is_windows_only_repository(&self) -> bool {
         let on_mcr = || {
-            ["windows", "businesscentral", "dynamicsnav"]
+            ["windows", "businesscentral", "dynamicsnav", "dotnet/framework"]
                 .iter()
                 .any(|root| is_or_under(self.repository, root))
         };
-        (self.is_on_mcr() && on_mcr()) || self.is_dotnet_framework() || self.docker_hub_windows().is_some()
+        (self.is_on_mcr() && on_mcr())
+            || self.docker_hub_windows().is_some()
+            || windows::is_windows_only(self)
+    }
+
+    /// Whether the image, by its name, starts IIS through `ServiceMonitor.exe`: IIS, ASP.NET and WCF. As ContainerUser it
+    /// does not start: `Failed to stop or query status of service 'w3svc' error [80070005]`.
+    ///
+    /// Source: <https://github.com/microsoft/IIS.ServiceMonitor/issues/77>
+    pub fn runs_service_monitor(&self) -> bool {
+        let name = self.repository.rsplit('/').next();
+        let of_framework = self.is_dotnet_framework() && matches!(name, Some("aspnet" | "wcf"));
+        let of_iis = self.is_on_mcr() && is_or_under(self.repository, "windows/servercore/iis");
+        let on_docker_hub = self.is_docker_hub_microsoft() && matches!(name, Some("iis" | "aspnet" | "wcf"));
+        of_framework || of_iis || on_docker_hub
     }
 
     /// Whether it is one of Microsoft's Windows base images: `mcr.microsoft.com/windows`, and `servercore`,
@@ -236,6 +253,7 @@ impl<'a> ImageRef<'a> {
         is_on(self.registry, MCR)
     }
 
+    /// By the path alone, in any registry: enough to know the base image of a Windows pod, no sign of the system.
     fn is_dotnet_framework(&self) -> bool {
         self.repository.starts_with("dotnet/framework/") || self.repository.contains("/dotnet/framework/")
     }
@@ -532,7 +550,7 @@ mod tests {
     #[test]
     fn each_family_of_repositories_is_known_by_its_name() {
         // b: Windows base; a: runs as ContainerAdministrator; n: Nano Server; m: Microsoft's; h: Docker Hub's
-        // microsoft/; w: Windows only; l: untagged or latest.
+        // microsoft/; w: Windows only; l: untagged or latest; s: IIS by ServiceMonitor.
         let table = "\
             mcr.microsoft.com/windows => bamwl
             mcr.microsoft.com/windows/servercore:latest => bamwl
@@ -542,15 +560,18 @@ mod tests {
             mcr.microsoft.com/windows/nanoserver@D => bnmw
             mcr.microsoft.com/windows/nanoserver:latest@D => bnmw
             mcr.microsoft.com/windows/nanoserver/insider:1 => nmw
-            mcr.microsoft.com/windows/servercore/iis => amwl
+            mcr.microsoft.com/windows/servercore/iis => amwls
             mcr.microsoft.com/windows/servercoreish:1 => mw
-            mcr.microsoft.com/dotnet/framework/aspnet:4.8 => amw
+            mcr.microsoft.com/dotnet/framework/aspnet:4.8 => amws
+            mcr.microsoft.com/dotnet/framework/runtime:4.8 => amw
+            corp.example/dotnet/framework/wcf:4.8 => as
+            calico/windows:v3.24.5 => w
             mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-1809 => nm
             mcr.microsoft.com/dotnet/aspnet:8.0-windowsservercore-ltsc2022 => am
             mcr.microsoft.com/dotnet/aspnet:8.0 => m
             microsoft/windowsservercore => amhwl
             microsoft/nanoserver:1709 => nmhw
-            microsoft/iis:latest => amhwl
+            microsoft/iis:latest => amhwls
             microsoft/azure-cli:2 => mh
             golang:1.22-windowsservercore => a
             golang:1.22-nanoserver => n
@@ -568,6 +589,7 @@ mod tests {
                     ('h', image.is_docker_hub_microsoft()),
                     ('w', image.is_windows_only_repository()),
                     ('l', image.is_untagged_or_latest()),
+                    ('s', image.runs_service_monitor()),
                 ]
                 .into_iter()
                 .filter_map(|(letter, holds)| holds.then_some(letter))

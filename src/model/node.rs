@@ -1,13 +1,18 @@
 //! What a node is: whether it runs Windows, of which build, and with which taints. Said here once, for `check`, reviews,
 //! metrics and the controllers alike.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::field::Str;
+use super::node_affinity::{LabelValue, NodeLabels};
 use super::object::Node;
 use super::pod::Toleration;
 
@@ -27,6 +32,14 @@ pub const ARCH_LABEL: &str = "kubernetes.io/arch";
 pub const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
 /// The label by which AKS says which Windows its nodes run.
 pub const OS_SKU_LABEL: &str = "kubernetes.azure.com/os-sku";
+/// The same with its version always in it.
+///
+/// Source: <https://learn.microsoft.com/azure/aks/use-labels>
+pub const OS_SKU_EFFECTIVE_LABEL: &str = "kubernetes.azure.com/os-sku-effective";
+/// The same as the request for the pool had it.
+pub const OS_SKU_REQUESTED_LABEL: &str = "kubernetes.azure.com/os-sku-requested";
+/// All labels by which AKS says which Windows its nodes run.
+pub const OS_SKU_LABELS: [&str; 3] = [OS_SKU_LABEL, OS_SKU_EFFECTIVE_LABEL, OS_SKU_REQUESTED_LABEL];
 /// The label that says a node's own name, or another name of its host.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// Labels that say to which pool a node belongs, on the platforms that have such; the first that a node has counts.
@@ -52,6 +65,52 @@ pub enum ReportedOs {
     Silent,
 }
 
+/// Since when a node is Ready, as its condition reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NodeReadiness {
+    /// The node has no such condition: it was written by hand, or its kubelet has not reported.
+    #[default]
+    Unreported,
+    /// It is not Ready.
+    NotReady,
+    /// It has been Ready since then; `None` if the condition has no readable time.
+    Since(Option<Timestamp>),
+}
+
+impl NodeReadiness {
+    /// How long a node must be Ready before what it offers is believed: device plugins and cloud controllers report the
+    /// resources of a new node only after a while.
+    pub const SETTLES: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+
+    /// Reads the status and the time of the condition `Ready`.
+    pub fn of_condition(status: &str, since: Option<&str>) -> NodeReadiness {
+        match status {
+            "True" => NodeReadiness::Since(since.and_then(|text| text.parse().ok())),
+            _ => NodeReadiness::NotReady,
+        }
+    }
+
+    /// From when on a node counts as settled; `None` if it never does unless it reports something else, or already did
+    /// in a file that has no times.
+    pub fn settles_at(self) -> Option<Timestamp> {
+        match self {
+            NodeReadiness::Since(Some(since)) => since.checked_add(Self::SETTLES).ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether a node has been Ready for long enough at this time. Without a time (files) a node counts that does not
+    /// report that it is not Ready.
+    pub fn is_settled(self, now: Option<Timestamp>) -> bool {
+        match (self, now) {
+            (NodeReadiness::NotReady, _) => false,
+            (NodeReadiness::Unreported, now) => now.is_none(),
+            (NodeReadiness::Since(_), None) => true,
+            (NodeReadiness::Since(_), Some(now)) => self.settles_at().is_some_and(|at| at <= now),
+        }
+    }
+}
+
 /// What of a Node is read to tell what it is, however the Node is held; the provided methods tell it.
 pub trait NodeSigns {
     /// Its name.
@@ -66,8 +125,12 @@ pub trait NodeSigns {
     fn kernel_version(&self) -> &str;
     /// `status.nodeInfo.containerRuntimeVersion`.
     fn container_runtime(&self) -> &str;
-    /// Whether `status.allocatable` or `status.capacity` names [`PRIVATE_IPV4_RESOURCE`].
+    /// All its labels.
+    fn labels(&self) -> Labels;
+    /// Whether `status.allocatable` names [`PRIVATE_IPV4_RESOURCE`]: what pods can be given, as the scheduler counts it.
     fn offers_private_ipv4(&self) -> bool;
+    /// Since when the node is Ready.
+    fn readiness(&self) -> NodeReadiness;
 
     /// What its kubelet reports of its operating system.
     fn reported_os(&self) -> ReportedOs {
@@ -144,9 +207,62 @@ impl NodeSigns for Node<'_> {
         &self.status.node_info.container_runtime_version
     }
 
+    fn labels(&self) -> Labels {
+        let labels = self.metadata.labels.iter();
+        labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
+    }
+
     fn offers_private_ipv4(&self) -> bool {
-        let offered = [&self.status.allocatable, &self.status.capacity];
-        (offered.into_iter()).any(|of| of.get(PRIVATE_IPV4_RESOURCE).is_some())
+        self.status.allocatable.get(PRIVATE_IPV4_RESOURCE).is_some()
+    }
+
+    fn readiness(&self) -> NodeReadiness {
+        let mut conditions = self.status.conditions.iter();
+        let ready = conditions.find(|condition| &*condition.r#type == "Ready");
+        ready.map_or(NodeReadiness::Unreported, |ready| {
+            NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
+        })
+    }
+}
+
+impl<N: NodeSigns> NodeLabels for N {
+    fn node_name(&self) -> Option<&str> {
+        Some(self.name())
+    }
+
+    fn label_value(&self, key: &str) -> LabelValue<'_> {
+        self.label(key).into()
+    }
+}
+
+/// The labels of a node: shared by what is known of it, and copied when they are changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Labels(Arc<BTreeMap<String, String>>);
+
+impl Deref for Labels {
+    type Target = BTreeMap<String, String>;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Labels {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T: Into<BTreeMap<String, String>>> From<T> for Labels {
+    fn from(labels: T) -> Self {
+        Labels(Arc::new(labels.into()))
+    }
+}
+
+impl FromIterator<(String, String)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(labels: I) -> Self {
+        Labels(Arc::new(labels.into_iter().collect()))
     }
 }
 
@@ -186,6 +302,11 @@ impl Taint {
         let says_windows = value.starts_with("win")
             || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
         self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && says_windows
+    }
+
+    /// Whether pods that do not tolerate it are not scheduled on the node, or are evicted; not so `PreferNoSchedule`.
+    pub fn keeps_off(&self) -> bool {
+        matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
     }
 
     /// Whether the taint stays as long as the node does: not those by which controllers and autoscalers say for a while
@@ -259,16 +380,12 @@ pub struct Host {
     pub taints: Vec<Taint>,
     /// The containerd version that it reports, major and minor.
     pub containerd: Option<(u32, u32)>,
-    /// For a pool that may be at zero: labels that an autoscaler knows its nodes will have. Empty for a node, and
-    /// where that is not known.
-    pub template: BTreeMap<String, String>,
-    /// The value of [`HOSTNAME_LABEL`]; empty where there is none, and for a pool.
-    pub hostname: String,
-    /// The labels of the build that do not say its build: not there, or stale. Empty for a pool at zero, whose kubelets
-    /// write theirs when they register, and where Transom is about to write them.
-    pub unlabelled: Vec<&'static str>,
-    /// Whether it offers [`PRIVATE_IPV4_RESOURCE`], or did when it was seen last.
+    /// The labels of a node; of a pool that may be at zero those that an autoscaler knows its nodes will have.
+    pub labels: Labels,
+    /// Whether it gives pods [`PRIVATE_IPV4_RESOURCE`].
     pub offers_private_ipv4: bool,
+    /// Whether it has been Ready for [`NodeReadiness::SETTLES`], so that what it offers is believed; never of a pool.
+    pub is_settled: bool,
     /// Whether it is a pool that may be at zero nodes, and no node.
     pub may_be_at_zero: bool,
 }
@@ -277,46 +394,152 @@ impl Host {
     /// Whether this is a pool whose nodes an autoscaler knows by some label, but not by this one: it would never bring
     /// a node for a pod that requires the label.
     pub fn is_template_without(&self, label: &str) -> bool {
-        !self.template.is_empty() && !self.template.contains_key(label)
+        self.may_be_at_zero && !self.labels.is_empty() && !self.labels.contains_key(label)
     }
 
-    /// Reads a Node; `None` unless it is a Windows node.
-    pub fn of_node(node: &impl NodeSigns) -> Option<Host> {
+    /// Reads a Node; `None` unless it is a Windows node. `now`: the time by which it is settled or not; `None` where no
+    /// time is known, as in a file.
+    pub fn of_node(node: &impl NodeSigns, now: Option<Timestamp>) -> Option<Host> {
+        if !node.is_windows() {
+            return None;
+        }
         let build = node.build();
-        let says_build =
-            |label: &&str| build.is_some() && node.label(label).and_then(Build::parse_label) == build;
-        // A node without any label of its kubelet's was written down by a person, in short.
-        let is_labelled = [OS_LABEL, BETA_OS_LABEL, ARCH_LABEL, HOSTNAME_LABEL]
-            .iter()
-            .chain(&BUILD_LABELS)
-            .any(|label| node.label(label).is_some());
-        node.is_windows().then(|| Host {
+        // A node without any label of its kubelet's was written by hand, in short: its kubelet will write them.
+        let mut labels = node.labels();
+        let by_kubelet = [OS_LABEL, BETA_OS_LABEL, ARCH_LABEL, HOSTNAME_LABEL];
+        let mut by_kubelet = by_kubelet.iter().chain(&BUILD_LABELS);
+        if !by_kubelet.any(|label| labels.contains_key(*label)) {
+            for label in BUILD_LABELS {
+                labels.extend(build.map(|build| (label.to_owned(), build.to_string())));
+            }
+        }
+        for (label, value) in [
+            (OS_LABEL, "windows"),
+            (BETA_OS_LABEL, "windows"),
+            (ARCH_LABEL, "amd64"),
+            (BETA_ARCH_LABEL, "amd64"),
+            (HOSTNAME_LABEL, node.name()),
+        ] {
+            if !labels.contains_key(label) {
+                labels.insert(label.to_owned(), value.to_owned());
+            }
+        }
+        Some(Host {
             name: node.name().to_owned(),
             build,
             taints: node.taints(),
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
-            template: BTreeMap::new(),
-            hostname: node.label(HOSTNAME_LABEL).unwrap_or_default().to_owned(),
-            unlabelled: (BUILD_LABELS.into_iter())
-                .filter(|label| is_labelled && !says_build(label))
-                .collect(),
+            labels,
             offers_private_ipv4: node.offers_private_ipv4(),
+            is_settled: node.readiness().is_settled(now),
             may_be_at_zero: false,
         })
     }
+
+    /// Whether a label says the build that the host has. Of a pool at zero its kubelets will write it.
+    pub fn is_labelled(&self, label: &str) -> bool {
+        self.may_be_at_zero || (self.build.is_some() && self.labelled_build(label) == self.build)
+    }
+
+    /// The build that a label says.
+    pub fn labelled_build(&self, label: &str) -> Option<Build> {
+        self.labels.get(label).and_then(|text| Build::parse_label(text))
+    }
+
+    /// Writes a label into what is known of the host: one that Transom is about to write.
+    pub fn promise_label(&mut self, label: &str, value: String) {
+        if self.labels.get(label) != Some(&value) {
+            self.labels.insert(label.to_owned(), value);
+        }
+    }
+
+    /// Whether both are alike in all but what belongs to one node alone: its name and [`OWN_LABELS`].
+    pub fn is_alike(&self, other: &Host) -> bool {
+        let Host {
+            name: _,
+            build,
+            taints,
+            containerd,
+            labels,
+            offers_private_ipv4,
+            is_settled,
+            may_be_at_zero,
+        } = self;
+        *build == other.build
+            && *taints == other.taints
+            && *containerd == other.containerd
+            && *offers_private_ipv4 == other.offers_private_ipv4
+            && *is_settled == other.is_settled
+            && *may_be_at_zero == other.may_be_at_zero
+            && (Arc::ptr_eq(&labels.0, &other.labels.0)
+                || shared_labels(labels).eq(shared_labels(&other.labels)))
+    }
+}
+
+/// Labels whose value belongs to one node alone. A label that is missing here costs time, not correctness: nodes that
+/// differ by it are compared one by one.
+pub const OWN_LABELS: [&str; 3] = [
+    HOSTNAME_LABEL,
+    "alpha.eksctl.io/instance-id",
+    "karpenter.sh/nodeclaim",
+];
+
+/// The labels that several nodes may share.
+pub fn shared_labels(labels: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
+    labels
+        .iter()
+        .filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()))
+}
+
+impl NodeLabels for Host {
+    fn node_name(&self) -> Option<&str> {
+        (!self.may_be_at_zero).then_some(self.name.as_str())
+    }
+
+    fn label_value(&self, key: &str) -> LabelValue<'_> {
+        /// Nodes to come have names that no selector can know; this is not a legal value of a label.
+        const NAME_TO_COME: &str = "?";
+        let known = self.labels.get(key).map(|value| LabelValue::Is(value.into()));
+        let implied = || {
+            let of_build = || {
+                self.build.map_or(LabelValue::Unknown, |build| {
+                    LabelValue::Is(Cow::Owned(build.to_string()))
+                })
+            };
+            match key {
+                _ if !self.may_be_at_zero => LabelValue::Absent,
+                OS_LABEL | BETA_OS_LABEL => LabelValue::Is("windows".into()),
+                ARCH_LABEL | BETA_ARCH_LABEL => LabelValue::Is("amd64".into()),
+                HOSTNAME_LABEL => LabelValue::Is(NAME_TO_COME.into()),
+                BUILD_LABEL | TRUSTED_BUILD_LABEL => of_build(),
+                _ if OS_SKU_LABELS.contains(&key) => (self.build.and_then(sku_of_build))
+                    .map_or(LabelValue::Unknown, |sku| LabelValue::Is(sku.into())),
+                _ => LabelValue::Unknown,
+            }
+        };
+        known.unwrap_or_else(implied)
+    }
+}
+
+/// What AKS calls Windows nodes, and their build.
+///
+/// Source: <https://learn.microsoft.com/azure/aks/upgrade-windows-os>
+static SKUS: [(&str, u32); 3] = [
+    ("Windows2019", 17763),
+    ("Windows2022", 20348),
+    ("Windows2025", 26100),
+];
+
+/// The value of AKS' label for nodes of a build.
+fn sku_of_build(build: Build) -> Option<&'static str> {
+    let row = SKUS.iter().find(|(_, number)| Build::new(*number) == build);
+    row.map(|(sku, _)| *sku)
 }
 
 /// The build of the Windows nodes that AKS calls so.
-///
-/// Source: <https://learn.microsoft.com/azure/aks/upgrade-windows-os>
 pub fn build_of_sku(os_sku: &str) -> Option<Build> {
-    let number = match os_sku.to_ascii_lowercase().as_str() {
-        "windows2019" => 17763,
-        "windows2022" => 20348,
-        "windows2025" => 26100,
-        _ => return None,
-    };
-    Some(Build::new(number))
+    let row = SKUS.iter().find(|(sku, _)| sku.eq_ignore_ascii_case(os_sku));
+    row.map(|(_, number)| Build::new(*number))
 }
 
 /// Reads `1.36`, `v1.36.2` or `1.7.20+x` as (1, 36) and so on.

@@ -16,6 +16,7 @@ views! {
         pub name: Str<'a>,
         pub generate_name: Str<'a>,
         pub namespace: Str<'a>,
+        pub uid: Str<'a>,
         pub labels: Map<'a>,
         pub annotations: Map<'a>,
         pub owner_references: List<OwnerReference<'a>>,
@@ -28,6 +29,7 @@ views! {
         pub api_version: Str<'a>,
         pub kind: Str<'a>,
         pub name: Str<'a>,
+        pub uid: Str<'a>,
         pub controller: Option<bool>,
     }
 
@@ -174,6 +176,14 @@ views! {
         pub node_info: NodeInfo<'a>,
         pub capacity: Map<'a, Quantity<'a>>,
         pub allocatable: Map<'a, Quantity<'a>>,
+        pub conditions: List<NodeCondition<'a>>,
+    }
+
+    /// `v1.NodeCondition`.
+    pub struct NodeCondition<'a> {
+        pub r#type: Str<'a>,
+        pub status: Str<'a>,
+        pub last_transition_time: Option<Str<'a>>,
     }
 
     /// `v1.NodeSystemInfo`.

@@ -31,6 +31,13 @@ impl MadeBy {
         }
     }
 
+    /// Whether a requester may be the controller that makes objects of a kind, where the owner of the object is not known.
+    pub fn may_be_controller(kind: Kind, user: &str, more: &[String]) -> bool {
+        let makes = |owner: &Kind| owner.makes() == Some(kind);
+        let mut owners = Kind::ALL.into_iter().filter(makes);
+        owners.any(|owner| is_controller_of(owner, user, more))
+    }
+
     /// Who made a stored object, or one in a file, of which no requester is known: what its owner says is believed.
     pub fn assumed(owner: Option<Kind>) -> Self {
         owner.map_or(MadeBy::Author, |_| MadeBy::Controller)
@@ -102,6 +109,27 @@ mod tests {
             assert_eq!(made(owner, "system:kube-controller-manager"), MadeBy::Controller);
             assert_eq!(made(owner, "platform:workloads"), MadeBy::Controller);
         }
+    }
+
+    #[test]
+    fn without_an_owner_a_user_may_be_any_controller_that_makes_the_kind() {
+        let of = |account: &str| format!("system:serviceaccount:kube-system:{account}");
+        let may =
+            |kind, user: &str| MadeBy::may_be_controller(kind, user, &["platform:workloads".to_owned()]);
+        for kind in [Kind::Pod, Kind::ReplicaSet, Kind::Job] {
+            for user in ["system:kube-controller-manager", "platform:workloads"] {
+                assert!(may(kind, user), "{kind} {user}");
+            }
+            assert!(!may(kind, "alice") && !may(kind, ""), "{kind}");
+        }
+        assert!(may(Kind::Pod, &of("replicaset-controller")) && may(Kind::Pod, &of("job-controller")));
+        assert!(!may(Kind::Pod, &of("deployment-controller")));
+        assert!(may(Kind::ReplicaSet, &of("deployment-controller")));
+        assert!(may(Kind::Job, &of("cronjob-controller")));
+        assert!(
+            !may(Kind::Deployment, "system:kube-controller-manager"),
+            "no controller makes these"
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ views! {
         pub node_selector: Map<'a>,
         pub affinity: Option<Affinity<'a>>,
         pub tolerations: List<Toleration<'a>>,
+        pub topology_spread_constraints: List<SpreadConstraint<'a>>,
         pub runtime_class_name: Option<Str<'a>>,
         pub priority_class_name: Option<Str<'a>>,
         pub init_containers: SharedList<Container<'a>>,
@@ -36,6 +37,7 @@ views! {
         pub resources: Present,
         pub resource_claims: List<serde::de::IgnoredAny>,
         pub termination_grace_period_seconds: Option<i64>,
+        pub restart_policy: Option<Str<'a>>,
     }
 
     /// `v1.PodOS`.
@@ -86,6 +88,16 @@ views! {
         pub value: Option<Str<'a>>,
         pub effect: Option<Str<'a>>,
         pub toleration_seconds: Option<i64>,
+    }
+
+    /// `v1.TopologySpreadConstraint`: what decides which domains count.
+    pub struct SpreadConstraint<'a> {
+        pub topology_key: Str<'a>,
+        pub when_unsatisfiable: Option<Str<'a>>,
+        pub max_skew: Option<i64>,
+        pub min_domains: Option<i64>,
+        pub node_affinity_policy: Option<Str<'a>>,
+        pub node_taints_policy: Option<Str<'a>>,
     }
 
     /// `v1.Container` and `v1.EphemeralContainer`.
@@ -406,10 +418,30 @@ impl<'a> PodSpec<'a> {
 
     /// The terms of the required node affinity (ORed); empty where there is none.
     pub fn required_terms(&self) -> &[NodeSelectorTerm<'a>] {
-        self.affinity
-            .as_ref()
-            .and_then(|a| a.node_affinity.as_ref()?.required.as_ref())
+        self.required_node_affinity()
             .map_or(&[], |required| &required.node_selector_terms.0)
+    }
+
+    /// The required node affinity.
+    pub fn required_node_affinity(&self) -> Option<&NodeSelector<'a>> {
+        self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
+    }
+}
+
+impl SpreadConstraint<'_> {
+    /// Whether pods that would violate it are not scheduled: the default.
+    pub fn is_required(&self) -> bool {
+        self.when_unsatisfiable.as_deref() != Some("ScheduleAnyway")
+    }
+
+    /// Whether only nodes that the pod's selectors match count as domains: the default.
+    pub fn honors_affinity(&self) -> bool {
+        self.node_affinity_policy.as_deref() != Some("Ignore")
+    }
+
+    /// Whether only nodes whose taints the pod tolerates count as domains; by default all do.
+    pub fn honors_taints(&self) -> bool {
+        self.node_taints_policy.as_deref() == Some("Honor")
     }
 }
 
@@ -417,6 +449,31 @@ impl NodeSelectorTerm<'_> {
     /// Whether the term has nothing in it, and so matches no node.
     pub fn is_empty(&self) -> bool {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
+    }
+
+    /// Whether two of its expressions contradict each other, so that it matches no node with any labels.
+    pub fn contradicts_itself(&self) -> bool {
+        /// Each is compared with each: of a term that is longer than any real one it is not asked.
+        const MOST: usize = 16;
+        let all = &self.match_expressions;
+        let contradicts = |one: &Expression<'_>| all.iter().any(|other| one.contradicts(other));
+        all.len() <= MOST && all.iter().any(contradicts)
+    }
+}
+
+impl Expression<'_> {
+    /// Whether no value of the label meets this expression and the other one.
+    fn contradicts(&self, other: &Expression<'_>) -> bool {
+        if *self.key != *other.key {
+            return false;
+        }
+        let among = |value: &Str<'_>| other.values.iter().any(|other| **other == **value);
+        match (&*self.operator, &*other.operator) {
+            ("DoesNotExist", "Exists" | "In" | "Gt" | "Lt") => true,
+            ("In", "In") => !self.values.iter().any(among),
+            ("In", "NotIn") => self.values.iter().all(among),
+            _ => false,
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::named::named;
-use super::node::{BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
+use super::node::{
+    BUILD_LABEL, Host, OS_SKU_EFFECTIVE_LABEL, OS_SKU_LABEL, OS_SKU_REQUESTED_LABEL, TRUSTED_BUILD_LABEL,
+    Taint,
+};
 use super::os::Os;
 use super::severity::Severity;
 
@@ -215,11 +218,14 @@ impl Policy {
         }
     }
 
-    /// The pool labels of AKS and GKE that say Windows.
+    /// The pool labels of AKS, GKE and OpenShift that say Windows.
     pub fn well_known_pool_labels() -> Vec<PoolLabel> {
         [
-            ("kubernetes.azure.com/os-sku", "Windows*"),
+            (OS_SKU_LABEL, "Windows*"),
+            (OS_SKU_EFFECTIVE_LABEL, "Windows*"),
+            (OS_SKU_REQUESTED_LABEL, "Windows*"),
             ("cloud.google.com/gke-os-distribution", "windows_*"),
+            ("node.openshift.io/os_id", "Windows"),
         ]
         .map(|(key, value)| PoolLabel {
             key: key.to_owned(),

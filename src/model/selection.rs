@@ -51,21 +51,57 @@ pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) 
     }
 }
 
-/// The operating system that every term leaves (terms are ORed, their expressions ANDed), with the index of the
-/// first expression that says so in the first term.
+/// What one term of a required node affinity implies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TermOs {
+    /// Its nodes are of this operating system; with the index of the first expression that says so.
+    Is(Os, usize),
+    /// It matches no node: it is empty, or its expressions on the operating system exclude each other.
+    NoNode,
+    /// Nothing.
+    Nothing,
+}
+
+/// What a term implies, as the scheduler reads it: its expressions are ANDed, so every node that it matches has the
+/// operating system of its expression on that label, whatever a label of builds or of pools implies next to it.
+pub fn os_of_term(term: &NodeSelectorTerm<'_>, pool_labels: &[PoolLabel]) -> TermOs {
+    if term.is_empty() {
+        return TermOs::NoNode;
+    }
+    let (mut by_label, mut by_pool) = (None, None);
+    for (e, expression) in term.match_expressions.iter().enumerate() {
+        let Some(os) = os_of_expression(expression, pool_labels) else {
+            continue;
+        };
+        if !is_os_label(&expression.key) {
+            by_pool.get_or_insert((os, e));
+        } else if by_label.get_or_insert((os, e)).0 != os {
+            return TermOs::NoNode;
+        }
+    }
+    match (by_label, by_pool) {
+        // The first that says it is shown, unless it says otherwise.
+        (Some((os, e)), Some((same, first))) if os == same => TermOs::Is(os, e.min(first)),
+        (Some((os, e)), _) | (None, Some((os, e))) => TermOs::Is(os, e),
+        (None, None) => TermOs::Nothing,
+    }
+}
+
+/// The operating system that every term leaves (terms are ORed; those that match no node are skipped), with the index of
+/// the first such term and of its first expression that says so.
 pub fn os_of_terms(terms: &[NodeSelectorTerm<'_>], pool_labels: &[PoolLabel]) -> Option<(Os, usize, usize)> {
     let mut verdict: Option<(Os, usize, usize)> = None;
     for (t, term) in terms.iter().enumerate() {
-        // A term without expressions and fields matches no node at all.
-        if term.is_empty() {
-            continue;
-        }
-        let mut systems = (term.match_expressions.iter().enumerate())
-            .filter_map(|(e, expression)| Some((os_of_expression(expression, pool_labels)?, t, e)));
-        let of_term = systems.next()?;
+        let (os, e) = match os_of_term(term, pool_labels) {
+            TermOs::Is(os, e) => (os, e),
+            TermOs::NoNode => continue,
+            // A term that no node can satisfy must not hide what the others say.
+            TermOs::Nothing if term.contradicts_itself() => continue,
+            TermOs::Nothing => return None,
+        };
         match verdict {
-            None => verdict = Some(of_term),
-            Some((os, ..)) if os == of_term.0 => {}
+            None => verdict = Some((os, t, e)),
+            Some((known, ..)) if known == os => {}
             Some(_) => return None,
         }
     }
@@ -103,7 +139,64 @@ mod tests {
         assert_eq!(verdict(&format!("[{windows}, {zone}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {not_windows}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {{}}]")), Some(Os::Windows));
+        // A term that contradicts itself matches no node, and hides nothing; one that only matches no node of today may.
+        let term = |expressions: &str| format!(r#"{{"matchExpressions": [{expressions}]}}"#);
+        let exists = r#"{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}"#;
+        for (impossible, expected) in [
+            (r#"{"key": "a", "operator": "DoesNotExist"}"#, Some(Os::Windows)),
+            (r#"{"key": "c", "operator": "DoesNotExist"}"#, None),
+            (
+                r#"{"key": "c", "operator": "In", "values": ["x"]}, {"key": "c", "operator": "In", "values": ["y"]}"#,
+                Some(Os::Windows),
+            ),
+            (
+                r#"{"key": "c", "operator": "In", "values": ["x"]}, {"key": "c", "operator": "NotIn", "values": ["x", "y"]}"#,
+                Some(Os::Windows),
+            ),
+            (
+                r#"{"key": "c", "operator": "In", "values": ["x", "z"]}, {"key": "c", "operator": "NotIn", "values": ["x"]}"#,
+                None,
+            ),
+        ] {
+            let impossible = term(&format!("{exists}, {impossible}"));
+            for terms in [
+                format!("[{impossible}, {windows}]"),
+                format!("[{windows}, {impossible}]"),
+            ] {
+                assert_eq!(verdict(&terms), expected, "{terms}");
+            }
+            assert_eq!(verdict(&format!("[{impossible}]")), None);
+        }
+        let openshift = r#"{"matchExpressions": [{"key": "node.openshift.io/os_id", "operator": "In", "values": ["Windows"]}]}"#;
+        let no_ubuntu = r#"{"matchExpressions": [{"key": "kubernetes.azure.com/os-sku", "operator": "NotIn", "values": ["Ubuntu", "AzureLinux"]}]}"#;
+        assert_eq!(verdict(&format!("[{openshift}]")), Some(Os::Windows));
+        assert_eq!(verdict(&format!("[{no_ubuntu}]")), None);
         assert_eq!(verdict("[{}]"), None);
         assert_eq!(verdict("[]"), None);
+    }
+
+    #[test]
+    fn expressions_of_one_term_are_read_together() {
+        let build = r#"{"key": "node.kubernetes.io/windows-build", "operator": "Exists"}"#;
+        let pool = r#"{"key": "kubernetes.azure.com/os-sku-effective", "operator": "In", "values": ["Windows2022"]}"#;
+        let linux = r#"{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}"#;
+        let windows = r#"{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}"#;
+        let not_linux = r#"{"key": "beta.kubernetes.io/os", "operator": "NotIn", "values": ["linux"]}"#;
+        let of = |terms: &[&[&str]]| {
+            let terms = terms
+                .iter()
+                .map(|term| format!(r#"{{"matchExpressions": [{}]}}"#, term.join(",")));
+            verdict(&format!("[{}]", terms.collect::<Vec<_>>().join(",")))
+        };
+        // Every node that such a term matches has the label of Linux.
+        assert_eq!(of(&[&[build, linux]]), Some(Os::Linux));
+        assert_eq!(of(&[&[linux, build]]), Some(Os::Linux));
+        assert_eq!(of(&[&[pool, linux]]), Some(Os::Linux));
+        assert_eq!(of(&[&[build, windows]]), Some(Os::Windows));
+        assert_eq!(of(&[&[pool]]), Some(Os::Windows));
+        // No node has both labels: the term adds none to those of the other.
+        assert_eq!(of(&[&[windows, linux]]), None);
+        assert_eq!(of(&[&[not_linux, linux], &[windows]]), Some(Os::Windows));
+        assert_eq!(of(&[&[windows], &[build, linux]]), None);
     }
 }

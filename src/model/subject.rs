@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Deserializer};
 
+use super::debugger;
 use super::field::{List, Str};
+use super::mirror::{self, Witness};
 use super::object::{
     Autoscaler, Claim, CsiNode, EndpointSlice, Meta, NamedClaimTemplate, Node, RuntimeClass, Service,
     StorageClass, Volume,
@@ -53,6 +55,11 @@ pub struct Subject<'a> {
     pub editable: Editable,
     /// Who made it, as far as that is known where it comes from: an author, until it is said.
     pub made_by: MadeBy,
+    /// Whether it is the mirror of a static pod, which no answer can stop: nothing is, until a witness shows it.
+    pub is_mirror: bool,
+    /// The container that `kubectl debug node/…` wrote, where it made the pod ([`debugger::container_of`]): none, until that
+    /// is asked.
+    pub debugger: Option<usize>,
     /// Whether `spec.os` stands there because an admission, and not the author, wrote it: placement may take it back.
     pub os_is_added: bool,
     /// Fields that an admission, and not the author, wrote, and that keep `spec.os.name` from being set: placement takes
@@ -163,17 +170,27 @@ impl<'a> Subject<'a> {
         self.made_by == MadeBy::Controller && self.is_daemonset_pod()
     }
 
-    /// Whether `kubectl debug node/...` made the pod: by its label, and it is bound to the node.
-    pub fn is_node_debugger(&self) -> bool {
-        let managed_by = self.meta.labels.get("app.kubernetes.io/managed-by");
-        self.kind == Kind::Pod
-            && managed_by.is_some_and(|by| **by == *"kubectl-debug")
-            && self.pod().is_some_and(|pod| pod.node_name.is_some())
+    /// Whether the pod is a mirror pod, by this witness ([`Subject::is_mirror`] keeps the answer).
+    pub fn is_mirror_by(&self, witness: &Witness<'_>) -> bool {
+        let node = self.pod().and_then(|pod| pod.node_name.as_deref());
+        mirror::is_mirror(self.kind, &self.meta, node, witness)
     }
 
-    /// Whether the pod is the mirror of a static pod, which no answer can stop.
-    pub fn is_mirror(&self) -> bool {
-        self.meta.annotations.get("kubernetes.io/config.mirror").is_some()
+    /// Whether `kubectl debug node/…` wrote the field at this path.
+    pub fn is_written_by_kubectl(&self, path: &Path) -> bool {
+        let (Some(container), Some(pod)) = (self.debugger, self.pod()) else {
+            return false;
+        };
+        debugger::is_written_by_kubectl(pod, container, path)
+    }
+
+    /// Finds out whether `kubectl debug node/…` made the pod; `is_authors` tells the fields of the author from those that
+    /// an admission added.
+    pub fn find_debugger(&mut self, is_authors: impl Fn(&Path) -> bool) {
+        self.debugger = match self.pod() {
+            Some(pod) if self.kind == Kind::Pod => debugger::container_of(&self.meta, pod, is_authors),
+            _ => None,
+        };
     }
 }
 
@@ -256,6 +273,8 @@ impl<'de> DeserializeSeed<'de> for Reading {
                 Editable::Nothing
             },
             made_by: MadeBy::Author,
+            is_mirror: false,
+            debugger: None,
             os_is_added: false,
             added_fields: Vec::new(),
         })

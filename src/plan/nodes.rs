@@ -3,21 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::amount::Amount;
-use super::requirements::{Requirement, Requirements};
 use crate::model::build::Build;
-use crate::model::node::{Host, POOL_LABELS, Taint};
+use crate::model::node::{Host, POOL_LABELS};
 use crate::model::object;
 
 /// A Windows node.
 pub(super) struct Node {
-    pub name: String,
-    pub build: Option<Build>,
+    pub host: Host,
+    pub uid: String,
     /// Its pool, by index.
     pub pool: usize,
-    pub taints: Vec<Taint>,
-    pub containerd: Option<(u32, u32)>,
     pub allocatable: Amount,
-    labels: BTreeMap<String, String>,
 }
 
 /// Nodes of one build that a platform made together; those without a label of a pool are one for each build.
@@ -42,37 +38,15 @@ pub(super) struct Nodes {
     pub pools: Vec<Pool>,
 }
 
-impl Node {
-    /// Whether it meets a requirement of a pod.
-    pub(super) fn meets(&self, requirement: &Requirement<'_>) -> bool {
-        let value = if requirement.is_field {
-            Some(self.name.as_str())
-        } else {
-            self.labels.get(requirement.key).map(String::as_str)
-        };
-        requirement.is_met_by(value)
-    }
-
-    /// Whether it meets all of what a pod requires.
-    pub(super) fn meets_all(&self, requirements: &Requirements<'_>) -> bool {
-        let mut terms = requirements.terms.iter();
-        requirements.always.iter().all(|it| self.meets(it))
-            && (requirements.terms.is_empty() || terms.any(|term| term.iter().all(|it| self.meets(it))))
-    }
-}
-
 impl Nodes {
     /// Takes a node in; nothing where it is no Windows node.
     pub(super) fn add(&mut self, node: &object::Node<'_>) {
-        let Some(host) = Host::of_node(node) else {
+        let Some(host) = Host::of_node(node, None) else {
             return;
         };
-        let labels: BTreeMap<String, String> = (node.metadata.labels.iter())
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect();
         let label = POOL_LABELS
             .iter()
-            .find_map(|key| Some((*key, labels.get(*key)?.clone())));
+            .find_map(|key| Some((*key, host.labels.get(*key)?.clone())));
         let (label, name) = label.unwrap_or_default();
         let allocatable = Amount::of(&node.status.allocatable);
         let same = |pool: &Pool| pool.label == label && pool.name == name && pool.build == host.build;
@@ -93,15 +67,12 @@ impl Nodes {
             pool.allocatable += allocatable;
         }
         let node = Node {
-            name: host.name.clone(),
-            build: host.build,
+            uid: node.metadata.uid.to_string(),
             pool: index,
-            taints: host.taints,
-            containerd: host.containerd,
             allocatable,
-            labels,
+            host,
         };
-        self.by_name.insert(host.name, node);
+        self.by_name.insert(node.host.name.clone(), node);
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
@@ -114,11 +85,11 @@ impl Nodes {
 
     /// The nodes of one build.
     pub(super) fn of(&self, build: Build) -> impl Iterator<Item = &Node> {
-        self.all().filter(move |node| node.build == Some(build))
+        self.all().filter(move |node| node.host.build == Some(build))
     }
 
     /// The nodes of every other build.
     pub(super) fn not_of(&self, build: Build) -> impl Iterator<Item = &Node> {
-        self.all().filter(move |node| node.build != Some(build))
+        self.all().filter(move |node| node.host.build != Some(build))
     }
 }

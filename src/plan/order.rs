@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::amount::Amount;
 use super::nodes::{Node, Pool};
+use super::placement::AssumedPlacement;
 use super::statement::{Because, By, Class, Statement};
 use super::target::{Target, named};
 use super::workload::Workload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
-use crate::model::image::ImageRef;
 
 /// A pool that `from` names and that is not there.
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct Plan {
     pub to: Target,
     /// The pools that go.
     pub from: Vec<String>,
+    /// The placement that is assumed of the next pods.
+    pub placement: AssumedPlacement,
     /// How many workloads there are of each class.
     pub summary: Summary,
     /// Every workload for Windows, the mildest class first.
@@ -259,6 +261,7 @@ impl Planner<'_> {
             schema: SCHEMA,
             to: Target(self.question.to),
             from: from.iter().map(name).collect(),
+            placement: AssumedPlacement::of(self.placements.values()),
             summary: summary(&workloads),
             capacity: self.capacity(&from, &needed),
             notes: self.notes(&needed),
@@ -312,15 +315,9 @@ impl Planner<'_> {
         Ok(found)
     }
 
-    /// A DaemonSet that the new nodes cannot have must be there for both builds while pools are drained; where another one
-    /// of the same images is for the new build, it is.
+    /// A DaemonSet that the new nodes cannot have must exist for both builds while pools are drained. Another one with the
+    /// same main image that is for the new build counts as the second.
     fn daemon_sets(&self, said: &mut [Vec<Statement>]) {
-        let repositories = |workload: &Workload| -> BTreeSet<String> {
-            let images = workload.images.iter();
-            images
-                .filter_map(|it| Some(ImageRef::parse(&it.image).ok()?.familiar_name()))
-                .collect()
-        };
         let holds = |statements: &[Statement]| {
             statements
                 .iter()
@@ -340,9 +337,8 @@ impl Planner<'_> {
             let Some(statements) = said.get_mut(index).filter(|it| holds(it)) else {
                 continue;
             };
-            let own = repositories(workload);
             let twin = able.iter().find(|other| {
-                other.key.namespace == workload.key.namespace && !own.is_disjoint(&repositories(other))
+                other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
             });
             let because = Because::rule("daemonset-spans-builds");
             let target = named(self.question.to);
@@ -443,7 +439,7 @@ impl Planner<'_> {
             by_pods: self.has_pods,
             free,
             daemon_sets,
-            like: like.map(|node| node.name.clone()),
+            like: like.map(|node| node.host.name.clone()),
             like_allocatable: like.map(|node| node.allocatable).unwrap_or_default(),
             nodes: None,
         };
@@ -463,7 +459,7 @@ impl Planner<'_> {
                 .filter(|node| from.contains(&node.pool))
                 .filter(offers);
             // Of equals the first by name.
-            old.max_by(|a, b| size(a).cmp(&size(b)).then_with(|| b.name.cmp(&a.name)))
+            old.max_by(|a, b| size(a).cmp(&size(b)).then_with(|| b.host.name.cmp(&a.host.name)))
         })
     }
 
@@ -509,7 +505,7 @@ impl Planner<'_> {
         } else if needed.like.is_none() {
             let new = self.nodes.of(self.question.to).next();
             let node = new.or_else(|| self.nodes.all().next());
-            let name = node.map_or("each node", |node| &node.name);
+            let name = node.map_or("each node", |node| &node.host.name);
             notes.push(format!(
                 "what {name} offers (status.allocatable) is not in the input: room is not known"
             ));

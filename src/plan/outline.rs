@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::amount::Asking;
 use crate::model::field::{List, Map, Quantity, Str};
+use crate::model::mirror::{Witness, is_mirror};
 use crate::model::object::Meta;
 use crate::model::workload::Kind;
 
@@ -113,12 +114,14 @@ impl PodOutline<'_> {
         self.status.as_ref().is_some_and(|status| status.is("Ready"))
     }
 
-    /// Whether the kubelet made it of a file on its node.
-    pub(super) fn is_mirror(&self) -> bool {
-        self.metadata
-            .annotations
-            .get("kubernetes.io/config.mirror")
-            .is_some()
+    /// Whether the kubelet made it of a file on its node; `uid_of` is the uid of a node that is known.
+    pub(super) fn is_mirror<'w>(&self, uid_of: &'w dyn Fn(&str) -> Option<&'w str>) -> bool {
+        is_mirror(
+            Kind::Pod,
+            &self.metadata,
+            self.node_name(),
+            &Witness::Stored(uid_of),
+        )
     }
 
     pub(super) fn node_name(&self) -> Option<&str> {

@@ -1,168 +1,271 @@
-//! Whether a node of the new build can be what a pod template requires, and which requirement says no.
+//! Whether a node of the new build can be what a pod template requires and carries no taint that keeps its pods off; if none
+//! is so, why.
 
-use super::nodes::{Node, Nodes};
-use super::requirements::{Place, Requirement, Requirements};
+use super::nodes::Nodes;
+use super::requirements::{Place, Requirement, Requirements, Term, least};
 use super::statement::{Because, By, Class, Statement};
 use super::target::named;
+use crate::engine::{Admission, untolerated};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
-use crate::model::node::{
-    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, HOSTNAME_LABEL, OS_LABEL, OS_SKU_LABEL, POOL_LABELS,
-    TRUSTED_BUILD_LABEL, build_of_sku,
-};
+use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::node_affinity::{LabelValue, Match, NodeLabels as _};
 use crate::model::policy::Policy;
 use crate::model::selection::is_build_label;
 use crate::model::text::shown;
+use crate::model::workload::Kind;
+use crate::rules::PodCx;
 
 const SELECTOR: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
 const AFFINITY: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity";
 const NODE_NAME: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename";
+const TAINTS: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/";
 const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
 
-/// What the requirements are held against.
-#[derive(Clone, Copy)]
+/// The nodes of the new build that a workload could be scheduled on, and the policy of its namespace.
 pub(super) struct World<'w> {
     pub nodes: &'w Nodes,
     pub facts: &'w Facts,
     pub policy: &'w Policy,
     pub target: Build,
+    /// The nodes of the new build, and the pools of that build that may be at zero nodes.
+    known: Vec<&'w Host>,
+    /// What is known of a node of the new build before there is one.
+    to_come: Host,
 }
 
-/// What one requirement means.
-enum Answer {
-    /// Nodes of the new build meet it.
-    Met,
-    /// They do where they are given what it asks for.
-    IfSo(Statement),
-    /// They do not.
-    Not(Statement),
+/// One node of the new build, as a workload sees it.
+struct Candidate<'w> {
+    host: &'w Host,
+    selected: Match,
+    /// A lasting taint that the pods do not tolerate.
+    taint: Option<&'w Taint>,
 }
 
-/// What keeps the pods of a template off the nodes of the new build; notes on what those nodes must have are among it.
-pub(super) fn pins(requirements: &Requirements<'_>, world: World<'_>) -> Vec<Statement> {
-    let mut said = Vec::new();
-    for requirement in &requirements.always {
-        if let Answer::Not(statement) | Answer::IfSo(statement) = world.ask(requirement) {
-            said.push(statement);
+impl<'w> World<'w> {
+    pub(super) fn new(nodes: &'w Nodes, facts: &'w Facts, policy: &'w Policy, target: Build) -> Self {
+        let pools = facts.hosts().iter().filter(|host| host.may_be_at_zero);
+        let pools = pools
+            .chain(&policy.pools)
+            .filter(|pool| pool.build == Some(target));
+        World {
+            known: nodes.of(target).map(|node| &node.host).chain(pools).collect(),
+            nodes,
+            facts,
+            policy,
+            target,
+            to_come: Host {
+                name: "a node to come".to_owned(),
+                build: Some(target),
+                may_be_at_zero: true,
+                ..Host::default()
+            },
         }
     }
-    let mut refused = Vec::new();
-    for term in &requirements.terms {
-        let mut notes = Vec::new();
-        let mut first = None;
-        for requirement in term {
-            match world.ask(requirement) {
-                Answer::Met => {}
-                Answer::IfSo(note) => notes.push(note),
-                Answer::Not(statement) => first = first.or(Some(statement)),
-            }
+
+    /// Whether a node satisfies a requirement. What is not known of the labels of a node to come is `Unknown`, but for pools:
+    /// a new pool has a name of its own.
+    fn matches(&self, requirement: &Requirement<'_>, host: &Host) -> Match {
+        match requirement.matches(host) {
+            Match::Unknown if requirement.allows_absence() => Match::Yes,
+            Match::Unknown if self.names_pool(requirement) => Match::from(requirement.allows_every_value()),
+            known => known,
         }
-        if let Some(statement) = first {
-            refused.push(statement);
+    }
+
+    /// What keeps the pods of a template off every node of the new build. If labels that such nodes can be given are all that
+    /// they need, those are notes.
+    pub(super) fn obstacles(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>) -> Vec<Statement> {
+        let only_to_come = [&self.to_come];
+        let hosts: &[&Host] = if self.known.is_empty() {
+            &only_to_come
         } else {
-            said.append(&mut notes);
-            refused.clear();
-            break;
+            &self.known
+        };
+        let mut best: Option<&Host> = None;
+        let mut candidates = Vec::with_capacity(hosts.len());
+        for host in hosts {
+            let candidate = self.candidate(cx, requirements, host);
+            match (candidate.selected, candidate.taint) {
+                (Match::Yes, None) => return Vec::new(),
+                (Match::Unknown, None) => best = best.or(Some(host)),
+                _ => {}
+            }
+            candidates.push(candidate);
+        }
+        if let Some(host) = best {
+            return self.notes(requirements, host);
+        }
+        let selected = candidates.iter().filter(|it| it.selected != Match::No);
+        let selected: Vec<&Candidate<'_>> = selected.collect();
+        if !selected.is_empty() {
+            return self
+                .tainted(cx, &selected, candidates.len())
+                .into_iter()
+                .collect();
+        }
+        let mut said = self.pins(requirements, hosts);
+        if said.is_empty() {
+            said.push(self.not_together());
+        }
+        let all: Vec<&Candidate<'_>> = candidates.iter().collect();
+        said.extend(self.tainted(cx, &all, all.len()));
+        said
+    }
+
+    fn candidate<'h>(
+        &self,
+        cx: &PodCx<'_>,
+        requirements: &Requirements<'_>,
+        host: &'h Host,
+    ) -> Candidate<'h> {
+        let always = least(&requirements.always, |requirement| {
+            self.matches(requirement, host)
+        });
+        let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        let subject = cx.subject;
+        // The controller of a DaemonSet reads its template, before placement.
+        let admission = if subject.kind == Kind::DaemonSet || subject.is_daemonset_pod() {
+            Admission::AsWritten
+        } else {
+            Admission::Placed
+        };
+        let lacking = untolerated(subject, &host.taints, self.facts, self.policy, admission);
+        Candidate {
+            host,
+            selected: always.min(terms),
+            taint: lacking.into_iter().find(|taint| taint.lasts()),
         }
     }
-    said.append(&mut refused);
-    if !said.iter().any(|statement| statement.holds) && !world.has_one_for(requirements) {
-        said.push(world.not_together());
-    }
-    said
-}
 
-impl World<'_> {
-    fn new_nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.of(self.target)
-    }
-
-    fn ask(&self, requirement: &Requirement<'_>) -> Answer {
-        let not = |why: String| Answer::Not(self.pin(requirement, &why));
-        if self.new_nodes().next().is_some() {
-            let met =
-                self.new_nodes().any(|node| node.meets(requirement)) || self.has_pool_at_zero(requirement);
-            return if met {
-                Answer::Met
-            } else {
-                not(format!("no node of {} is so", named(self.target)))
-            };
+    /// The requirements that no node of the new build satisfies; of the affinity, the first of each term.
+    fn pins(&self, requirements: &Requirements<'_>, hosts: &[&Host]) -> Vec<Statement> {
+        let is_met = |requirement: &Requirement<'_>| {
+            hosts
+                .iter()
+                .any(|host| self.matches(requirement, host) != Match::No)
+        };
+        let unmet = requirements
+            .always
+            .iter()
+            .filter(|requirement| !is_met(requirement));
+        let mut said: Vec<Statement> = unmet.map(|requirement| self.unmet(requirement)).collect();
+        let of_terms =
+            |host: &&Host| requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        if hosts.iter().any(|host| of_terms(host) != Match::No) {
+            return said;
         }
+        let terms = requirements.terms.as_deref().unwrap_or_default();
+        if terms.iter().all(|term| term.is_empty) {
+            said.push(no_term(requirements));
+        }
+        let first = |term: &Term<'_>| {
+            let first = term.requirements.iter().find(|requirement| !is_met(requirement));
+            first.map(|requirement| self.unmet(requirement))
+        };
+        said.extend(terms.iter().filter_map(first));
+        said
+    }
+
+    /// The labels that a node of the new build needs, so that the pods can be scheduled on it: those of the first term that
+    /// needs no more.
+    fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<Statement> {
+        let open = |requirement: &&Requirement<'_>| self.matches(requirement, host) == Match::Unknown;
+        let mut said: Vec<Statement> = Vec::new();
+        let mut note = |requirement: &Requirement<'_>| {
+            let mut nodes = self.nodes.all();
+            let is_there = nodes.any(|node| requirement.matches(&node.host) == Match::Yes);
+            said.push(self.note(requirement, is_there));
+        };
+        requirements.always.iter().filter(open).for_each(&mut note);
+        let mut terms = requirements.terms.iter().flatten();
+        let of_term =
+            |term: &Term<'_>| least(&term.requirements, |requirement| self.matches(requirement, host));
+        let is_needed = !terms
+            .clone()
+            .any(|term| !term.is_empty && of_term(term) == Match::Yes);
+        let term = terms.find(|term| !term.is_empty && of_term(term) == Match::Unknown);
+        if let Some(term) = term.filter(|_| is_needed) {
+            term.requirements.iter().filter(open).for_each(&mut note);
+        }
+        said
+    }
+
+    /// A taint on each of these nodes that the pods do not tolerate. `of`: how many nodes there are in all.
+    fn tainted(&self, cx: &PodCx<'_>, candidates: &[&Candidate<'_>], of: usize) -> Option<Statement> {
+        if candidates.iter().any(|candidate| candidate.taint.is_none()) {
+            return None;
+        }
+        let first = candidates.first()?;
+        let taint = first.taint?;
+        let which = if candidates.len() < of {
+            " that it may be scheduled on by its selectors"
+        } else {
+            ""
+        };
+        let message = format!(
+            "every node of {}{which} carries a taint that it does not tolerate, as {} does {taint}",
+            named(self.target),
+            first.host.name
+        );
+        let because = if taint.marks_windows() {
+            Because::rule("missing-windows-toleration")
+        } else {
+            Because::row("taints and tolerations", TAINTS)
+        };
+        let path = cx.at(&["tolerations"]).named();
+        let statement = Statement::new(Class::Blocked, path, message, because).by(By::Taint);
+        Some(statement.remedy(format!("add a toleration of {taint}")))
+    }
+
+    fn has_nodes(&self) -> bool {
+        self.nodes.of(self.target).next().is_some()
+    }
+
+    fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
+        let labels = &self.policy.pool_labels;
+        let of_policy = |value: &&str| labels.iter().any(|label| label.matches(requirement.key, value));
+        POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
+    }
+
+    /// A requirement that no node of the new build satisfies, and why.
+    fn unmet(&self, requirement: &Requirement<'_>) -> Statement {
         let key = requirement.key;
-        let one_of = |meets: &dyn Fn(&str) -> bool| requirement.values.iter().any(|value| meets(value));
-        if is_build_label(key) {
-            let of_target = self.target.to_string();
-            return if requirement.is_met_by(Some(&of_target)) {
-                Answer::Met
-            } else {
-                not(format!("nodes of {} have {of_target}", named(self.target)))
-            };
+        let target = named(self.target);
+        if self.has_nodes() {
+            return self.pin(requirement, &format!("no node of {target} is so"));
         }
-        if requirement.asks_for_absence()
-            || matches!(key, OS_LABEL | BETA_OS_LABEL | ARCH_LABEL | BETA_ARCH_LABEL)
-        {
-            return Answer::Met;
+        if OS_SKU_LABELS.contains(&key) {
+            return self.pin(requirement, "AKS gives that label to nodes of another release");
         }
-        if key == OS_SKU_LABEL {
-            return if requirement.operator == "Exists"
-                || one_of(&|value| build_of_sku(value) == Some(self.target))
-            {
-                Answer::Met
-            } else {
-                not("AKS gives that label to nodes of another release".to_owned())
-            };
+        if requirement.is_field() || key == HOSTNAME_LABEL {
+            let why = "that names a node, and the nodes to come have other names";
+            return self.pin(requirement, why);
         }
-        if requirement.is_field || key == HOSTNAME_LABEL {
-            return not("that names a node, and the nodes to come have other names".to_owned());
-        }
-        let has = |node: &Node| node.meets(requirement);
-        if POOL_LABELS.contains(&key) || self.is_pool_label(requirement) {
-            return if requirement.operator == "Exists" || self.has_pool_at_zero(requirement) {
-                Answer::Met
-            } else if let Some(node) = self.nodes.all().find(|node| has(node)) {
-                let of = node
-                    .build
-                    .map_or_else(String::new, |build| format!(", of {}", named(build)));
-                not(format!("that is a pool of nodes that are there now{of}"))
-            } else {
+        if self.names_pool(requirement) {
+            let mut nodes = self.nodes.all();
+            let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
                 let statement = self.pin(requirement, "no node of such a pool is known, nor its build");
-                Answer::Not(Statement {
+                return Statement {
                     class: Class::Unknown,
                     ..statement
-                })
+                };
             };
+            let of = node.host.build;
+            let of = of.map_or_else(String::new, |build| format!(", of {}", named(build)));
+            return self.pin(
+                requirement,
+                &format!("that is a pool of nodes that are there now{of}"),
+            );
         }
-        Answer::IfSo(self.note(requirement, self.nodes.all().any(has)))
-    }
-
-    /// Whether a pool that may be at zero nodes has the new build and the label.
-    fn has_pool_at_zero(&self, requirement: &Requirement<'_>) -> bool {
-        let pools = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
-        let mut of_target = pools
-            .chain(&self.policy.pools)
-            .filter(|pool| pool.build == Some(self.target));
-        let value = |pool: &crate::model::node::Host| pool.template.get(requirement.key).cloned();
-        of_target.any(|pool| requirement.is_met_by(value(pool).as_deref()) && !requirement.is_field)
-    }
-
-    fn is_pool_label(&self, requirement: &Requirement<'_>) -> bool {
-        let labels = &self.policy.pool_labels;
-        let mut values = requirement.values.iter();
-        values.any(|value| labels.iter().any(|label| label.matches(requirement.key, value)))
-    }
-
-    /// Whether some node of the new build meets all of it, as far as such nodes are known.
-    fn has_one_for(&self, requirements: &Requirements<'_>) -> bool {
-        let mut nodes = self.new_nodes().peekable();
-        nodes.peek().is_none()
-            || nodes.any(|node| node.meets_all(requirements))
-            || self
-                .facts
-                .hosts()
-                .iter()
-                .any(|host| host.may_be_at_zero && host.build == Some(self.target))
+        match self.to_come.label_value(key) {
+            LabelValue::Is(value) => self.pin(requirement, &format!("nodes of {target} have {value}")),
+            LabelValue::Absent | LabelValue::Unknown => {
+                self.pin(requirement, &format!("no node of {target} is so"))
+            }
+        }
     }
 
     fn not_together(&self) -> Statement {
@@ -184,16 +287,11 @@ impl World<'_> {
         let by = match requirement.place {
             Place::RuntimeClass => By::RuntimeClass,
             Place::NodeName => By::NodeName,
-            _ if requirement.is_field || requirement.key == HOSTNAME_LABEL => By::NodeName,
+            _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => By::NodeName,
             _ if requirement.key == TRUSTED_BUILD_LABEL => By::TrustedBuildLabel,
             Place::Selector if is_build_label(requirement.key) => By::NodeSelector,
             Place::Affinity if is_build_label(requirement.key) => By::NodeAffinity,
-            _ if requirement.key == OS_SKU_LABEL
-                || POOL_LABELS.contains(&requirement.key)
-                || self.is_pool_label(requirement) =>
-            {
-                By::PoolLabel
-            }
+            _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => By::PoolLabel,
             _ => By::NodeLabel,
         };
         let asks = shown(&requirement.shown());
@@ -253,6 +351,18 @@ impl World<'_> {
         .remedy(format!("give the new nodes {asks}"))
         .note()
     }
+}
+
+/// A required affinity that matches no node at all.
+fn no_term(requirements: &Requirements<'_>) -> Statement {
+    Statement::new(
+        Class::Pinned,
+        requirements.terms_path.as_str(),
+        "its required node affinity matches no node: an empty term matches none",
+        Because::row("node selection: an empty nodeSelectorTerm", AFFINITY),
+    )
+    .by(By::NodeAffinity)
+    .remedy("delete the required node affinity, or write into the term what the nodes must have")
 }
 
 fn because(requirement: &Requirement<'_>) -> Because {

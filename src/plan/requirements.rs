@@ -1,10 +1,11 @@
 //! What a pod template requires of its node: nodeSelector, RuntimeClass, required node affinity, the name of a node.
 
+use crate::model::node_affinity::{self, Match, NodeLabels};
 use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS};
 use crate::model::selection::is_build_label;
 use crate::rules::PodCx;
 
-/// Where a requirement stands.
+/// The field of the pod that contains a requirement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Selector,
@@ -13,44 +14,74 @@ pub(super) enum Place {
     NodeName,
 }
 
-/// One requirement, as an expression of node affinity.
+/// What a requirement compares.
+#[derive(Clone, Copy)]
+enum Comparison<'c> {
+    /// A label with one value.
+    Label(&'c str),
+    /// `nodeName` with the name of the node.
+    NodeName(&'c str),
+    /// A label, by an expression.
+    Expression(&'c Expression<'c>),
+    /// A field of the node, by an expression.
+    Field(&'c Expression<'c>),
+}
+
+/// One requirement.
 pub(super) struct Requirement<'c> {
     pub place: Place,
+    /// The label, or the field of nodes.
     pub key: &'c str,
-    pub operator: &'c str,
-    pub values: Vec<&'c str>,
-    /// Whether the key is a field of nodes (`metadata.name`) and no label.
-    pub is_field: bool,
+    comparison: Comparison<'c>,
     pub path: String,
 }
 
 impl Requirement<'_> {
-    /// Whether a node with this value meets it.
-    ///
-    /// Source: `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
-    pub(super) fn is_met_by(&self, value: Option<&str>) -> bool {
-        let named = value.is_some_and(|value| self.values.contains(&value));
-        let number = |text: &str| text.parse::<i64>().ok();
-        let compared = || Some((number(value?)?, number(self.values.first()?)?));
-        match self.operator {
-            "In" => named,
-            "NotIn" => !named,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            "Gt" => compared().is_some_and(|(value, than)| value > than),
-            "Lt" => compared().is_some_and(|(value, than)| value < than),
-            _ => false,
+    /// Whether a node satisfies it.
+    pub(super) fn matches(&self, node: &impl NodeLabels) -> Match {
+        match self.comparison {
+            Comparison::Label(value) => node_affinity::matches_label(self.key, value, node),
+            Comparison::NodeName(name) => Match::from(node.node_name() == Some(name)),
+            Comparison::Expression(expression) => node_affinity::matches_expression(expression, node),
+            Comparison::Field(expression) => node_affinity::matches_field(expression, node),
         }
     }
 
-    /// Whether the absence of the label meets it.
-    pub(super) fn asks_for_absence(&self) -> bool {
-        matches!(self.operator, "NotIn" | "DoesNotExist")
+    fn operator(&self) -> &str {
+        match self.comparison {
+            Comparison::Label(_) | Comparison::NodeName(_) => "In",
+            Comparison::Expression(expression) | Comparison::Field(expression) => &expression.operator,
+        }
+    }
+
+    /// The values that it names.
+    pub(super) fn values(&self) -> Vec<&str> {
+        match self.comparison {
+            Comparison::Label(value) | Comparison::NodeName(value) => vec![value],
+            Comparison::Expression(expression) | Comparison::Field(expression) => {
+                expression.values.iter().map(|value| &**value).collect()
+            }
+        }
+    }
+
+    /// Whether it compares a field of nodes (`metadata.name`) and not a label.
+    pub(super) fn is_field(&self) -> bool {
+        matches!(self.comparison, Comparison::NodeName(_) | Comparison::Field(_))
+    }
+
+    /// Whether a node without the label satisfies it.
+    pub(super) fn allows_absence(&self) -> bool {
+        matches!(self.operator(), "NotIn" | "DoesNotExist")
+    }
+
+    /// Whether every value of the label satisfies it.
+    pub(super) fn allows_every_value(&self) -> bool {
+        self.operator() == "Exists"
     }
 
     /// It for people: `agentpool=win22`, `agentpool In [win22, win25]`.
     pub(super) fn shown(&self) -> String {
-        match (self.operator, self.values.as_slice()) {
+        match (self.operator(), self.values().as_slice()) {
             ("In", [only]) => format!("{}={only}", self.key),
             (operator, []) => format!("{} {operator}", self.key),
             (operator, values) => format!("{} {operator} [{}]", self.key, values.join(", ")),
@@ -58,28 +89,37 @@ impl Requirement<'_> {
     }
 }
 
+/// A term of the required node affinity.
+pub(super) struct Term<'c> {
+    /// What must hold, without what the scheduler and controllers add.
+    pub requirements: Vec<Requirement<'c>>,
+    /// Whether the author wrote nothing into it: such a term matches no node.
+    pub is_empty: bool,
+}
+
 /// Everything that a template requires.
 pub(super) struct Requirements<'c> {
     /// What must hold.
     pub always: Vec<Requirement<'c>>,
-    /// Terms, of which one must hold; empty where there is no required affinity.
-    pub terms: Vec<Vec<Requirement<'c>>>,
+    /// Terms, of which one must hold; `None` if there is no required affinity.
+    pub terms: Option<Vec<Term<'c>>>,
+    /// The path of the terms.
+    pub terms_path: String,
 }
 
-/// So many terms and expressions are looked at; no author writes more.
+/// How many terms and expressions are read at most; no author writes more.
 const MOST: usize = 64;
 
 impl<'c> Requirements<'c> {
     /// Those of a pod or a template. Of a pod that is bound already, `as_placed`, nothing is read that placement and the
-    /// scheduler write.
+    /// scheduler write; of a pod of a DaemonSet nothing that its controller writes.
     pub(super) fn of(cx: &PodCx<'c>, as_placed: bool) -> Self {
         let keeps = |key: &str| !(as_placed && is_build_label(key));
+        let is_daemon = cx.subject.is_daemonset_pod();
         let equal = |place, key: &'c str, value: &'c str, path: String| Requirement {
             place,
             key,
-            operator: "In",
-            values: vec![value],
-            is_field: false,
+            comparison: Comparison::Label(value),
             path,
         };
         let selector = cx.spec.node_selector.iter().filter(|(key, _)| keeps(key));
@@ -104,24 +144,53 @@ impl<'c> Requirements<'c> {
             .as_deref()
             .filter(|name| !name.is_empty() && !as_placed);
         always.extend(name.map(|name| Requirement {
-            is_field: true,
-            ..equal(
-                Place::NodeName,
-                "metadata.name",
-                name,
-                cx.at(&["nodeName"]).named(),
-            )
+            place: Place::NodeName,
+            key: "metadata.name",
+            comparison: Comparison::NodeName(name),
+            path: cx.at(&["nodeName"]).named(),
         }));
-        let terms = cx.spec.required_terms().iter().enumerate();
-        // A term with nothing in it matches no node.
-        let terms = terms.filter(|(_, term)| !term.is_empty()).take(MOST);
+        let terms = || cx.spec.required_terms().iter().enumerate().take(MOST);
+        let term = |(at, term): (usize, &'c NodeSelectorTerm<'c>)| Term {
+            // The controller of a DaemonSet writes the name of the node into every term.
+            requirements: of_term(cx, at, term)
+                .filter(|it| keeps(it.key) && !(is_daemon && it.is_field()))
+                .collect(),
+            is_empty: term.is_empty(),
+        };
         Requirements {
             always,
-            terms: terms
-                .map(|(at, term)| of_term(cx, at, term).filter(|it| keeps(it.key)).collect())
-                .collect(),
+            terms: cx
+                .spec
+                .required_node_affinity()
+                .map(|_| terms().map(term).collect()),
+            terms_path: cx.at(REQUIRED_TERMS).named(),
         }
     }
+
+    /// Whether a node satisfies all of it.
+    pub(super) fn matches(&self, node: &impl NodeLabels) -> Match {
+        let always = least(&self.always, |requirement| requirement.matches(node));
+        always.min(self.matches_terms(&|requirement| requirement.matches(node)))
+    }
+
+    /// The same for the terms, by what is known of each requirement.
+    pub(super) fn matches_terms(&self, of: &dyn Fn(&Requirement<'c>) -> Match) -> Match {
+        let Some(terms) = &self.terms else {
+            return Match::Yes;
+        };
+        let of_term = |term: &Term<'c>| {
+            if term.is_empty {
+                return Match::No;
+            }
+            least(&term.requirements, of)
+        };
+        terms.iter().map(of_term).max().unwrap_or(Match::No)
+    }
+}
+
+/// What holds of all requirements together.
+pub(super) fn least<'c>(requirements: &[Requirement<'c>], of: impl Fn(&Requirement<'c>) -> Match) -> Match {
+    requirements.iter().map(of).min().unwrap_or(Match::Yes)
 }
 
 fn of_term<'c>(
@@ -133,9 +202,11 @@ fn of_term<'c>(
     let read = move |field: &'static str, index: usize, expression: &'c Expression<'c>| Requirement {
         place: Place::Affinity,
         key: &expression.key,
-        operator: &expression.operator,
-        values: expression.values.iter().map(|value| &**value).collect(),
-        is_field: field == "matchFields",
+        comparison: if field == "matchFields" {
+            Comparison::Field(expression)
+        } else {
+            Comparison::Expression(expression)
+        },
         path: path.clone().field(field).item(index).named(),
     };
     let labels = term.match_expressions.iter().enumerate();

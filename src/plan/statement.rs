@@ -32,7 +32,7 @@ named! {
     pub enum By {
         /// A nodeSelector of the build.
         NodeSelector = "nodeSelector",
-        /// A required node affinity of the build.
+        /// A required node affinity of the build, or one that matches no node.
         NodeAffinity = "nodeAffinity",
         /// A label of the build that kubelets cannot write.
         TrustedBuildLabel = "trustedBuildLabel",

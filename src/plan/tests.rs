@@ -597,3 +597,188 @@ fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() 
         "{kept:#?}"
     );
 }
+
+/// A second pool of the new build, with the label `gpu=yes` and a taint of its own.
+const GPU_NODE: &str = "
+---
+{apiVersion: v1, kind: Node, metadata: {name: g-1, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, kubernetes.io/hostname: g-1, node.kubernetes.io/windows-build: 10.0.26100, agentpool: gpu25, gpu: 'yes', disk: ssd}}, spec: {taints: [{key: sku, value: gpu, effect: NoSchedule}]}, status: {allocatable: {cpu: 8, memory: 32Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, containerRuntimeVersion: 'containerd://1.7.1'}}}";
+
+fn required(terms: &str) -> String {
+    format!(
+        "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}}}}},"
+    )
+}
+
+#[test]
+fn one_and_the_same_node_must_have_the_labels_and_no_other_taint() {
+    let gpu = "nodeSelector: {gpu: 'yes'},";
+    let tolerating = "nodeSelector: {gpu: 'yes'}, tolerations: [{key: sku, operator: Exists}],";
+    let yaml = [
+        NODES,
+        NEW_NODE,
+        GPU_NODE,
+        &deployment("plain", LTSC2022, ""),
+        &deployment("gpu", LTSC2022, gpu),
+        &deployment("tolerating", LTSC2022, tolerating),
+        &deployment("fast", LTSC2022, "nodeSelector: {disk: ssd},"),
+        &deployment("both", LTSC2022, "nodeSelector: {agentpool: win25, gpu: 'yes'},"),
+        &deployment(
+            "either",
+            LTSC2022,
+            &required("{matchExpressions: [{key: gpu, operator: Exists}]}, {matchExpressions: [{key: agentpool, operator: In, values: [win25]}]}"),
+        ),
+    ]
+    .concat();
+    let plan = plan(&yaml);
+    for (name, expected) in [
+        ("plain", (Class::Unchanged, true, None)),
+        ("gpu", (Class::Blocked, false, Some(By::Taint))),
+        ("tolerating", (Class::Unchanged, true, None)),
+        ("fast", (Class::Blocked, false, Some(By::Taint))),
+        ("both", (Class::Pinned, false, Some(By::NodeLabel))),
+        ("either", (Class::Unchanged, true, None)),
+    ] {
+        assert_eq!(said(&plan, name), expected, "{name}");
+    }
+    let gpu = plan.workloads.iter().find(|it| it.name == "gpu").unwrap();
+    let message = &gpu.statements.last().unwrap().message;
+    assert!(
+        message.contains("as g-1 does sku=gpu:NoSchedule") && message.contains("by its selectors"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_empty_term_of_the_required_affinity_matches_no_node() {
+    let os = "{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}";
+    for nodes in [NODES.to_owned(), [NODES, NEW_NODE].concat()] {
+        let yaml = [
+            &*nodes,
+            &deployment("empty", LTSC2022, &required("{}")),
+            &deployment("none", LTSC2022, &required("")),
+            &deployment("either", LTSC2022, &required(&format!("{{}}, {os}"))),
+        ]
+        .concat();
+        let plan = plan(&yaml);
+        let pinned = (Class::Pinned, false, Some(By::NodeAffinity));
+        assert_eq!(said(&plan, "empty"), pinned);
+        assert_eq!(said(&plan, "none"), pinned);
+        assert_eq!(said(&plan, "either"), (Class::Unchanged, true, None));
+        let empty = plan.workloads.iter().find(|it| it.name == "empty").unwrap();
+        let statement = empty.statements.last().unwrap();
+        assert!(
+            statement.message.contains("an empty term matches none"),
+            "{statement:?}"
+        );
+        assert!(statement.path.ends_with(".nodeSelectorTerms"), "{statement:?}");
+    }
+}
+
+#[test]
+fn operating_system_and_architecture_are_compared() {
+    let with_arch = |nodes: &str| {
+        nodes.replace(
+            "labels: {kubernetes.io/os: windows,",
+            "labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64,",
+        )
+    };
+    for nodes in [with_arch(NODES), with_arch(&[NODES, NEW_NODE].concat())] {
+        let arm = "nodeSelector: {kubernetes.io/arch: arm64},";
+        let yaml = [
+            &*nodes,
+            &deployment("arm", LTSC2022, arm),
+            &deployment("amd", LTSC2022, "nodeSelector: {kubernetes.io/arch: amd64},"),
+        ]
+        .concat();
+        let plan = plan(&yaml);
+        let pinned = (Class::Pinned, false, Some(By::NodeLabel));
+        assert_eq!(said(&plan, "arm"), pinned);
+        assert_eq!(said(&plan, "amd"), (Class::Unchanged, true, None));
+    }
+}
+
+#[test]
+fn what_the_controller_of_a_daemonset_writes_into_its_pods_pins_nothing() {
+    let own = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [b-1]}]}]}}},";
+    let of_daemon_set = |owner: &str| [NODES, &pod("logs-a", owner, "b-1", own)].concat();
+    assert_eq!(
+        said(&plan(&of_daemon_set("DaemonSet logs")), "logs"),
+        (Class::Unchanged, true, None)
+    );
+    assert_eq!(
+        said(&plan(&of_daemon_set("StatefulSet logs")), "logs"),
+        (Class::Pinned, false, Some(By::NodeName)),
+        "that one wrote its author"
+    );
+}
+
+#[test]
+fn a_sidecar_that_two_daemonsets_have_makes_no_pair_of_them() {
+    let of = |name: &str, images: &[&str], build: &str, annotations: &str| {
+        let containers: Vec<String> = (images.iter().enumerate())
+            .map(|(at, image)| format!("{{name: c{at}, image: '{image}'}}"))
+            .collect();
+        format!(
+            "\n---\n{{apiVersion: apps/v1, kind: DaemonSet, metadata: {{name: {name}, namespace: shop}}, spec: {{template: {{metadata: {{annotations: {{{annotations}}}}}, \
+             spec: {{os: {{name: windows}}, nodeSelector: {{node.kubernetes.io/windows-build: {build}}}, containers: [{}]}}}}}}}}",
+            containers.join(", ")
+        )
+    };
+    let (proxy, proxy_new) = ("corp.example/proxy:1-ltsc2019", "corp.example/proxy:1-ltsc2025");
+    let (agent, agent_new) = ("corp.example/agent:1-ltsc2019", "corp.example/agent:2-ltsc2025");
+    let other_new = "corp.example/other:1-ltsc2025";
+    let old = |images: &[&str]| of("agent", images, "10.0.17763", "");
+    let new = |images: &[&str]| of("agent-2025", images, "10.0.26100", "");
+    for (old, new, is_pair) in [
+        (old(&[agent, proxy]), new(&[other_new, proxy_new]), false),
+        (old(&[proxy, agent]), new(&[proxy_new, other_new]), false),
+        (old(&[agent, proxy]), new(&[proxy_new]), false),
+        (old(&[agent, proxy]), new(&[agent_new, proxy_new]), true),
+        (old(&[agent]), new(&[agent_new, proxy_new]), true),
+        (old(&[agent]), new(&[proxy_new, agent_new]), false),
+        (
+            old(&[agent]),
+            of(
+                "agent-2025",
+                &[proxy_new, agent_new],
+                "10.0.26100",
+                "kubectl.kubernetes.io/default-container: c1",
+            ),
+            true,
+        ),
+    ] {
+        let plan = plan(&[NODES, &old, &new].concat());
+        let can_move = said(&plan, "agent").1;
+        assert_eq!(can_move, is_pair, "{old}{new}");
+    }
+}
+
+#[test]
+fn the_placement_that_is_assumed_is_part_of_the_plan() {
+    let plan = plan(&[NODES, &deployment("web", LTSC2022, "")].concat());
+    assert_eq!(
+        serde_json::to_value(&plan).unwrap()["placement"],
+        serde_json::json!({"namespaces": {"Apply": 1}, "policies": ["built-in"]})
+    );
+}
+
+#[test]
+fn only_what_a_kubelet_makes_of_a_file_stays_on_its_node() {
+    let node = NODES.replace("metadata: {name: b-1,", "metadata: {name: b-1, uid: u1,");
+    let mirror = |name: &str, uid: &str| {
+        let made = pod(name, "Node b-1", "b-1", "");
+        let made = made.replace(
+            "apiVersion: apps/v1, kind: Node, name: b-1,",
+            &format!("apiVersion: v1, kind: Node, name: b-1, uid: {uid},"),
+        );
+        made.replace(
+            "metadata: {",
+            "metadata: {annotations: {kubernetes.io/config.mirror: hash}, ",
+        )
+    };
+    for (uid, moving) in [("u1", 0), ("u2", 1)] {
+        let yaml = [node.as_str(), NEW_NODE, &mirror("static", uid)].concat();
+        let plan = plan(&yaml);
+        assert_eq!(plan.needed.moving.pods, moving, "{uid}");
+    }
+}

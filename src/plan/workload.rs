@@ -1,19 +1,18 @@
 //! A workload as the planner keeps it: what its template says that counts for another build, and where its pods are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::amount::Amount;
 use super::images::{Kernel, Use};
 use super::nodes::Nodes;
-use super::pins::{World, pins};
+use super::pins::World;
 use super::requirements::Requirements;
 use super::statement::{Because, By, Class, Statement};
 use super::target::named;
-use crate::engine::{Admission, untolerated};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
-use crate::model::node::Taint;
-use crate::model::pod::WindowsOptions;
-use crate::model::policy::Switch;
+use crate::model::image::ImageRef;
+use crate::model::node_affinity::Match;
+use crate::model::pod::{Container, ContainerList, WindowsOptions};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::{self, PodCx};
@@ -21,6 +20,9 @@ use crate::rules::{self, PodCx};
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
 const DRAIN: &str = "https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/";
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+
+/// The annotation that names the main container of a pod.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// So many containers of one pod are looked at; no author writes more.
 const MOST_CONTAINERS: usize = 128;
@@ -57,6 +59,10 @@ pub(super) struct Workload {
     /// Everything but images, accounts and what other workloads tell.
     pub statements: Vec<Statement>,
     pub accounts: Vec<Account>,
+    /// The repository of its main container's image; `None` if that is not an image reference.
+    pub main_image: Option<String>,
+    /// The repositories of all its containers but init and ephemeral ones.
+    pub repositories: BTreeSet<String>,
     /// The pools that its template may run in as it is.
     pub fits: Vec<usize>,
     /// Its pods, by pool.
@@ -67,11 +73,21 @@ pub(super) struct Workload {
     pub ready_on: Option<String>,
 }
 
+impl Workload {
+    /// Whether both run the same program, by their images: the main ones agree, and one pod has all that the other has. A
+    /// sidecar that both have says nothing.
+    pub(super) fn runs_same_program(&self, other: &Workload) -> bool {
+        let one_has_all = self.repositories.is_subset(&other.repositories)
+            || other.repositories.is_subset(&self.repositories);
+        self.main_image.is_some() && self.main_image == other.main_image && one_has_all
+    }
+}
+
 /// What is looked at as what.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'r, 'c> {
     pub cx: PodCx<'c>,
-    pub world: World<'r>,
+    pub world: &'r World<'r>,
     /// Whether it is a pod that placement and the scheduler have written into.
     pub as_placed: bool,
 }
@@ -105,12 +121,26 @@ impl Reading<'_, '_> {
         found
     }
 
+    /// The repository of the main container's image: of the one that `kubectl logs` shows without `-c`.
+    pub(super) fn main_image(&self) -> Option<String> {
+        let containers = self.cx.spec.list(ContainerList::App);
+        let named = self.cx.meta.annotations.get(DEFAULT_CONTAINER);
+        let named = named.and_then(|name| containers.iter().find(|container| *container.name == **name));
+        repository(named.or(containers.first())?)
+    }
+
+    /// The repositories of the images of its app containers.
+    pub(super) fn repositories(&self) -> BTreeSet<String> {
+        let containers = self.cx.spec.list(ContainerList::App).iter();
+        containers.take(MOST_CONTAINERS).filter_map(repository).collect()
+    }
+
     /// The pools that the template may run in as it is.
     pub(super) fn fits(&self, nodes: &Nodes) -> Vec<usize> {
         let requirements = Requirements::of(&self.cx, self.as_placed);
         let mut pools: Vec<usize> = nodes
             .all()
-            .filter(|node| node.meets_all(&requirements) && self.may_run_on(node.build))
+            .filter(|node| requirements.matches(&node.host) == Match::Yes && self.may_run_on(node.host.build))
             .map(|node| node.pool)
             .collect();
         pools.sort_unstable();
@@ -132,9 +162,10 @@ impl Reading<'_, '_> {
 
     /// Everything that its template says but images and accounts.
     pub(super) fn statements(&self) -> Vec<Statement> {
-        let mut said = pins(&Requirements::of(&self.cx, self.as_placed), self.world);
+        let mut said = self
+            .world
+            .obstacles(&self.cx, &Requirements::of(&self.cx, self.as_placed));
         said.truncate(MOST);
-        said.extend(self.taint());
         if self.cx.spec.has_host_process() {
             self.host_process(&mut said);
         }
@@ -143,48 +174,6 @@ impl Reading<'_, '_> {
             said.push(no_controller());
         }
         said
-    }
-
-    /// A taint that keeps it off every node of the new build that there is.
-    fn taint(&self) -> Option<Statement> {
-        let (subject, policy) = (self.cx.subject, self.cx.policy);
-        let admission = if subject.kind == Kind::DaemonSet {
-            Admission::AsWritten
-        } else if policy.placement == Switch::Apply {
-            Admission::Placed
-        } else {
-            Admission::Merged
-        };
-        let mut first = None;
-        for node in self.world.nodes.of(self.world.target) {
-            let lasting: Vec<Taint> = node
-                .taints
-                .iter()
-                .filter(|taint| taint.lasts())
-                .cloned()
-                .collect();
-            let found = untolerated(subject, &lasting, self.world.facts, policy, admission);
-            first = first.or_else(|| Some((node.name.clone(), (*found.first()?).clone())));
-            if found.is_empty() {
-                return None;
-            }
-        }
-        let (node, taint) = first?;
-        let message = format!(
-            "every node of {} carries a taint that it does not tolerate, as {node} does {taint}",
-            named(self.world.target)
-        );
-        let because = if taint.marks_windows() {
-            Because::rule("missing-windows-toleration")
-        } else {
-            Because::row(
-                "taints and tolerations",
-                "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
-            )
-        };
-        let path = self.cx.at(&["tolerations"]).named();
-        let statement = Statement::new(Class::Blocked, path, message, because).by(By::Taint);
-        Some(statement.remedy(format!("add a toleration of {taint}")))
     }
 
     fn host_process(&self, said: &mut Vec<Statement>) {
@@ -206,7 +195,7 @@ impl Reading<'_, '_> {
             .world
             .nodes
             .of(self.world.target)
-            .filter_map(|node| node.containerd);
+            .filter_map(|node| node.host.containerd);
         if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
             let message = format!(
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
@@ -272,6 +261,11 @@ impl Reading<'_, '_> {
         }
         found
     }
+}
+
+fn repository(container: &Container<'_>) -> Option<String> {
+    let image = ImageRef::parse(container.image.as_deref()?).ok()?;
+    Some(image.familiar_name())
 }
 
 fn has_account(options: &WindowsOptions<'_>) -> bool {

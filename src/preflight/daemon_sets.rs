@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::selects::{Place, kept_off_by, selects};
 use super::{MOST, Sight, Statement};
 use crate::cluster::around::AnyNode;
-use crate::engine::{Admission, untolerated};
+use crate::engine::scheduling::{Admission, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
+use crate::model::node_affinity::Match;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
-use crate::model::policy::Policy;
 use crate::model::subject::Subject;
-use crate::model::text::list;
+use crate::model::text::{list, shown};
 use crate::scan::Judged;
+use crate::scan::pods::image_for_windows;
 
 /// How many DaemonSets are told of one by one.
 const MOST_TOLD: usize = 30;
@@ -22,8 +22,8 @@ const MOST_TOLD: usize = 30;
 #[derive(Debug)]
 pub struct DaemonSets<'w> {
     facts: &'w Facts,
-    windows_nodes: Vec<Place<'w>>,
-    linux_nodes: Vec<Place<'w>>,
+    windows_nodes: Vec<&'w AnyNode>,
+    linux_nodes: Vec<&'w AnyNode>,
     statements: Vec<Statement>,
     more: usize,
 }
@@ -33,8 +33,7 @@ impl<'w> DaemonSets<'w> {
     pub fn new(sight: Sight<'w>) -> Self {
         let nodes = |windows: bool| {
             let nodes = sight.around.nodes.iter();
-            let these = nodes.filter(move |node| node.is_windows() == windows);
-            these.map(place).collect()
+            nodes.filter(move |node| node.is_windows() == windows).collect()
         };
         DaemonSets {
             facts: &sight.snapshot.facts,
@@ -50,19 +49,32 @@ impl<'w> DaemonSets<'w> {
         let name = format!("{}/{}", judged.namespace, judged.name);
         let title = format!("DaemonSet {name}");
         let evidence = [&title];
-        let lands = |places: &[Place<'w>]| -> Vec<String> {
-            let on = |place: &&Place<'w>| selects(pod, **place) && kept_off_by(pod, **place).is_none();
-            places
-                .iter()
-                .filter(on)
-                .map(|place| place.name.to_owned())
-                .collect()
+        // The controller reads the template: no RuntimeClass, and nothing of placement.
+        let Some(constraints) = constraints(subject, self.facts, Admission::AsWritten) else {
+            return;
         };
-        if judged.verdict == Verdict::Windows {
-            let off = self.keeping_off(subject, pod);
+        let lands = |nodes: &[&'w AnyNode]| -> Vec<String> {
+            let on = nodes.iter().filter(|node| {
+                constraints.matches(**node) == Match::Yes
+                    && lacking(&constraints, &node.taints).next().is_none()
+            });
+            on.map(|node| node.name.clone()).collect()
+        };
+        let by_image = image_for_windows(pod).filter(|_| judged.verdict == Verdict::Unknown);
+        if judged.verdict == Verdict::Windows || by_image.is_some() {
+            let what = by_image.map_or_else(
+                || format!("the pods of {title} are for Windows"),
+                |image| {
+                    format!(
+                        "the pods of {title} are for Windows by the name of the image {}",
+                        shown(image)
+                    )
+                },
+            );
+            let off = self.keeping_off(&constraints);
             if !off.is_empty() {
                 self.tell(Statement::act(
-                    format!("the pods of {} are for Windows, and it does not tolerate {} of Windows nodes", title, list(&off, MOST)),
+                    format!("{what}, and it does not tolerate {} of Windows nodes", list(&off, MOST)),
                     "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
                 ).by(evidence));
             }
@@ -71,8 +83,7 @@ impl<'w> DaemonSets<'w> {
                 self.tell(
                     Statement::act(
                         format!(
-                            "the pods of {} are for Windows, and it makes them for Linux nodes too: {}",
-                            title,
+                            "{what}, and it makes them for Linux nodes too: {}",
                             list(&wrong, MOST)
                         ),
                         "write nodeSelector kubernetes.io/os: windows into its template",
@@ -98,21 +109,11 @@ impl<'w> DaemonSets<'w> {
     }
 
     /// The taints of Windows nodes that it selects and does not tolerate.
-    fn keeping_off(&self, subject: &Subject<'_>, pod: &PodSpec<'_>) -> BTreeSet<String> {
-        let mut off = BTreeSet::new();
-        let policy = &Policy::standalone();
-        for place in self.windows_nodes.iter().filter(|place| selects(pod, **place)) {
-            let lasting: Vec<Taint> = place
-                .taints
-                .iter()
-                .filter(|taint| taint.lasts())
-                .cloned()
-                .collect();
-            let facts = self.facts;
-            let taints = untolerated(subject, &lasting, facts, policy, Admission::AsWritten);
-            off.extend(taints.into_iter().map(ToString::to_string));
-        }
-        off
+    fn keeping_off(&self, constraints: &Constraints<'_>) -> BTreeSet<String> {
+        let selected = self.windows_nodes.iter();
+        let selected = selected.filter(|node| constraints.matches(**node) == Match::Yes);
+        let taints = selected.flat_map(|node| lacking(constraints, &node.taints));
+        taints.map(ToString::to_string).collect()
     }
 
     fn tell(&mut self, statement: Statement) {
@@ -146,11 +147,7 @@ impl<'w> DaemonSets<'w> {
     }
 }
 
-/// A node as a place for pods.
-fn place(node: &AnyNode) -> Place<'_> {
-    Place {
-        name: &node.name,
-        labels: &node.labels,
-        taints: &node.taints,
-    }
+/// The taints that last and that the pods do not tolerate.
+fn lacking<'t>(constraints: &Constraints<'_>, taints: &'t [Taint]) -> impl Iterator<Item = &'t Taint> {
+    constraints.untolerated(taints).filter(|taint| taint.lasts())
 }

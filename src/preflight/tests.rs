@@ -47,7 +47,7 @@ impl World {
             let node = NodeView::from(stored);
             world.around.nodes.push(AnyNode {
                 name: (*name).to_owned(),
-                labels: node.labels.clone(),
+                labels: (*node.labels).clone(),
                 taints: taints.to_vec(),
                 operating_system: (*os).to_owned(),
                 ..AnyNode::default()
@@ -69,7 +69,11 @@ impl World {
             |names: &[&str]| -> BTreeSet<String> { names.iter().map(|it| (*it).to_owned()).collect() };
         let unread = &owned(unread);
         let today = date(2026, 1, 1);
-        let snapshot = Snapshots::new(Facts::new(36, today), []).take(&Arc::new(self.view), None, today);
+        let snapshot = Snapshots::new(Facts::new(36, today), []).take(
+            &Arc::new(self.view),
+            None,
+            jiff::Timestamp::UNIX_EPOCH,
+        );
         let platform = Platform::of(&self.around);
         let sight = Sight {
             snapshot: &snapshot,
@@ -99,7 +103,9 @@ fn mark() -> Taint {
 
 fn workload(spec: &Value) -> Value {
     let mut spec = spec.clone();
-    spec["containers"] = json!([{"name": "c", "image": "registry.example/app:1"}]);
+    if spec["containers"].is_null() {
+        spec["containers"] = json!([{"name": "c", "image": "registry.example/app:1"}]);
+    }
     json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": spec}}})
 }
 
@@ -377,6 +383,16 @@ fn daemon_sets_are_judged_as_they_are_written() {
         (
             json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}),
             Some("makes them for Linux nodes too: l1"),
+        ),
+        // What the tag of an image says is not certain, and reason enough not to send its pods to Linux nodes.
+        (
+            json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "fluent/fluent-bit:windows-2022"}]}),
+            Some("makes them for Linux nodes too: l1"),
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}},
+                "tolerations": [{"operator": "Exists"}]}),
+            None,
         ),
         (
             json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": [{"operator": "Exists"}]}),

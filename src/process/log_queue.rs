@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_millis(2);
 /// The longest line. Texts from outside are cut where they are logged, so that only a defect makes one that is longer.
 const LONGEST: usize = 64 << 10;
 
-/// Takes lines and never waits: a line that finds no room is counted and dropped.
+/// Takes lines and never waits: a line that finds no room, or that cannot be written, is counted and dropped.
 #[derive(Clone, Debug)]
 pub(super) struct LogQueue {
     queue: NonBlocking,
@@ -49,6 +49,7 @@ impl LogQueue {
         let sink = Sink {
             to: BufWriter::with_capacity(PIECE, to),
             room: Arc::clone(&room),
+            fails: false,
         };
         // With room for the word that it is over.
         let (queue, guard) = NonBlockingBuilder::default()
@@ -108,6 +109,8 @@ fn shortened(line: &[u8]) -> Option<Vec<u8>> {
 struct Sink<W: Write> {
     to: BufWriter<W>,
     room: Arc<Room>,
+    /// Whether the last flush failed.
+    fails: bool,
 }
 
 impl<W: Write> Write for Sink<W> {
@@ -119,16 +122,26 @@ impl<W: Write> Write for Sink<W> {
         // Whether it was written or not, it waits no longer.
         let written = self.to.write_all(line);
         self.room.taken.fetch_sub(size(line), Relaxed);
+        if written.is_err() {
+            // Its file is on a disk that is full, or its reader has gone. The buffer keeps what it took before.
+            self.room.unsaid.fetch_add(1, Relaxed);
+            self.room.dropped.inc();
+        }
         written
     }
 
     /// Comes when nothing waits any more.
     fn flush(&mut self) -> io::Result<()> {
-        let lines = self.room.unsaid.swap(0, Relaxed);
-        if lines > 0 {
-            tracing::warn!("{lines} log lines were dropped: standard error did not take them in time");
+        // Before the flush, which may wait for a reader until there is no room for the line. And not while nothing can be
+        // written: that line would be the next to be dropped, and so on.
+        if !self.fails {
+            let lines = self.room.unsaid.swap(0, Relaxed);
+            if lines > 0 {
+                tracing::warn!("{lines} log lines were dropped: standard error did not take them");
+            }
         }
         let written = self.to.flush();
+        self.fails = written.is_err();
         sleep(GATHER);
         written
     }
@@ -136,7 +149,63 @@ impl<W: Write> Write for Sink<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
     use super::*;
+
+    /// A file on a disk that can be full.
+    #[derive(Clone, Default)]
+    struct Disk {
+        is_full: Arc<AtomicBool>,
+        content: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.is_full.load(Relaxed) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.content.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_line_that_a_full_disk_does_not_take_is_counted() {
+        let (disk, dropped) = (Disk::default(), Counter::default());
+        let (mut queue, guard) = LogQueue::start(disk.clone(), dropped.clone());
+        let room = Arc::clone(&queue.room);
+        let line = format!("{}\n", "x".repeat(1_023));
+        let mut send = |lines: usize| {
+            for _ in 0..lines {
+                queue.write_all(line.as_bytes()).unwrap();
+            }
+            let start = Instant::now();
+            while room.taken.load(Relaxed) > 0 && start.elapsed() < Duration::from_secs(10) {
+                sleep(Duration::from_millis(1));
+            }
+        };
+        send(100);
+        disk.is_full.store(true, Relaxed);
+        send(1_000);
+        // What the buffer has taken is still to be written, and the rest was counted.
+        let counted = dropped.get();
+        assert!((1_000 - 65..1_000).contains(&counted), "{counted}");
+        disk.is_full.store(false, Relaxed);
+        send(100);
+        drop(guard);
+        let content = disk.content.lock().unwrap();
+        let lines = content
+            .split(|byte| *byte == b'\n')
+            .filter(|it| it.len() == 1_023);
+        assert_eq!(lines.count() as u64 + dropped.get(), 1_200);
+    }
 
     #[test]
     fn a_line_that_is_too_long_is_cut_between_characters() {

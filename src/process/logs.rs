@@ -56,7 +56,7 @@ impl LogArgs {
         metrics.register(|registry| {
             registry.register(
                 "log_lines_dropped",
-                "Lines of the log that its reader did not take in time",
+                "Lines of the log that were dropped: the reader of standard error is too slow, or its disk is full",
                 dropped.clone(),
             );
         });

@@ -7,7 +7,7 @@
 //! through for nothing costs one call.
 //!
 //! Only where `Fail` is asked for something exact stands behind the sign, [`Pools::surely`]: a Linux pod must not be
-//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`TERMS`], [`FEW`], [`VALUE`]) is not looked into, and
+//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`EXPRESSIONS`], [`FEW`], [`VALUE`]) is not looked into, and
 //! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
 use std::collections::BTreeMap;
@@ -23,10 +23,12 @@ use crate::model::selection::{is_build_label, is_os_label};
 const CONTAINERS: usize = 300;
 /// The most characters of an image that are looked into.
 const IMAGE: usize = 512;
-/// The most terms of the required node affinity that are looked into, and the most expressions of the first.
-const TERMS: usize = 32;
-/// The most terms, expressions of one, and values of one of these that are looked into to be sure. On a label of the
-/// build any number of values may stand: none is read.
+/// The most expressions of a term of the required node affinity that are looked into for a sign.
+const EXPRESSIONS: usize = 16;
+/// The most expressions of a term that are looked into for a selector that speaks of the operating system.
+const UNGUARDED_EXPRESSIONS: usize = 32;
+/// The most terms that are looked into, and the most expressions of one, and values of one of these, that are looked into
+/// to be sure. On a label of the build any number of values may stand: none is read.
 const FEW: usize = 8;
 /// The most characters of a value that are compared with those of pools; no label has more.
 const VALUE: usize = 63;
@@ -184,37 +186,65 @@ fn terms(test: &str) -> String {
     )
 }
 
-/// The windowsOptions of any container, and what `model::image::os_hint` knows for Windows by words: tokens of a tag,
-/// repositories with Windows images only, and on Microsoft's own repositories the word for Windows beside which a bare
-/// version counts. Options become a word too, so that the containers are walked once.
+/// What any image that says Windows has, unless one of the other two lists has it. The cost of `contains` grows with both
+/// lengths: short words, and few of them for one image.
+const OF_IMAGES: [&str; 4] = ["ltsc", "nanoserver", "servercore", "hostprocess"];
+/// What an image may have that has `microsoft` in it: repositories, and any token that begins with `win`.
+const OF_MICROSOFT: [&str; 13] = [
+    ".com/windows",
+    ":443/windows",
+    "/dotnet/framework",
+    "/businesscentral",
+    "/dynamicsnav",
+    ":win",
+    "-win",
+    "microsoft/iis",
+    "microsoft/aspnet",
+    "microsoft/dotnet-framework",
+    "microsoft/wcf",
+    "/windows-host-process",
+    "-windows-gpu",
+];
+/// What another image may have that has `win` in it: releases after a word for Windows, and known repositories.
+const OF_OTHERS: [&str; 15] = [
+    ":windows-",
+    "-windows-",
+    "windows1",
+    "windows2",
+    ":win-",
+    "-win-",
+    "win1",
+    "win2",
+    "sac2016",
+    "calico/windows",
+    "/node-windows",
+    "/cni-windows",
+    "antrea-windows",
+    "-community/windows",
+    "/sig-windows/",
+];
+
+/// The windowsOptions of any container, and the words of every image that `model::image::os_hint` calls Windows. Of the two
+/// longer lists an image is compared with one, and most with none. Options become a word too, so that the containers are
+/// walked once.
 fn says_windows_in_a_container() -> String {
-    const OPTIONS: &str = "windowsoptions";
     let texts = format!(
-        "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{OPTIONS}'\n      \
-         : has(c.image) ? c.image : '').lowerAscii())"
+        "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{}'\n      \
+         : has(c.image) ? c.image : '').lowerAscii())",
+        OF_IMAGES[0] // an array of four
     );
     let any = |words: &[&str]| {
         let each = words.iter().map(|word| format!("i.contains('{word}')"));
         each.collect::<Vec<_>>().join(" || ")
     };
-    let words = any(&[OPTIONS, "ltsc20", "nanoserver", "servercore", "dotnet/framework/"]);
-    let of_microsoft = any(&[
-        "mcr.microsoft.com/windows",
-        "mcr.microsoft.com:443/windows",
-        "/businesscentral",
-        "/dynamicsnav",
-        "ltsc-",
-        ":win",
-        "-win",
-        "microsoft/iis",
-        "microsoft/aspnet",
-        "microsoft/dotnet-framework",
-        "microsoft/wcf",
-    ]);
     format!(
         "[{}].exists(cs, cs.size() > {CONTAINERS} || {texts}.exists(i,\n      \
-         i.size() > {IMAGE} || {words}\n      || i.contains('microsoft') && ({of_microsoft})))",
-        containers()
+         i.size() > {IMAGE} || {}\n      || (i.contains('microsoft')\n      ? {}\n      \
+         : i.contains('win') && ({}))))",
+        containers(),
+        any(&OF_IMAGES),
+        any(&OF_MICROSOFT),
+        any(&OF_OTHERS)
     )
 }
 
@@ -240,7 +270,7 @@ fn unguarded() -> String {
     let selected = keys.map(|key| format!("{} in s.nodeSelector", quoted(key)));
     // A longer term speaks of too much to be read.
     let in_terms = format!(
-        "ts.exists(t, has(t.matchExpressions) && t.matchExpressions.size() <= {TERMS}\n      \
+        "ts.exists(t, has(t.matchExpressions) && t.matchExpressions.size() <= {UNGUARDED_EXPRESSIONS}\n      \
          && t.matchExpressions.exists(e, e.key in {}))",
         among(&keys)
     );
@@ -278,10 +308,10 @@ impl Pools {
         let first_of_values = |tests: &str| {
             format!("e.values.size() > 0 && [e.values[0]].exists(v, v.size() > {VALUE} || {tests})")
         };
-        // The engine says Windows only where each term does that is not empty, and so the first of them.
-        let first_of_terms = format!(
-            "ts.size() > {TERMS} || ts.size() > 0 && (!has(ts[0].matchExpressions) ? !has(ts[0].matchFields)\n      \
-             : ts[0].matchExpressions.size() > {TERMS} || ts[0].matchExpressions.exists(e,\n      {}))",
+        // Any term counts, because terms are ORed: one that no node matches must not hide the others.
+        let any_term = format!(
+            "ts.size() > {FEW} || ts.exists(t, has(t.matchExpressions)\n      \
+             && (t.matchExpressions.size() > {EXPRESSIONS} || t.matchExpressions.exists(e,\n      {})))",
             self.expression(&system, first_of_values)
         );
         [
@@ -290,7 +320,7 @@ impl Pools {
             "has(s.securityContext) && has(s.securityContext.windowsOptions)",
             &runtime_class(),
             &labelled(),
-            &terms(&first_of_terms),
+            &terms(&any_term),
             &says_windows_in_a_container(),
         ]
         .join("\n  || ")
@@ -424,6 +454,54 @@ mod tests {
         let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
         let [only] = <[MatchCondition; 1]>::try_from(conditions(sieve, &labels)).unwrap();
         only.expression
+    }
+
+    /// The condition of a container's image, evaluated without an API server.
+    fn asks_about(image: &str) -> bool {
+        let image = image.to_ascii_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| image.contains(word));
+        has(&OF_IMAGES)
+            || if image.contains("microsoft") {
+                has(&OF_MICROSOFT)
+            } else {
+                image.contains("win") && has(&OF_OTHERS)
+            }
+    }
+
+    #[test]
+    fn every_image_that_says_windows_has_one_of_the_words() {
+        let mut windows = 0;
+        for row in crate::model::image::named::rows() {
+            if row.sign.starts_with("windows-") {
+                assert!(asks_about(&row.name), "{}", row.name);
+                windows += 1;
+            }
+        }
+        assert!(windows >= 60, "{windows}");
+        for release in crate::model::build::RELEASES
+            .iter()
+            .flat_map(|release| release.tags)
+        {
+            for before in [
+                "windows",
+                "windows-",
+                "win",
+                "win-",
+                "nanoserver",
+                "servercore-",
+                "windows-amd64-",
+            ] {
+                for image in [format!("x:{before}{release}"), format!("x:1-{before}{release}")] {
+                    let reference = crate::model::image::ImageRef::parse(&image).unwrap();
+                    let hint = crate::model::image::os_hint(&reference);
+                    assert!(
+                        matches!(hint, crate::model::image::OsHint::WindowsTagToken(_)),
+                        "{image}: {hint:?}"
+                    );
+                    assert!(asks_about(&image), "{image}");
+                }
+            }
+        }
     }
 
     #[test]

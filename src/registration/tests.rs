@@ -94,6 +94,24 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
     );
 }
 
+/// A review that is too large is denied where every object has a sign of Windows, and only there.
+#[test]
+fn entries_that_select_objects_without_a_sign_have_a_path_of_their_own() {
+    for entry in everything().iter().flat_map(webhooks) {
+        let name = entry["name"].as_str().unwrap();
+        let (which, phase) = name
+            .strip_suffix(".transom.dev")
+            .unwrap()
+            .split_once('.')
+            .unwrap();
+        let path = match which {
+            "strong" | "maybe" => format!("/{phase}"),
+            _ => format!("/{phase}/no-sign"),
+        };
+        assert_eq!(entry["clientConfig"]["service"]["path"], path, "{name}");
+    }
+}
+
 #[test]
 fn only_strong_of_validate_may_fail_closed_and_none_may_be_slow() {
     for entry in everything().iter().flat_map(webhooks) {

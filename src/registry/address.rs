@@ -1,7 +1,7 @@
 //! Where an image is asked for, and which addresses are asked at all: image references come from a cluster, and redirects
 //! from a registry.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hyper::Uri;
 
@@ -95,25 +95,68 @@ fn is_plain(host: &str) -> bool {
 
 fn is_here(host: &str) -> bool {
     let name = host.trim_end_matches('.').to_ascii_lowercase();
-    name == "localhost"
-        || name.ends_with(".localhost")
-        || ip(host).is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
+    name == "localhost" || name.ends_with(".localhost") || ip(host).is_some_and(is_here_ip)
 }
 
-/// Link-local addresses, where clouds have their metadata, and the one that EC2 has beside.
+/// Of the addresses that a host name has, those that may be connected to. None at which clouds give out credentials; none of
+/// this machine, unless the name is `localhost`.
+///
+/// # Errors
+/// When that leaves none.
+pub(super) fn connectable(name: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
+    let here = is_here(name);
+    let may = |address: &SocketAddr| {
+        let ip = canonical(address.ip());
+        !is_metadata_ip(ip) && (here || !is_here_ip(ip))
+    };
+    let known = found.len();
+    let left: Vec<SocketAddr> = found.into_iter().filter(may).collect();
+    if left.is_empty() && known > 0 {
+        return Err(format!("{name} has an address that is never asked"));
+    }
+    Ok(left)
+}
+
 fn is_metadata(host: &str) -> bool {
-    const EC2: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-    match ip(host) {
-        Some(IpAddr::V4(ip)) => ip.is_link_local(),
-        Some(IpAddr::V6(ip)) => ip == EC2 || ip.is_unicast_link_local(),
-        None => false,
+    ip(host).is_some_and(is_metadata_ip)
+}
+
+/// Link-local addresses, where clouds have their metadata, and others where they give out credentials: Azure's wire server,
+/// Alibaba, Oracle, EC2 and Google over IPv6.
+fn is_metadata_ip(ip: IpAddr) -> bool {
+    const OTHERS: [IpAddr; 5] = [
+        IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+        IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+        IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+        IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    ];
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    is_link_local || OTHERS.contains(&ip)
+}
+
+fn is_here_ip(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+/// The IPv4 address that an IPv6 address contains: mapped, or by NAT64 (RFC 6052).
+fn canonical(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(ip) if ip.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
+            let [.., a, b, c, d] = ip.octets();
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        ip => ip.to_canonical(),
     }
 }
 
 fn ip(host: &str) -> Option<IpAddr> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let ip: IpAddr = bare.trim_end_matches('.').parse().ok()?;
-    Some(ip.to_canonical())
+    Some(canonical(ip))
 }
 
 #[cfg(test)]
@@ -158,6 +201,9 @@ mod tests {
             "[fd00:ec2::254]/app:1",
             "[fe80::1]:5000/app:1",
             "[::ffff:169.254.169.254]/app:1",
+            "[64:ff9b::169.254.169.254]/app:1",
+            "168.63.129.16/app:1",
+            "100.100.100.200/app:1",
         ] {
             // What is no reference at all is not asked for either.
             let Ok(place) = Place::of(image) else { continue };
@@ -165,6 +211,38 @@ mod tests {
             assert!(refused.contains("never asked"), "{image}: {refused}");
         }
         assert!(Place::of("169.254.169.254/app:1").is_ok());
+    }
+
+    #[test]
+    fn a_name_is_connected_to_by_no_address_that_is_never_asked() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            let addresses = texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 0));
+            addresses.collect()
+        };
+        for address in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "fe80::1",
+            "fd00:ec2::254",
+            "168.63.129.16",
+            "127.0.0.1",
+            "127.8.8.8",
+            "::1",
+            "0.0.0.0",
+        ] {
+            let refused = connectable("registry.example", addresses(&[address])).unwrap_err();
+            assert_eq!(
+                refused, "registry.example has an address that is never asked",
+                "{address}"
+            );
+            // Of several addresses the others are asked.
+            let left = connectable("registry.example", addresses(&[address, "192.0.2.1"]));
+            assert_eq!(left, Ok(addresses(&["192.0.2.1"])), "{address}");
+        }
+        let here = addresses(&["127.0.0.1", "::1"]);
+        assert_eq!(connectable("localhost", here.clone()), Ok(here));
+        assert!(connectable("localhost", addresses(&["169.254.169.254"])).is_err());
     }
 
     #[test]

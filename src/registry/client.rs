@@ -1,8 +1,12 @@
 //! Speaks to one registry: requests over HTTP/1.1 and TLS with ring, an anonymous token where one is demanded, redirects.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE};
@@ -10,12 +14,14 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use serde::Deserialize;
 use tokio::time::timeout;
+use tower::Service;
 
-use super::address::Place;
+use super::address::{Place, connectable};
 use super::challenge::Challenge;
 use super::manifest::{self, Reading};
 use super::{Found, Trouble};
@@ -36,12 +42,47 @@ pub enum NoClient {
     Tls(#[from] rustls::Error),
     /// None of the machine's.
     #[error("cannot read the CA certificates of this machine, by which registries are known: {0}")]
-    NoCa(#[source] std::io::Error),
+    NoCa(#[source] io::Error),
 }
 
 /// What requests are sent by.
 pub(super) struct Client {
-    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
+}
+
+/// How the addresses of a host name are found.
+type Lookup = fn(Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+
+/// Finds the addresses of a host name, and passes on those that a registry may have. What is connected to is what was
+/// checked: a name that has another address a moment later gains nothing.
+#[derive(Clone)]
+pub(super) struct Resolver(Lookup);
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let lookup = self.0;
+        Box::pin(async move {
+            let found = lookup(name.clone()).await?;
+            let checked = connectable(name.as_str(), found).map_err(io::Error::other)?;
+            Ok(checked.into_iter())
+        })
+    }
+}
+
+fn system_lookup(name: Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    Box::pin(async move {
+        // The connector puts the port in.
+        let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+        Ok(found.collect())
+    })
 }
 
 struct Answer {
@@ -54,13 +95,17 @@ struct Answer {
 
 impl Client {
     pub fn new() -> Result<Self, NoClient> {
+        Self::by(system_lookup)
+    }
+
+    pub fn by(lookup: Lookup) -> Result<Self, NoClient> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_native_roots()
             .map_err(NoClient::NoCa)?
             .with_no_client_auth();
-        let mut http = HttpConnector::new();
+        let mut http = HttpConnector::new_with_resolver(Resolver(lookup));
         http.enforce_http(false);
         http.set_nodelay(true);
         let connector = HttpsConnectorBuilder::new()

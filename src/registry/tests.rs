@@ -1,6 +1,7 @@
 //! Registries that behave in ways that a real one in a test does not: tokens, redirects, answers without end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -156,4 +157,61 @@ async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_200_
     assert!(notes[0].contains("too many requests (200 images)"), "{notes:?}");
     assert!(notes[1].contains("3 images were not asked for"), "{notes:?}");
     assert_eq!(registries.ask(images).await, []);
+}
+
+#[tokio::test]
+async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut registries =
+        Registries::by(Client::by(|_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) })).unwrap());
+    let image = format!("registry.example:{port}/app:1");
+    let answers = registries.ask(BTreeSet::from([image])).await;
+    let Found::Unknown(why) = &answers[0].1 else {
+        panic!("{answers:?}");
+    };
+    assert!(
+        why.contains("registry.example has an address that is never asked"),
+        "{why}"
+    );
+    assert_eq!(connections.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn all_registries_together_have_a_time() {
+    // They take the connection and say nothing: each image would take ten seconds.
+    let mut listeners = Vec::new();
+    let mut images = BTreeSet::new();
+    for _ in 0..12 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        images.insert(format!(
+            "127.0.0.1:{}/app:1",
+            listener.local_addr().unwrap().port()
+        ));
+        listeners.push(listener);
+    }
+    let mut registries = Registries::new().unwrap();
+    registries.whole = Duration::from_millis(500);
+    let start = Instant::now();
+    let answers = registries.ask(images).await;
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(answers.len(), 12);
+    let notes = registries.notes();
+    assert!(
+        notes[0].contains("not answered within the 500ms for all registries (1 image)"),
+        "{notes:?}"
+    );
+    // The time is not given again.
+    let again = registries
+        .ask(BTreeSet::from(["127.0.0.1:1/app:2".to_owned()]))
+        .await;
+    assert!(matches!(&again[0].1, Found::Unknown(_)));
+    assert!(start.elapsed() < Duration::from_secs(5));
 }

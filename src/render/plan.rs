@@ -24,6 +24,7 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         list(&plan.from, 12)
     };
     writeln!(out, "to {}, from {from}", plan.to)?;
+    writeln!(out, "assumed placement: {}", plan.placement)?;
     for class in Class::ALL.into_iter().rev() {
         let of_class: Vec<&WorkloadPlan> = plan.workloads.iter().filter(|it| it.class == class).collect();
         if !of_class.is_empty() {
@@ -51,11 +52,19 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "\n{} Windows workload{}{classes}; {} of {} on the pools that go can move as they are",
+        "\n{} Windows workload{}{classes}; {}",
         summary.workloads,
         if summary.workloads == 1 { "" } else { "s" },
-        summary.can_move,
-        summary.affected
+        can_move(plan)
+    )
+}
+
+/// How many workloads can move; the same sentence wherever a plan is shown.
+pub fn can_move(plan: &Plan) -> String {
+    let summary = &plan.summary;
+    format!(
+        "{} of {} on the pools that go can move as they are",
+        summary.can_move, summary.affected
     )
 }
 
@@ -90,6 +99,8 @@ pub fn plan_section(plan: &Plan) -> PlanSection {
     });
     PlanSection {
         target: plan.to.to_string(),
+        summary: can_move(plan),
+        placement: plan.placement.to_string(),
         classes: classes.collect(),
         rows: rows.collect(),
         pools: pools.collect(),

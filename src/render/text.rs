@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::{Summary, Unjudged};
-use crate::check::{Checked, Choice, Unreadable};
+use crate::check::{Checked, Choice, Text, Unreadable};
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
@@ -165,8 +165,7 @@ impl<W: Write> TextReport<W> {
             checked.kind,
             title(checked)
         )?;
-        if let Some(line) = checked.text.and_then(|text| text.line(position.line)) {
-            let (shown, caret) = window(&line, position.column);
+        if let Some((shown, caret)) = checked.text.and_then(|text| window(text, position)) {
             let length = shown
                 .chars()
                 .skip(caret)
@@ -339,29 +338,33 @@ pub(super) fn count(n: usize, what: &str) -> String {
     }
 }
 
-/// The part of a line around a column, without control characters, and where the column is in it.
-fn window(line: &str, column: usize) -> (String, usize) {
-    let at = column.saturating_sub(1);
-    let line = one_line(line);
+/// The part of a line around a position, without control characters, and where the position is in it.
+fn window(text: &Text, position: Position) -> Option<(String, usize)> {
+    let at = position.column.saturating_sub(1);
+    let line = text.excerpt(position.line, 0, WIDTH + 1)?;
     if line.chars().nth(WIDTH).is_none() {
-        return (line.into_owned(), at);
+        return Some((one_line(&line).into_owned(), at));
     }
     let start = at.saturating_sub(WIDTH / 3);
-    let shown: String = line.chars().skip(start).take(WIDTH).collect();
-    if start == 0 {
+    let shown = text.excerpt(position.line, start, WIDTH)?;
+    let shown = one_line(&shown);
+    Some(if start == 0 {
         (format!("{shown}…"), at)
     } else {
         (format!("…{shown}…"), at - start + 1)
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use jiff::civil::date;
 
-    use super::{TextReport, Unjudged, window};
+    use super::{Text, TextReport, Unjudged, window};
     use crate::check::{Input, Manifests};
     use crate::engine::effective::PolicySet;
+    use crate::manifest::Position;
     use crate::model::facts::Facts;
     use crate::model::policy::Policy;
     use crate::model::subject::Stage;
@@ -399,11 +402,42 @@ mod tests {
     }
 
     #[test]
+    fn findings_on_one_long_line_cost_no_count_of_the_line_each() {
+        let text = Text::new("{\"key\": 1}".repeat(2_000_000).into());
+        let start = Instant::now();
+        for finding in 0..2_000 {
+            let position = Position {
+                line: 1,
+                column: finding * 10_000 + 2,
+            };
+            let (shown, caret) = window(&text, position).unwrap();
+            let field: String = shown.chars().skip(caret).take(5).collect();
+            assert_eq!(field, "\"key\"");
+        }
+        // Counting the line for each one takes minutes here.
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+
+    #[test]
     fn a_long_line_is_shown_around_the_field() {
-        let line = format!("{}field{}", "a".repeat(1000), "b".repeat(1000));
-        let (shown, caret) = window(&line, 1001);
-        assert_eq!(shown.chars().skip(caret).take(5).collect::<String>(), "field");
-        assert!(shown.chars().count() <= 122);
-        assert_eq!(window("\tshort", 2), (" short".to_owned(), 1));
+        let at =
+            |text: &str, line, column| window(&Text::new(text.into()), Position { line, column }).unwrap();
+        // Marks inside a line are every 4,096 bytes, and characters of several bytes lie across them.
+        for before in ["a".repeat(1000), "aé\u{10000}".repeat(5000), "é".repeat(2048)] {
+            let column = before.chars().count() + 1;
+            let text = format!("first\n{before}field{}\r\nlast", "b".repeat(10_000));
+            let (shown, caret) = at(&text, 2, column);
+            assert_eq!(shown.chars().skip(caret).take(5).collect::<String>(), "field");
+            assert_eq!(shown.chars().count(), 122);
+            assert_eq!(at(&text, 1, 1), ("first".to_owned(), 0));
+            assert_eq!(at(&text, 3, 2), ("last".to_owned(), 1));
+            let whole = Text::new(text.clone().into());
+            let line = text.lines().nth(1).unwrap();
+            for skip in [0, 1, 4095, 4096, 4097, 8191, 12_000, 1_000_000] {
+                let expected: String = line.chars().skip(skip).take(7).collect();
+                assert_eq!(whole.excerpt(2, skip, 7).unwrap(), expected, "{skip}");
+            }
+        }
+        assert_eq!(at("\tshort", 1, 2), (" short".to_owned(), 1));
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::model::build::{Build, Isolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
+use crate::model::field::Str;
 use crate::model::fields::Fields;
 use crate::model::image::{ImageRef, build_hint};
-use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABEL, build_of_sku};
+use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, build_of_sku};
+use crate::model::node_affinity::holds;
 use crate::model::object::Meta;
 use crate::model::os::Inference;
 use crate::model::path::Path;
@@ -12,6 +14,7 @@ use crate::model::pod::{Container, ContainerList, Expression, PodSpec, REQUIRED_
 use crate::model::policy::Policy;
 use crate::model::selection::is_build_label;
 use crate::model::subject::{Subject, Template};
+use crate::model::workload::Kind;
 
 /// What a check on any object reads.
 #[derive(Clone, Copy)]
@@ -163,7 +166,7 @@ impl<'c> Cx<'c> {
             .into_iter()
             .flatten()
             .all(|host| host.number() >= build);
-        let selects = self.pod().is_some_and(|pod| pod.selects_build());
+        let selects = self.pod().is_some_and(|pod| pod.may_select_build());
         // Most clusters have no such node, and most pods select no build: that is all there is to look at then.
         (selects || !nowhere) && self.targets().iter().any(|target| target.number() < build)
     }
@@ -268,17 +271,31 @@ impl<'c> PodCx<'c> {
         own.or_else(|| self.runtime_class()?.node_selector.get(label).map(String::as_str))
     }
 
+    /// Whether the nodeSelector or the RuntimeClass names a build.
+    pub(super) fn selects_build(&self) -> bool {
+        (BUILD_LABELS.into_iter()).any(|label| self.selected(label).is_some())
+    }
+
+    /// Whether this is the template of a DaemonSet: its controller reads it without its RuntimeClass.
+    pub(super) fn is_daemonset_template(&self) -> bool {
+        self.cx.subject.kind == Kind::DaemonSet
+    }
+
     /// Whether anything that the pod requires of its node may speak of builds.
-    fn selects_build(&self) -> bool {
-        (BUILD_LABELS.into_iter().chain([OS_SKU_LABEL, HOSTNAME_LABEL]))
-            .any(|label| self.selected(label).is_some())
+    fn may_select_build(&self) -> bool {
+        (BUILD_LABELS
+            .into_iter()
+            .chain(OS_SKU_LABELS)
+            .chain([HOSTNAME_LABEL]))
+        .any(|label| self.selected(label).is_some())
             || !self.spec.required_terms().is_empty()
     }
 
     /// The build of the pool or the node that the nodeSelector or the RuntimeClass names.
     pub(super) fn build_of_pool(&self) -> Option<Build> {
         let named = |label| self.build_of(label, self.selected(label)?);
-        named(OS_SKU_LABEL).or_else(|| named(HOSTNAME_LABEL))
+        let by_sku = OS_SKU_LABELS.into_iter().find_map(named);
+        by_sku.or_else(|| named(HOSTNAME_LABEL))
     }
 
     /// The builds of the pools or nodes that an expression leaves; empty where one of them is not known.
@@ -296,11 +313,13 @@ impl<'c> PodCx<'c> {
     /// The build of the nodes with this value for a label that says it without being a label of builds.
     fn build_of(&self, label: &str, value: &str) -> Option<Build> {
         match label {
-            OS_SKU_LABEL => build_of_sku(value),
+            _ if OS_SKU_LABELS.contains(&label) => build_of_sku(value),
             HOSTNAME_LABEL => {
                 let mut nodes = self.cx.facts.hosts().iter();
                 nodes
-                    .find(|node| node.hostname == value && !value.is_empty())?
+                    .find(|node| {
+                        !node.may_be_at_zero && node.labels.get(label).is_some_and(|name| name == value)
+                    })?
                     .build
             }
             _ => None,
@@ -330,7 +349,13 @@ impl<'c> PodCx<'c> {
         for term in self.spec.required_terms().iter().filter(|term| !term.is_empty()) {
             let of_build = || term.match_expressions.iter().filter(|e| is_build_label(&e.key));
             if let Some(expression) = of_build().find(|e| &*e.operator == "In") {
-                let values = expression.values.iter();
+                // Further requirements on the label leave fewer of them.
+                let left = |value: &&Str<'_>| {
+                    of_build()
+                        .filter(|e| e.key == expression.key)
+                        .all(|e| holds(e, Some(value)))
+                };
+                let values = expression.values.iter().filter(left);
                 builds.extend(values.filter_map(|value| Build::parse_label(value)));
             } else if let Some(of_pool) = (term.match_expressions.iter())
                 .map(|expression| self.builds_of(expression))

@@ -236,19 +236,29 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
            and Windows base images run as ContainerAdministrator unless the image or `runAsUserName` names another \
            user; Nano Server images name ContainerUser themselves. Transom does not see the user that an image sets itself: for an \
            image on such a base that does so, naming the same user in `runAsUserName` settles it. HostProcess \
-           containers have users of the host and are left out.",
-    remedy: "set windowsOptions.runAsUserName to ContainerUser",
+           containers have users of the host and are excluded. So are the images of IIS, ASP.NET and WCF: their \
+           `ServiceMonitor.exe` starts a service of Windows, which ContainerUser may not, and the container stops with \
+           `Failed to stop or query status of service 'w3svc' error [80070005]`. The same is true of an image built on \
+           one of them, whose name need not show it: try the user before you set it.",
+    remedy: "set windowsOptions.runAsUserName to ContainerUser, if the image starts as that user",
     see: &[
         RUN_AS_USER_NAME,
         "https://kubernetes.io/docs/concepts/security/windows-security/",
+        "https://github.com/microsoft/IIS.ServiceMonitor/issues/77",
     ],
     bad: &[
         "containers: [{name: app, image: 'registry.example.com/app:1.0', securityContext: {windowsOptions: {runAsUserName: containeradministrator}}}]",
         "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
-        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]",
         "initContainers: [{name: init, image: 'mcr.microsoft.com/dotnet/framework/runtime:4.8'}]",
+        "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}, {name: app, image: 'registry.example.com/app:1.0'}]}",
     ],
     good: &[
+        // As ContainerUser these do not start.
+        "containers: [{name: web, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]",
+        "containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2022'}]",
+        "containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/wcf:4.8', securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]",
+        "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: web, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]",
         "{securityContext: {windowsOptions: {runAsUserName: ContainerUser}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: app, image: 'registry.example.com/app:1.0', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]}",
@@ -260,9 +270,13 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
     check: Check::Pod(|cx, out| {
         const FIELD: [&str; 3] = ["securityContext", "windowsOptions", "runAsUserName"];
         let mut inherited = false;
+        let needs_it = |container: &ContainerAt<'_>| {
+            let image = cx.image(container);
+            image.is_some_and(|image| image.reference.runs_service_monitor())
+        };
         for container in cx
             .containers()
-            .filter(|container| !cx.spec.is_host_process(container))
+            .filter(|container| !cx.spec.is_host_process(container) && !needs_it(container))
         {
             let own = container
                 .windows_options()

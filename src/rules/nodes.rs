@@ -46,7 +46,7 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
     let Body::Node(node) = &cx.subject.body else {
         return None;
     };
-    Some((node, Host::of_node(&**node)?))
+    Some((node, Host::of_node(&**node, None)?))
 }
 
 /// The build that a node really has: what its kubelet reports of the kernel. The label may be stale or made up.

@@ -7,8 +7,10 @@ use crate::model::fields::Fields;
 use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::path::Path;
-use crate::model::pod::{NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
-use crate::model::selection::{is_build_label, is_os_label, os_of_expression, os_of_label};
+use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
+use crate::model::selection::{
+    TermOs, is_build_label, is_os_label, os_of_expression, os_of_label, os_of_term, os_of_terms,
+};
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Body;
 use crate::model::text::shown;
@@ -63,19 +65,20 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
         }
     }
     let terms = cx.spec.required_terms();
-    let every_term = |by: fn(&str) -> bool| {
-        let mut terms = terms.iter().filter(|term| !term.is_empty()).peekable();
-        terms.peek().is_some()
-            && terms.all(|term| {
-                term.match_expressions.iter().any(|expression| {
-                    by(&expression.key)
-                        && os_of_expression(expression, &cx.policy.pool_labels) == Some(Os::Windows)
-                })
-            })
+    let is_windows = matches!(
+        os_of_terms(terms, &cx.policy.pool_labels),
+        Some((Os::Windows, ..))
+    );
+    let is_by_label = |term: &NodeSelectorTerm<'_>| {
+        let by_label = |e: &Expression<'_>| {
+            is_os_label(&e.key) && os_of_expression(e, &cx.policy.pool_labels) == Some(Os::Windows)
+        };
+        os_of_term(term, &cx.policy.pool_labels) == TermOs::NoNode
+            || term.match_expressions.iter().any(by_label)
     };
-    if every_term(is_os_label) {
+    if is_windows && terms.iter().all(is_by_label) {
         Selects::ByOs
-    } else if best == Selects::ByPool || every_term(|_| true) {
+    } else if is_windows || best == Selects::ByPool {
         Selects::ByPool
     } else {
         Selects::Nothing

@@ -1,14 +1,17 @@
 //! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
+pub mod reach;
+
+use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::PodCx;
 use super::os::{Selects, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::fields::Fields;
 use crate::model::image::ImageRef;
-use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
+use crate::model::node_affinity::Match;
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::pod::{Expression, NodeSelectorTerm};
 use crate::model::policy::ReverseGuard;
 use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
@@ -26,115 +29,44 @@ pub static RULES: &[&Rule] = &[
     &DAEMONSET_SPANS_BUILDS,
     &HYPERV_ANNOTATION,
     &LINUX_POD_TOLERATES_WINDOWS,
+    &SPREAD_OVER_WINDOWS_NODES,
 ];
 
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const COMPATIBILITY: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
 
-/// What a pod needs to land on a build that runs its images.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BuildNeed {
-    /// Nothing: no build is known of its images, it says a build already, or every known node runs them.
-    Nothing,
-    /// That is not known: the images tell a build, but no Windows node or pool is known.
-    NoHostKnown(Build),
-    /// One of these builds, every one that runs the images; some known node does not.
-    OneOf(Vec<Build>),
-    /// The same, but none of the nodes that run the images carries the label that placement would require: the pod would
-    /// stay Pending for ever.
-    Unlabelled(Vec<Build>),
-}
-
-/// Whether a pod must be held to certain builds, and which.
-pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
-    let isolation = cx.isolation();
-    // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
-    let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
-    if isolation == Isolation::HostProcess || in_doubt || requires_build(cx) {
-        return BuildNeed::Nothing;
-    }
-    let mut images: Vec<Build> = cx
-        .containers()
-        .filter_map(|c| Some(cx.image_build(&c)?.0))
-        .collect();
-    images.sort_unstable();
-    images.dedup();
-    let Some((first, others)) = images.split_first() else {
-        return BuildNeed::Nothing;
-    };
-    let hosts = cx.host_builds();
-    if hosts.is_empty() {
-        return BuildNeed::NoHostKnown(*first);
-    }
-    let runs = |image: Build, host: Build| compatibility(image, host, isolation) == Compatibility::Runs;
-    if hosts
-        .iter()
-        .all(|host| images.iter().all(|image| runs(*image, *host)))
-    {
-        return BuildNeed::Nothing;
-    }
-    let allowed: Vec<Build> = compatible_hosts(*first, isolation)
-        .filter(|host| others.iter().all(|image| runs(*image, *host)))
-        .collect();
-    if allowed.is_empty() {
-        BuildNeed::Nothing
-    } else if cx.facts.none_is_labelled(cx.policy.build_label(), &allowed) {
-        BuildNeed::Unlabelled(allowed)
-    } else {
-        BuildNeed::OneOf(allowed)
-    }
-}
-
-/// Whether the pod's nodeSelector, its RuntimeClass, or every term of its affinity speaks of builds.
-fn requires_build(cx: &PodCx<'_>) -> bool {
-    let terms = cx.spec.required_terms();
-    let speaks = |term: &NodeSelectorTerm<'_>| {
-        let tells = |e: &Expression<'_>| is_build_label(&e.key) || !cx.builds_of(e).is_empty();
-        term.is_empty() || term.match_expressions.iter().any(tells)
-    };
-    cx.selected(BUILD_LABEL).is_some()
-        || cx.selected(TRUSTED_BUILD_LABEL).is_some()
-        || cx.build_of_pool().is_some()
-        || (!terms.is_empty() && terms.iter().all(speaks))
-}
-
-/// The taints that keep other pods off the Windows nodes that this pod may land on, and that it does not tolerate.
-pub fn untolerated<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = &'c Taint> + use<'c> {
-    let spec = cx.spec;
-    let selected = cx.selected_builds();
-    let of_pools = selected.clone();
-    let reaches = |selected: &[Build], build: Option<Build>| {
-        selected.is_empty() || build.is_none_or(|build| selected.contains(&build))
-    };
-    let seen = (cx.facts.taints().iter())
-        .filter(move |(_, builds)| builds.iter().any(|build| reaches(&selected, *build)))
-        .map(|(taint, _)| taint);
-    let known = cx.facts.taints();
-    let declared = (cx.policy.pools.iter())
-        .filter(move |pool| reaches(&of_pools, pool.build))
-        .flat_map(|pool| &pool.taints)
-        .filter(move |taint| !known.iter().any(|(seen, _)| seen == *taint));
-    seen.chain(declared)
-        .filter(|taint| taint.marks_windows())
-        .filter(move |taint| !spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
-}
-
-/// A known Windows node that a Linux or Unknown pod could land on; `None` where its selectors speak of the operating
-/// system or nothing would let it.
+/// A known Windows node that a Linux or Unknown pod could be scheduled on; `None` where its selectors speak of the operating
+/// system, or match no such node, or a taint keeps it off.
 pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     if cx.spec.is_bound() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
         return None;
     }
-    let keeps_off =
-        |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && taint.lasts();
-    // Of pools that have no name each look is remembered that their nodes ever had, also that before their taint.
-    let is_there = |host: &&Host| !host.may_be_at_zero || !host.template.is_empty();
+    let constraints = reach::constraints(cx);
+    // What is remembered of pools that have no name is every look that their nodes ever had, also the one before their taint.
+    let is_there = |host: &&Host| !host.may_be_at_zero || !host.labels.is_empty();
     let known = cx.facts.hosts().iter().filter(is_there);
     known.chain(&cx.policy.pools).find(|host| {
-        (host.taints.iter().filter(keeps_off))
-            .all(|taint| cx.spec.tolerations.iter().any(|t| taint.is_tolerated_by(t)))
+        let mut lacking = constraints.untolerated(&host.taints);
+        constraints.matches(*host) == Match::Yes && lacking.all(|taint| !taint.lasts())
     })
+}
+
+/// Whether nothing but taints decides where a Linux or Unknown pod lands, or it is a Linux pod: then the Linux selector
+/// takes no node from it that may be its own. A pod without a sign whose own selectors match a Windows node may be a Windows
+/// pod.
+pub fn may_be_held_to_linux(cx: &PodCx<'_>) -> bool {
+    cx.inference.verdict == Verdict::Linux || reach::constraints(cx).is_empty()
+}
+
+/// The taints of Windows nodes that the pod needs a toleration for. Not those that the policy lists and no node carries.
+fn missing_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
+    let mut needed = reach::needed_tolerations(cx);
+    needed.retain(|taint| {
+        let mut hosts = cx.hosts();
+        taint.marks_windows() && hosts.any(|host| host.taints.contains(taint))
+    });
+    needed
 }
 
 static MISSING_WINDOWS_TOLERATION: Rule = Rule {
@@ -170,7 +102,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         } else {
             ""
         };
-        for taint in untolerated(cx) {
+        for taint in missing_tolerations(cx) {
             out.report(cx.at(&["tolerations"]))
                 .says(format!(
                     "Windows nodes carry the taint {taint}, which the pod does not tolerate"
@@ -193,10 +125,10 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     summary: "nothing keeps the pod off Windows nodes that cannot run its image",
     docs: "A Windows container with process isolation needs a node whose build runs its image. Where the cluster has nodes \
            of several builds and the pod selects none, it may land where it fails with 0xc0370101. Placement adds the \
-           requirement to pods: the nodeSelector where one build runs the image, else a required node affinity with every \
-           build that does. Where no Windows node is known, nothing is required and this is advice. Nor is anything required \
-           where none of the nodes that run the image carries the label: the pod would stay Pending beside them. A \
-           WindowsNodePolicy keeps the label.",
+           requirement to pods: the nodeSelector if one build runs the image, else a required node affinity with every \
+           build that does. If a node that runs the image does not carry the label, placement excludes the known wrong builds \
+           instead. It requires nothing that would take such a node from the pod. If no Windows node is known, nothing is \
+           required and this is advice. A WindowsNodePolicy keeps the label.",
     remedy: "select the build with the label node.kubernetes.io/windows-build",
     see: &[GUIDE, COMPATIBILITY],
     bad: &[
@@ -226,34 +158,68 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
                     ))
                     .remedy(format!("where the cluster has several builds, {}", require(&runs)));
             }
-            BuildNeed::Unlabelled(_) => {
+            BuildNeed::Withheld(Withheld::Label, _) => {
                 let label = cx.policy.build_label();
                 out.report(cx.at(&["nodeSelector"]))
                     .says(format!(
-                        "the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them: those \
-                         that can run it carry no label {label}"
+                        "the pod can land on Windows nodes that cannot run its image, and the label {label} does not tell \
+                         them from those that can"
                     ))
                     .remedy(format!(
                         "let a WindowsNodePolicy keep the label {label}, or select the nodes by another label that they \
                          carry"
                     ));
             }
-            BuildNeed::OneOf(builds) => {
-                let none = !cx.host_builds().iter().any(|host| builds.contains(host));
+            BuildNeed::Withheld(Withheld::Domains(key), builds) => {
+                out.report(cx.at(&["nodeSelector"]))
+                    .says(format!(
+                        "the pod can land on Windows nodes that cannot run its image, and without them its topology spread \
+                         constraint over {} has fewer domains than minDomains",
+                        shown(&key)
+                    ))
+                    .remedy(format!("lower minDomains, and {}", require(&builds)));
+            }
+            BuildNeed::NoneOf(builds) => {
+                let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+                out.report(cx.at(&["nodeSelector"]))
+                    .says("the pod can land on Windows nodes that cannot run its image")
+                    .remedy(format!(
+                        "require by node affinity that {} is not {}",
+                        cx.policy.build_label(),
+                        builds.join(" or ")
+                    ));
+            }
+            BuildNeed::OneOf { allowed, .. } => {
+                let none = !cx.host_builds().iter().any(|host| allowed.contains(host));
                 let says = if none {
                     "no known Windows node can run the pod's image, and nothing keeps it off them"
                 } else {
                     "the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them"
                 };
                 let finding = out.report(cx.at(&["nodeSelector"]));
-                finding.says(says).remedy(require(&builds));
+                finding.says(says).remedy(require(&allowed));
                 if none {
                     finding.remedy(format!(
                         "use an image for the builds that there are, or {}",
-                        require(&builds)
+                        require(&allowed)
                     ));
                 }
             }
+        }
+        if let Some(host) = mislabelled(cx) {
+            let label = cx.policy.build_label();
+            let says = host.labels.get(label).map(String::as_str).unwrap_or_default();
+            let build = host.build.map(|build| build.to_string()).unwrap_or_default();
+            out.report(cx.at(&["nodeSelector"]).key(label))
+                .says(format!(
+                    "node {} runs build {build}, which cannot run the image, and its label {label} says {}: selecting the build \
+                     does not keep the pod off it",
+                    host.name,
+                    shown(says)
+                ))
+                .remedy(format!(
+                    "let a WindowsNodePolicy correct the label {label}, or restart the kubelet of the node"
+                ));
         }
         if let Some((image, host)) = selected_but_unfit(cx) {
             out.report(cx.at(&["affinity"]))
@@ -495,21 +461,16 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
         if isolation == Isolation::HostProcess {
             return;
         }
-        let selected = cx.selected_builds();
-        if selected.is_empty() && requires_build(cx) {
-            return;
-        }
+        let reached = reach::matched(cx);
         for container in cx.containers() {
             let Some((image, certain)) = cx.image_build(&container) else {
                 continue;
             };
             let cannot = |host: &&Host| {
-                host.build.is_some_and(|build| {
-                    (selected.is_empty() || selected.contains(&build))
-                        && compatibility(image, build, isolation) == Compatibility::Fails
-                })
+                host.build
+                    .is_some_and(|build| compatibility(image, build, isolation) == Compatibility::Fails)
             };
-            if let Some(host) = cx.hosts().find(cannot) {
+            if let Some(host) = reached.iter().map(|reached| reached.host).find(cannot) {
                 let build = host.build.map(|build| build.to_string()).unwrap_or_default();
                 let finding = out.report(cx.at(&["nodeSelector"])).says(format!(
                     "node {} has build {build}, which cannot run the image of container {} (build {image})",
@@ -595,6 +556,47 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
                     "nothing keeps this pod off Windows nodes such as {}",
                     host.name
                 ));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
+static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
+    id: "TSM710",
+    name: "spread-over-windows-nodes",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    summary: "the Windows nodes have fewer domains than the topology spread constraint asks for",
+    docs: "A Windows pod counts only the domains of the nodes that its selectors match. With fewer of them than `minDomains`, the \
+           scheduler takes the emptiest domain for empty, so that each domain gets `maxSkew` pods and the others stay Pending. \
+           With `nodeAffinityPolicy: Ignore` the domains of Linux nodes count too, and no Windows pod can fill them.",
+    remedy: "lower minDomains to the number of domains that have Windows nodes",
+    see: &["https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/"],
+    bad: &[
+        "{apiVersion: v1, kind: Node, metadata: {name: w, labels: {kubernetes.io/os: windows, zone: a}}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, topologySpreadConstraints: [{maxSkew: 1, minDomains: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], containers: [{name: app, image: app}]}}",
+    ],
+    good: &[
+        "{}",
+        "{apiVersion: v1, kind: Node, metadata: {name: w, labels: {kubernetes.io/os: windows, zone: a}}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, topologySpreadConstraints: [{maxSkew: 1, minDomains: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], containers: [{name: app, image: app}]}}",
+        "{topologySpreadConstraints: [{maxSkew: 1, minDomains: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], containers: [{name: app, image: app}]}",
+    ],
+    needs: Fields::ALWAYS,
+    check: Check::Pod(|cx, out| {
+        if cx.subject.kind == Kind::DaemonSet || cx.subject.is_daemonset_pod() || cx.spec.is_bound() {
+            return;
+        }
+        for (index, constraint) in cx.spec.topology_spread_constraints.iter().enumerate() {
+            let Some(least) = constraint.min_domains.filter(|_| constraint.is_required()) else {
+                continue;
+            };
+            let domains = reach::domains(cx, &constraint.topology_key);
+            if (1..least).contains(&domains) {
+                out.report(cx.at(&["topologySpreadConstraints"]).item(index).field("minDomains"))
+                    .says(format!(
+                        "the Windows nodes that the pod can reach have {domains} of the {least} domains of {} that it asks for",
+                        shown(&constraint.topology_key)
+                    ));
             }
         }
     }),

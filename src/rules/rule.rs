@@ -1,6 +1,7 @@
 //! What a rule is: data about it, one check, and the findings that the check reports. The rules themselves stand in the files of their families.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
@@ -22,6 +23,7 @@ use crate::model::workload::Kind;
 /// `bad` and `good` are the rule's tests, and what `transom explain` shows. An example is either whole manifests (it
 /// has a `kind`), or a piece of a pod spec that is laid over [`examples::BASE`](crate::rules::examples), a plain
 /// Windows pod. Its first line may carry options of `transom check`: `# --kubernetes 1.9 --runtime docker`.
+#[allow(clippy::struct_excessive_bools)] // independent properties of a rule
 pub struct Rule {
     /// The stable id: `TSM` and three digits, hundreds by family; never used again for another rule.
     pub id: &'static str,
@@ -46,6 +48,8 @@ pub struct Rule {
     /// Whether the field asks for access to the node, which the pod then does without: an error even where inert fields
     /// are none.
     pub asks_for_node: bool,
+    /// Whether an error of this rule is printed before all others: while it lasts, the rest does not matter.
+    pub is_first: bool,
     /// What is wrong: lower case, no full stop. Also the message of a finding that has none of its own.
     pub summary: &'static str,
     /// Why it is wrong, what happens on the node, what to know: whole sentences.
@@ -104,6 +108,7 @@ impl Rule {
         stored_only: false,
         inert: false,
         asks_for_node: false,
+        is_first: false,
         summary: "",
         docs: "",
         remedy: "",
@@ -125,19 +130,31 @@ impl Rule {
 
     /// Runs the rule where it applies, and collects what it finds.
     pub fn run(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
+        self.run_weighed(cx, findings, &BY_SEVERITY);
+    }
+
+    /// The same; `weigh` decides which of the findings that are too many to keep counts most ([`MOST_OF_A_RULE`]).
+    pub fn run_weighed(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &Weigh<'_>) {
         if !cx.policy.is_off(self.id) {
-            self.run_regardless(cx, findings);
+            self.report_to(cx, findings, weigh);
         }
     }
 
     /// Runs the rule where it applies, even if the policy has it off: what the API server refuses, it refuses anyway.
     pub fn run_regardless(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
+        self.report_to(cx, findings, &BY_SEVERITY);
+    }
+
+    fn report_to(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &Weigh<'_>) {
         if !self.applies(cx) {
             return;
         }
         let mut out = Out {
             rule: self,
+            first: findings.len(),
             findings,
+            weigh,
+            last: None,
             beyond: None,
         };
         match self.check {
@@ -148,6 +165,7 @@ impl Rule {
             }
             Check::PodAnd(_, check) | Check::Object(_, check) => check(cx, &mut out),
         }
+        out.finish();
     }
 
     fn applies(&self, cx: &Cx<'_>) -> bool {
@@ -253,28 +271,89 @@ impl PartialEq for Rule {
     }
 }
 
+/// What a finding would do to the object; `None` where an exemption lifts it.
+pub type Weigh<'w> = dyn Fn(&Finding) -> Option<Action> + 'w;
+
+/// Without a policy the severity decides.
+const BY_SEVERITY: fn(&Finding) -> Option<Action> = |finding| Some(Action::of_severity(finding.severity));
+
 /// Where a check reports to.
 pub struct Out<'o> {
     rule: &'static Rule,
     findings: &'o mut Vec<Finding>,
-    /// Where a finding goes that is one too many.
-    beyond: Option<Finding>,
+    /// The index of the first finding of this rule.
+    first: usize,
+    weigh: &'o Weigh<'o>,
+    /// The finding that was reported last, where it is one too many: its check may still change it.
+    last: Option<Finding>,
+    /// The one among the findings that are too many that counts most, with what it would do.
+    beyond: Option<(Action, Finding)>,
 }
 
-/// The most findings of one object: an object with more has been refused for long, and each takes memory.
-pub const MOST_FINDINGS: usize = 10_000;
+/// The most findings of one rule that are kept of one object: each takes memory, and a person reads no more. One rule with
+/// many findings takes no room from another. Of the findings beyond this, the one that would do most is kept, so that
+/// a rule that denies still denies; the others are in its [`Finding::beyond`], by which an update is compared.
+pub const MOST_OF_A_RULE: usize = 200;
 
 impl Out<'_> {
     /// Reports the rule at a place, in its own words; the finding that comes back can be made more precise.
     pub fn report(&mut self, path: Path) -> &mut Finding {
         let finding = Finding::new(self.rule, path);
         let at = self.findings.len();
-        if at >= MOST_FINDINGS {
-            return self.beyond.insert(finding);
+        if at - self.first >= MOST_OF_A_RULE {
+            self.settle();
+            return self.last.insert(finding);
         }
         self.findings.push(finding);
         // Cannot panic: the finding was pushed a line above.
         &mut self.findings[at]
+    }
+
+    /// Takes in the last of the findings that are too many.
+    fn settle(&mut self) {
+        let Some(mut finding) = self.last.take() else {
+            return;
+        };
+        // An update must not treat as known what an exemption lifts.
+        let Some(action) = (self.weigh)(&finding) else {
+            return;
+        };
+        let other = (finding.identity_hash(), finding.severity, action);
+        if let Some((most, kept)) = &mut self.beyond {
+            if (action, finding.severity) > (*most, kept.severity) {
+                finding.beyond = std::mem::take(&mut kept.beyond);
+                (*most, *kept) = (action, finding);
+            }
+            kept.beyond.push(other);
+        } else {
+            finding.beyond.push(other);
+            self.beyond = Some((action, finding));
+        }
+    }
+
+    fn finish(mut self) {
+        self.settle();
+        let Some((_, mut finding)) = self.beyond else {
+            return;
+        };
+        let more = finding.beyond.len() - 1;
+        if more > 0 {
+            let message = format!("{} (and {more} more places that are not listed)", finding.message);
+            finding.says(message);
+        }
+        self.findings.push(finding);
+    }
+}
+
+impl Out<'_> {
+    /// How many findings there are so far.
+    pub fn reported(&self) -> usize {
+        self.findings.len()
+    }
+
+    /// The findings since then, to weigh them differently.
+    pub fn since(&mut self, first: usize) -> impl Iterator<Item = &mut Finding> {
+        self.findings.iter_mut().skip(first)
     }
 }
 
@@ -311,6 +390,9 @@ pub struct Finding {
     pub action: Action,
     /// What it would do if `validation` were Deny.
     pub wanted: Action,
+    /// The findings of the same rule that are too many to keep, this one among them: what they are
+    /// ([`Finding::identity_hash`]), how bad, and what each would do. Empty for all others.
+    pub beyond: Vec<(u64, Severity, Action)>,
 }
 
 impl Finding {
@@ -327,6 +409,7 @@ impl Finding {
             resolved_by: None,
             action: Action::Off,
             wanted: Action::Off,
+            beyond: Vec::new(),
         }
     }
 
@@ -366,10 +449,22 @@ impl Finding {
         (self.rule.id, self.path.named())
     }
 
+    /// [`Finding::identity`] as a number, for the many that are not kept.
+    pub fn identity_hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.identity().hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Whether it is of an inert field: the pod runs with the field as it does without. Not where the kubelet rejects the
     /// pod for it, or the API server whatever `spec.os` says.
     pub fn is_inert(&self) -> bool {
         self.rule.inert && matches!(self.class, Class::Api | Class::Ignored)
+    }
+
+    /// Whether repair may take the field out: an inert one, and one at which only some kubelets hang.
+    pub fn is_repairable(&self) -> bool {
+        self.is_inert() || (self.rule.inert && self.class == Class::Run)
     }
 
     /// Whether no edit of admission makes it go away.

@@ -1,9 +1,11 @@
 //! Linux security context fields: what the API server forbids on Windows pods and what Windows ignores.
 
-use super::context::PodCx;
+use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Out, Rule};
+use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field::Present;
 use crate::model::fields::Fields;
+use crate::model::os::Os;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
 use crate::model::severity::{Class, Severity};
 
@@ -142,17 +144,45 @@ static SECCOMP_PROFILE: Rule = Rule {
     ..FORBIDDEN
 };
 
+/// Whether a kubelet of the cluster's release may hang at `chown` of the pod's service account token: from 1.21, where every pod
+/// has a projected one, to 1.30, whose patch release is not known here. OpenShift's kubelets have had a fix of their own
+/// since 4.8 (openshift/kubernetes#804), and a pod that says `windows` is refused before.
+///
+/// Source: kubernetes/kubernetes#102849 and #125040; the kubelet sets an owner only if all containers have one user.
+fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
+    let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
+    let of_pod = cx
+        .spec
+        .security_context
+        .as_ref()
+        .is_some_and(|context| context.run_as_user.0);
+    let by_itself = |container: &ContainerAt<'_>| {
+        let context = container.security_context.as_ref();
+        context.is_some_and(|context| context.run_as_user.0)
+    };
+    let says_windows = cx.spec.os_name() == Some(Os::Windows.label());
+    (21..=30).contains(&cx.facts.kubernetes)
+        && !has_scc
+        && !says_windows
+        && (of_pod || cx.containers().all(|container| by_itself(&container)))
+}
+
 static RUN_AS_USER: Rule = Rule {
     id: "TSM204",
     name: "run-as-user",
     summary: "Windows has no user ids",
-    docs: "Windows names its users; it has no numeric ids. The kubelet logs the field and goes on, so that the container \
-           runs as the user of its image: on servercore images that is ContainerAdministrator.",
+    docs: "Windows names its users; it has no numeric ids. A current kubelet logs the field and continues, so that the container \
+           runs as the user of its image: on servercore images that is ContainerAdministrator. Kubelets from 1.21 until \
+           1.29.12 and 1.30.8 do not ignore it: if every container of the pod has a `runAsUser` (its own or the pod's), they \
+           try to give the service account token to that user (`chown ... not supported by windows`), and the pod stays in \
+           ContainerCreating. Fixed in 1.29.13, 1.30.9 and 1.31.0. On a cluster of such a release the finding is one of a pod \
+           that hangs, and `inert: Warn` does not apply to it; repair does.",
     remedy: "use windowsOptions.runAsUserName",
     see: &[
         INTRO,
         POD_INTRO,
         SOURCE,
+        "https://github.com/kubernetes/kubernetes/pull/125040",
         "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/",
     ],
     bad: &[
@@ -163,8 +193,16 @@ static RUN_AS_USER: Rule = Rule {
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
     needs: Fields::RUN_AS_USER,
     check: Check::Pod(|cx, out| {
+        let first = out.reported();
         of_pod(cx, out, "runAsUser", |context| context.run_as_user);
         of_containers(cx, out, "runAsUser", |context| context.run_as_user);
+        if stops_at_the_token(cx) {
+            for finding in out.since(first) {
+                finding
+                    .class(Class::Run)
+                    .says("Windows has no user ids, and kubelets before 1.30.9 hang at the pod's service account token");
+            }
+        }
     }),
     ..FORBIDDEN
 };

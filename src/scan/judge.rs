@@ -108,7 +108,7 @@ pub fn look_at(world: &World<'_>, subject: &Subject<'_>, json: &str) -> Result<L
     if subject.meta.deletion_timestamp.0 {
         return Ok(Looked::Passed(Passed::Deleted));
     }
-    if subject.is_mirror() {
+    if world.facts.is_stored_mirror(subject) {
         return Ok(Looked::Passed(Passed::Mirror));
     }
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {

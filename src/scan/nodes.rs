@@ -29,7 +29,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts, policies: &P
         }
     }
     let pools = pools.into_iter().map(|pool| {
-        let label = pool_of(&pool.template).map(|(_, pool)| pool.to_owned());
+        let label = pool_of(&pool.labels).map(|(_, pool)| pool.to_owned());
         row(&pool.name, label, pool.build, &pool.taints, String::new(), true)
     });
     windows.chain(pools).collect()

@@ -1,7 +1,6 @@
 //! Pods that are where they cannot run, and those that wait for a node for a reason that is Transom's business. Pure.
 
 mod pending;
-mod selection;
 mod status;
 
 use std::collections::BTreeMap;
@@ -16,6 +15,7 @@ use crate::cluster::node::NodeView;
 use crate::engine::infer;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::facts::RuntimeClassFacts;
+use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _};
 use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
@@ -38,8 +38,8 @@ pub struct Ground<'g> {
 
 /// What is wrong with where a pod is, or why it waits; `None` where nothing is, or where that is none of Transom's business.
 ///
-/// A pod that is ready runs where it is, whatever its fields say. What only an image's name tells of an operating system or a
-/// build is told where the kubelet says the same. `owner` is the pod's top owner, as in `Deployment web`, where that is known;
+/// A pod that is ready runs where it is, whatever its fields say. What only the tag of an image tells of an operating system or a
+/// build is reported if the kubelet says the same; a repository with Windows images only is enough. `owner` is the pod's top owner, as in `Deployment web`, where that is known;
 /// else its controller counts.
 pub fn trouble(
     subject: &Subject<'_>,
@@ -49,7 +49,7 @@ pub fn trouble(
     now: Timestamp,
 ) -> Option<PodTrouble> {
     let spec = subject.pod()?;
-    if subject.meta.deletion_timestamp.0 || subject.is_mirror() {
+    if subject.meta.deletion_timestamp.0 || ground.world.facts.is_stored_mirror(subject) {
         return None;
     }
     let around: Around = serde_json::from_str(json).unwrap_or_default();
@@ -80,6 +80,21 @@ pub fn trouble(
         message,
         remedy,
         since: around.since(),
+    })
+}
+
+/// The first image of a pod that is for Windows by its name, certain or not: no reason to take the pod for one, and reason
+/// enough not to advise Linux nodes.
+pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
+    let mut images = pod
+        .visit_containers()
+        .filter_map(|(_, _, container)| container.image.as_deref());
+    images.find(|text| {
+        ImageRef::parse(text).is_ok_and(|image| {
+            let hint = os_hint(&image);
+            let names_windows = matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_));
+            names_windows || build_hint(&image).is_some()
+        })
     })
 }
 
@@ -119,6 +134,13 @@ impl Pod<'_> {
         }
     }
 
+    /// Whether one of its images is of a repository that has none for another system. Such an image needs no second sign;
+    /// the tag of another repository can say anything.
+    fn has_windows_only_image(&self) -> bool {
+        let images = Image::of_pod(self.spec, self.ground.world.facts);
+        (images.iter().flatten()).any(|image| image.reference.is_windows_only_repository())
+    }
+
     fn misplaced(&self, node: &str, said: Said) -> Option<Told> {
         let nodes = self.ground.nodes?;
         let windows = nodes.get(node).filter(|view| view.is_windows());
@@ -131,7 +153,8 @@ impl Pod<'_> {
 
     /// A pod on a node that is not for Windows.
     fn on_another(&self, node: &str, said: Said) -> Option<Told> {
-        if !self.is_for(Verdict::Windows) || !(self.is_certain() || said.is_wrong_platform()) {
+        let is_sure = || self.is_certain() || self.has_windows_only_image() || said.is_wrong_platform();
+        if !self.is_for(Verdict::Windows) || !is_sure() {
             return None;
         }
         let remedy = self.anew("select kubernetes.io/os: windows");
@@ -146,7 +169,9 @@ impl Pod<'_> {
         let name = &node.name;
         let of_linux = self.is_for(Verdict::Linux) && (self.is_certain() || said.is_wrong_platform());
         // A pod of which nothing is known may be for Windows: an agent for every operating system mostly is.
-        let of_none = self.is_for(Verdict::Unknown) && said.is_wrong_platform();
+        // Not one whose image is for Windows by its name: there is none for the build of this node.
+        let of_another_build = self.is_for(Verdict::Unknown) && image_for_windows(self.spec).is_some();
+        let of_none = self.is_for(Verdict::Unknown) && !of_another_build && said.is_wrong_platform();
         if of_linux || of_none {
             let message = if of_linux {
                 format!("a Linux pod on {name}, which is a Windows node")
@@ -157,6 +182,9 @@ impl Pod<'_> {
             };
             let remedy = self.anew("select kubernetes.io/os: linux");
             return Some((Wrong::OperatingSystem, message, remedy));
+        }
+        if of_another_build {
+            return self.wrong_build(node, said);
         }
         if self.is_for(Verdict::Linux) || self.is_for(Verdict::Unknown) {
             return None;

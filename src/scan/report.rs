@@ -52,6 +52,8 @@ pub struct Cluster {
     pub has_webhooks: bool,
     /// The stored WindowsPodPolicies, the one that counts first at the front; empty where the built-in one counts.
     pub policies: Vec<String>,
+    /// The namespaces without a policy: the built-in one counts there. Empty where no policy is stored at all.
+    pub namespaces_without_policy: Vec<String>,
 }
 
 /// Counts of a scan.
@@ -174,6 +176,8 @@ named! {
         WaitsForToleration = "waits-for-toleration",
         /// It waits: the RuntimeClass that it names selects no node, or no node has its handler.
         WaitsForRuntimeClass = "waits-for-runtime-class",
+        /// It waits: its required node affinity matches no node, whatever its labels.
+        WaitsForAffinity = "waits-for-affinity",
     }
 }
 

@@ -103,6 +103,21 @@ impl<'w> World<'w> {
         })
     }
 
+    /// The namespaces without a policy, by name: the API server asks about them, and no stored policy selects them. None
+    /// where no policy is stored at all.
+    pub fn namespaces_without_policy(&self) -> Vec<String> {
+        if self.policies.stored().is_empty() {
+            return Vec::new();
+        }
+        let namespaces = self.facts.namespaces.iter();
+        let without = namespaces.filter(|(name, known)| {
+            self.policies.selecting(&known.labels).is_none() && self.not_asked(name).is_none()
+        });
+        let mut names: Vec<String> = without.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Why the API server does not ask about objects of a namespace; `None` where it asks.
     pub fn not_asked(&self, namespace: &str) -> Option<NotAsked> {
         let none = BTreeMap::new();

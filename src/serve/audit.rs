@@ -51,6 +51,7 @@ pub fn log(record: &Record) {
                 repaired = record.annotation("repaired"),
                 withheld = record.annotation("withheld"),
                 exempted = record.annotation("exempted"),
+                "too-large" = record.annotation("too-large"),
                 "denied-by" = record.annotation("denied-by"),
                 owner = record.annotation("owner"),
                 "owner-trust" = record.annotation("owner-trust"),

@@ -45,6 +45,7 @@ pub struct Gauges {
     nodes: Family<Release, Gauge>,
     policies: Family<State, Gauge>,
     left_out: Family<ByLabel, Gauge>,
+    without_policy: Gauge,
     exemptions: Family<State, Gauge>,
     reached: Family<Phase, Gauge>,
 }
@@ -57,6 +58,7 @@ impl Gauges {
             nodes: Family::default(),
             policies: Family::default(),
             left_out: Family::default(),
+            without_policy: Gauge::default(),
             exemptions: Family::default(),
             reached: Family::default(),
         };
@@ -80,6 +82,11 @@ impl Gauges {
                 "namespaces_left_out",
                 "Namespaces that a label takes out, so that the API server asks about nothing there",
                 gauges.left_out.clone(),
+            );
+            registry.register(
+                "namespaces_without_policy",
+                "Namespaces that no WindowsPodPolicy selects, so that the built-in policy counts there, which denies nothing",
+                gauges.without_policy.clone(),
             );
             registry.register(
                 "exemptions",
@@ -132,6 +139,8 @@ impl Gauges {
             registration::leaving_out(),
             labels,
         );
+        let without_policy = snapshot.namespaces_without_policy().count();
+        (self.without_policy).set(i64::try_from(without_policy).unwrap_or(i64::MAX));
         let stored = snapshot.policies.stored().iter();
         let exemptions = stored.flat_map(|stored| &stored.exemptions);
         set(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::runtime::Handle;
@@ -16,6 +17,7 @@ use super::gauges::Gauges;
 use super::reviewer::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
+use crate::cluster::facts;
 use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Reporting, Snapshot, Snapshots};
@@ -23,9 +25,9 @@ use crate::cluster::watches::{self, Views};
 use crate::controller::probe::{self, Arrival};
 use crate::controller::{node_policies, pod_policies, remember_pools, reports};
 use crate::model::facts::Facts;
+use crate::process::day_of;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
-use crate::process::today;
 use crate::registration::{self, configurations::Configurations};
 use crate::tls::source::CertificateSource;
 use crate::webhook::{self, Config, Listening, Server};
@@ -230,9 +232,10 @@ impl Following {
         latest
     }
 
-    /// Makes a snapshot of every view, of every change of what is registered, and of every day.
+    /// Makes a snapshot of every view, of every change of what is registered, of every day, and of the time from which on
+    /// another node is settled.
     async fn run(mut self, mut views: Views, show: watch::Sender<Arc<Snapshot>>) {
-        /// How often the day is looked at.
+        /// How often the clock is read.
         const LOOK: Duration = Duration::from_secs(30);
         let mut starts = true;
         loop {
@@ -241,10 +244,12 @@ impl Following {
             let arrival = self.arrival.borrow_and_update().clone();
             self.gauges.show_arrival(arrival.as_deref());
             let reporting = self.reporting.borrow_and_update().clone();
-            let day = today();
+            let now = Timestamp::now();
+            let mut change_at = None;
             if let Some(view) = view {
                 let began = Instant::now();
-                let mut snapshot = self.snapshots.take(&view, registered, day);
+                let mut snapshot = self.snapshots.take(&view, registered, now);
+                change_at = facts::change_at(&view, now);
                 let trouble = arrival.as_deref().and_then(Arrival::trouble);
                 snapshot.unreached = trouble.map(Arc::from);
                 snapshot.reporting = reporting;
@@ -266,7 +271,10 @@ impl Following {
                     Ok(()) = self.registered.changed() => break,
                     Ok(()) = self.arrival.changed() => break,
                     Ok(()) = self.reporting.changed() => break,
-                    () = sleep(LOOK) => if today() != day { break },
+                    () = sleep(LOOK) => {
+                        let then = Timestamp::now();
+                        if day_of(then) != day_of(now) || change_at.is_some_and(|at| at <= then) { break }
+                    },
                 }
             }
         }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 
-use crate::admission::{self, Context, MalformedReview, Phase, Request, decode, probe};
+use crate::admission::{
+    self, Context, Head, MalformedReview, Oversize, Phase, Request, decode, probe, read_head,
+};
 use crate::cluster::snapshot::{Latest, Snapshot};
 use crate::engine::effective::PolicySet;
 use crate::model::policy::Policy;
 use crate::serve::audit;
-use crate::webhook::{News, Reply, Review};
+use crate::webhook::{News, Reply, Review, Sent};
 
 /// Judges reviews by the snapshot of the moment, and leaves one log line for each.
 pub struct Reviewer {
@@ -51,33 +53,79 @@ impl Reviewer {
 }
 
 impl Review for Reviewer {
-    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
-        let request = match decode(body) {
-            Ok(request) => request,
-            Err(error) => return malformed(phase, body, &error),
+    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply {
+        let read = match Read::of(sent) {
+            Ok(read) => read,
+            Err(error) => return malformed(phase, sent, &error),
         };
         let snapshot = self.snapshot();
         let policies = match &self.cautious {
-            Some(cautious) if unknown_namespace(&request, &snapshot).is_some() => cautious,
+            Some(cautious) if unknown_namespace(read.request(), &snapshot).is_some() => cautious,
             _ => &snapshot.policies,
         };
-        judge(phase, request, &snapshot, policies)
+        read.judge(phase, &snapshot, policies)
     }
 
     /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
     /// not there yet.
-    fn review_if_known(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
-        let request = match decode(body) {
-            Ok(request) => request,
-            Err(error) => return Ok(malformed(phase, body, &error)),
+    fn review_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
+        let read = match Read::of(sent) {
+            Ok(read) => read,
+            Err(error) => return Ok(malformed(phase, sent, &error)),
         };
         let snapshot = self.snapshot();
         if self.cautious.is_some()
-            && let Some(namespace) = unknown_namespace(&request, &snapshot)
+            && let Some(namespace) = unknown_namespace(read.request(), &snapshot)
         {
             return Err(self.news_of(namespace.to_owned()));
         }
-        Ok(judge(phase, request, &snapshot, &snapshot.policies))
+        Ok(read.judge(phase, &snapshot, &snapshot.policies))
+    }
+}
+
+/// A review as far as it can be read.
+enum Read<'b> {
+    Whole(Request<'b>),
+    Head(Head<'b>, Oversize),
+}
+
+impl<'b> Read<'b> {
+    fn of(sent: Sent<'b>) -> Result<Self, MalformedReview> {
+        match sent {
+            Sent::Whole(body) => Ok(Read::Whole(decode(body)?)),
+            Sent::Head { head, oversize } => Ok(Read::Head(read_head(head)?, oversize)),
+        }
+    }
+
+    fn request(&self) -> &Request<'b> {
+        match self {
+            Read::Whole(request) => request,
+            Read::Head(head, _) => &head.request,
+        }
+    }
+
+    fn judge(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
+        let facts = &snapshot.facts;
+        let context = Context { facts, policies };
+        let answer = match self {
+            Read::Whole(request) => match probe::answer(phase, &request) {
+                Some(body) => {
+                    return Reply {
+                        status: StatusCode::OK,
+                        body,
+                        record: None,
+                    };
+                }
+                None => admission::judge(phase, request, &context),
+            },
+            Read::Head(head, oversize) => admission::judge_head(phase, &head, oversize, &context),
+        };
+        audit::log(&answer.record);
+        Reply {
+            status: StatusCode::OK,
+            body: answer.body,
+            record: Some(answer.record),
+        }
     }
 }
 
@@ -87,26 +135,9 @@ fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Optio
     request.namespace_to_know().filter(is_unknown)
 }
 
-fn judge(phase: Phase, request: Request<'_>, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
-    if let Some(body) = probe::answer(phase, &request) {
-        return Reply {
-            status: StatusCode::OK,
-            body,
-            record: None,
-        };
-    }
-    let facts = &snapshot.facts;
-    let answer = admission::judge(phase, request, &Context { facts, policies });
-    audit::log(&answer.record);
-    Reply {
-        status: StatusCode::OK,
-        body: answer.body,
-        record: Some(answer.record),
-    }
-}
-
-fn malformed(phase: Phase, body: &[u8], error: &MalformedReview) -> Reply {
-    tracing::warn!(phase = phase.as_str(), bytes = body.len(), "{error}");
+fn malformed(phase: Phase, sent: Sent<'_>, error: &MalformedReview) -> Reply {
+    let (Sent::Whole(bytes) | Sent::Head { head: bytes, .. }) = sent;
+    tracing::warn!(phase = phase.as_str(), bytes = bytes.len(), "{error}");
     Reply {
         status: StatusCode::BAD_REQUEST,
         body: format!("{error}\n").into_bytes(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use tokio::sync::watch;
 
 use super::reviewer::Reviewer;
@@ -14,6 +14,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::subject::Stage;
+use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::today;
 use crate::webhook::{Config, Server};
@@ -31,6 +32,7 @@ pub struct Files {
 
 impl Files {
     fn load(&self) -> anyhow::Result<Snapshot> {
+        self.check_types()?;
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
         let mut facts = self.base.clone();
         facts.today = today();
@@ -59,20 +61,30 @@ impl Files {
         Ok(Snapshot::of_files(facts, policies))
     }
 
+    /// Refuses what a server would wait for: it reads its files again and again.
+    fn check_types(&self) -> anyhow::Result<()> {
+        let flags = (self.policy.iter().map(|path| ("--policy", path)))
+            .chain(self.facts.iter().map(|path| ("--facts", path)));
+        for (flag, path) in flags.filter(|(_, path)| path.exists() && !path.is_dir()) {
+            files::check_type(path, Accept::Regular)
+                .with_context(|| format!("cannot read {} ({flag})", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// The bytes of every file, for telling whether something changed; what cannot be read counts as empty.
     fn content(&self) -> Vec<Vec<u8>> {
         fn all(path: &Path, into: &mut Vec<Vec<u8>>) {
-            match std::fs::read_dir(path) {
-                Ok(entries) => {
-                    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-                    paths.sort();
-                    paths
-                        .iter()
-                        .filter(|path| path.is_file())
-                        .for_each(|path| all(path, into));
-                }
-                Err(_) => into.push(std::fs::read(path).unwrap_or_default()),
-            }
+            let Ok(entries) = std::fs::read_dir(path) else {
+                let content = files::read(path, Accept::Regular, files::MANIFEST_BYTES);
+                return into.push(content.unwrap_or_default());
+            };
+            let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+            paths.sort();
+            paths
+                .iter()
+                .filter(|path| path.is_file())
+                .for_each(|path| all(path, into));
         }
         let mut content = Vec::new();
         self.policy

@@ -18,6 +18,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::args::ClientArgs;
 use super::identity::CertificateError;
+use crate::process::files;
 
 /// Which client certificates count.
 #[derive(Clone, Debug)]
@@ -114,7 +115,8 @@ impl ClientVerifier {
 }
 
 async fn read(path: &Path) -> Result<Vec<u8>, String> {
-    tokio::fs::read(path).await.map_err(|error| error.to_string())
+    let content = files::read_async(path, files::CERTIFICATE_BYTES).await;
+    content.map_err(|error| error.to_string())
 }
 
 fn by_ca(path: &Path, content: &Result<Vec<u8>, String>) -> Result<ByCa, CertificateError> {

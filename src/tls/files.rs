@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::identity::{CertificateError, Identity, IdentityError};
 use super::serving::ServingCert;
+use crate::process::files;
 use crate::process::metrics::Metrics;
 
 /// The two files of a certificate.
@@ -38,8 +39,8 @@ impl CertificateFiles {
     async fn read(&self) -> Content {
         let text = |read: io::Result<Vec<u8>>| read.map_err(|error| error.to_string());
         Content {
-            certificate: text(tokio::fs::read(&self.certificate).await),
-            key: text(tokio::fs::read(&self.key).await),
+            certificate: text(files::read_async(&self.certificate, files::CERTIFICATE_BYTES).await),
+            key: text(files::read_async(&self.key, files::CERTIFICATE_BYTES).await),
         }
     }
 

@@ -65,15 +65,24 @@ pub(crate) fn names(listen: std::net::IpAddr, more: &[String]) -> Vec<String> {
     names
 }
 
-/// Writes the CA so that a reader sees all of it or nothing.
+/// Writes the CA so that a reader sees all of it or nothing. Only a regular file is replaced: a rename would put one in
+/// the place of a device or of a symbolic link.
 pub(crate) fn write_ca(path: &Path, pem: &str) -> Result<(), CertificateError> {
     let write = || {
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
+        if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                "there is something else than a regular file; name a file that may be replaced",
+            ));
+        }
         let mut temporary = std::ffi::OsString::from(".");
         temporary.push(name);
         temporary.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(temporary);
-        let written = std::fs::File::create(&temporary)
+        // What an earlier process of this id left; never a link that leads elsewhere.
+        let _ = std::fs::remove_file(&temporary);
+        let written = std::fs::File::create_new(&temporary)
             .and_then(|mut file| file.write_all(pem.as_bytes()).and_then(|()| file.sync_all()))
             .and_then(|()| std::fs::rename(&temporary, path));
         if written.is_err() {
@@ -156,6 +165,16 @@ mod tests {
         write_ca(&path, "two").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        #[cfg(unix)]
+        {
+            let link = directory.path().join("link.crt");
+            std::os::unix::fs::symlink(&path, &link).unwrap();
+            for other in [link.as_path(), Path::new("/dev/null"), directory.path()] {
+                let error = write_ca(other, "three").unwrap_err().to_string();
+                assert!(error.contains("something else than a regular file"), "{error}");
+            }
+            assert!(link.is_symlink() && std::fs::read_to_string(&path).unwrap() == "two");
+        }
         let error = write_ca(&directory.path().join("no/such/ca.crt"), "x")
             .unwrap_err()
             .to_string();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::limits::{CONNECTION_BYTES, Limits, MAX_BODY, MEMORY_SHARE, OTHER_DESCRIPTORS};
+use super::limits::{CONNECTION_BYTES, LEAST_IN_FLIGHT, Limits, MEMORY_SHARE, OTHER_DESCRIPTORS};
 use crate::process::room::Room;
 use crate::process::values::{bytes, count, duration, positive};
 
@@ -35,19 +35,23 @@ pub struct ListenArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Reviews in flight, each from the end of its body to its answer; one more is answered 503 at once
+    /// Reviews in flight, each from the end of its body to its answer; one more waits for its turn
     #[arg(long, env = "TRANSOM_MAX_CONCURRENT", value_name = "N", default_value = "256", value_parser = count)]
     pub max_concurrent: usize,
-    /// Bytes in flight, of bodies as far as they came and of answers; when there is no room for more, the client that
-    /// has held most for longest is answered 503 at once. At least 7MiB, the largest body that is accepted
+    /// Bytes in flight, of bodies and of answers; when there is no room, more waits for its turn. At least 24MiB: a body
+    /// of 20 MiB, the largest that is read, with small ones next to it
     #[arg(
         long,
         env = "TRANSOM_MAX_BYTES_IN_FLIGHT",
         value_name = "SIZE",
-        default_value = "24MiB",
+        default_value = "64MiB",
         value_parser = bytes_in_flight
     )]
     pub max_bytes_in_flight: usize,
+    /// How long a review may wait for room before it is answered 503; half of the webhook's timeoutSeconds, which the API
+    /// server names, where that is less
+    #[arg(long, env = "TRANSOM_MAX_WAIT", value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    pub max_wait: Duration,
     /// Open connections of the webhook; one more takes the place of the one of least use. Without it, as many as a
     /// quarter of the container's memory limit holds, 4096 at most. Never more than the limit of open files allows
     #[arg(long, env = "TRANSOM_MAX_CONNECTIONS", value_name = "N", value_parser = count)]
@@ -96,6 +100,7 @@ impl LimitArgs {
         let LimitArgs {
             max_concurrent,
             max_bytes_in_flight,
+            max_wait,
             max_connections,
             header_timeout,
             body_timeout,
@@ -105,6 +110,7 @@ impl LimitArgs {
         Limits {
             max_concurrent,
             max_bytes_in_flight,
+            max_wait,
             max_connections: connections(max_connections, room),
             header_timeout,
             body_timeout,
@@ -130,12 +136,12 @@ fn connections(asked: Option<usize>, room: Room) -> u32 {
     wanted.min(by_descriptors).max(LEAST)
 }
 
-/// A size in which the largest acceptable body fits; smaller ones would refuse that body for ever.
+/// A size in which the largest body fits, with small ones next to it; a smaller one would refuse that body forever.
 fn bytes_in_flight(text: &str) -> Result<usize, String> {
     match bytes(text)? {
-        small if small < MAX_BODY => Err(format!(
-            "must be at least {}MiB, the largest body that is accepted",
-            MAX_BODY >> 20
+        small if small < LEAST_IN_FLIGHT => Err(format!(
+            "must be at least {}MiB, for the largest body that is read and small ones next to it",
+            LEAST_IN_FLIGHT >> 20
         )),
         size => Ok(size),
     }
@@ -164,7 +170,8 @@ mod tests {
         let flags = parse(&[]).unwrap();
         assert_eq!(flags.listen.listen.to_string(), "127.0.0.1:8443");
         assert_eq!(flags.listen.health_listen.to_string(), "127.0.0.1:8080");
-        assert_eq!(flags.limits.max_bytes_in_flight, 24 << 20);
+        assert_eq!(flags.limits.max_bytes_in_flight, 64 << 20);
+        assert_eq!(flags.limits.max_wait, Duration::from_secs(1));
         assert_eq!(flags.limits.header_timeout, Duration::from_secs(5));
         assert_eq!(flags.limits.drain_delay, Duration::ZERO);
     }
@@ -186,6 +193,7 @@ mod tests {
 
     #[test]
     fn the_largest_body_always_fits() {
-        assert!(bytes_in_flight("1MiB").unwrap_err().contains("at least 7MiB"));
+        assert!(bytes_in_flight("1MiB").unwrap_err().contains("at least 24MiB"));
+        assert_eq!(bytes_in_flight("24MiB"), Ok(24 << 20));
     }
 }

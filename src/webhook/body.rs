@@ -4,34 +4,44 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Buf, Bytes};
 use tokio::time::{Instant, timeout_at};
 
-use super::limits::Shed;
+use super::limits::{FIRST, Shed};
 use super::shares::Share;
 
-/// The first room of a body that comes in pieces.
-const FIRST_STEP: usize = 64 << 10;
-
-/// What is read and thrown away of a body that was refused. An answer is lost to the client when the connection is
-/// closed on bytes that it still sends; reading them costs no memory.
-const DISCARD_AT_MOST: usize = 32 << 20;
+/// What is read and thrown away of a body that is not wanted. An answer is lost to the client when the connection is
+/// closed on bytes that it still sends; reading them costs no memory. No API server sends more: a request of 3 MiB and a
+/// stored object, both escaped, are 27 MiB.
+const DISCARD_AT_MOST: usize = 64 << 20;
 
 /// Why there is no body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unread {
-    TooLarge,
     Shed(Shed),
     /// The client went away, or what it sent is no HTTP.
     Broken,
 }
 
+/// What was kept of a body.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Whole(Bytes),
+    /// The first bytes of a body that is too large, whose rest is still to be read.
+    Head(Bytes),
+}
+
 /// The body of a request.
 ///
-/// A body that arrives in one frame is used as it came. Of any other, the room is doubled as it is needed, whatever length
-/// was declared; every byte of room is taken from `share` before it is allocated.
-pub(super) async fn collect<B>(body: &mut B, share: &Share, max: usize) -> Result<Bytes, Unread>
+/// A body that arrives in one frame is used as it came. The first bytes of any other count as they come; for more there
+/// must be room for all of it, so that no two bodies wait for each other in the middle.
+pub(super) async fn collect<B>(body: &mut B, share: &Share, max: usize) -> Result<Kept, Unread>
 where
     B: Body + Unpin,
 {
     let declared = declared(body);
+    let most = if declared.is_some_and(|length| length > max) {
+        FIRST
+    } else {
+        max
+    };
     let mut first = Bytes::new();
     let mut room: Vec<u8> = Vec::new();
     while !body.is_end_stream() {
@@ -40,30 +50,59 @@ where
             continue;
         };
         let total = first.len() + room.len() + data.remaining();
-        if total > max {
-            return Err(Unread::TooLarge);
+        if total > most {
+            share.keep_head(FIRST).await.map_err(Unread::Shed)?;
+            return Ok(Kept::Head(head(&[first.as_ref(), room.as_slice()], &mut data)));
         }
-        if total == data.remaining() {
-            share.grow_to(total).map_err(Unread::Shed)?;
+        if total == data.remaining() && total <= FIRST {
+            share.grow_to(total).await.map_err(Unread::Shed)?;
             first = data.copy_to_bytes(total);
             continue;
         }
         if total > room.capacity() {
-            let doubled = room.capacity().saturating_mul(2).max(FIRST_STEP);
-            let capacity = doubled.min(declared.unwrap_or(max)).max(total);
-            share.grow_to(capacity).map_err(Unread::Shed)?;
+            let whole = declared.unwrap_or(max);
+            let capacity = if total > FIRST {
+                let whole = whole.max(total);
+                share.take_whole(whole).await.map_err(Unread::Shed)?;
+                whole
+            } else {
+                let part = whole.clamp(total, FIRST);
+                share.grow_to(part).await.map_err(Unread::Shed)?;
+                part
+            };
             room.reserve_exact(capacity - room.len());
         }
         room.extend_from_slice(&first);
         first = Bytes::new();
-        while data.has_remaining() {
-            let chunk = data.chunk();
-            room.extend_from_slice(chunk);
-            let read = chunk.len();
-            data.advance(read);
-        }
+        append(&mut room, &mut data);
+        share.received(room.len());
     }
-    Ok(if room.is_empty() { first } else { Bytes::from(room) })
+    Ok(Kept::Whole(if room.is_empty() {
+        first
+    } else {
+        Bytes::from(room)
+    }))
+}
+
+/// The head of a body: what was kept so far, and of what came last as much as belongs to it.
+fn head(before: &[&[u8]; 2], data: &mut impl Buf) -> Bytes {
+    let mut head = Vec::with_capacity(FIRST);
+    for part in *before {
+        let missing = FIRST - head.len();
+        append(&mut head, &mut part.take(missing));
+    }
+    let missing = FIRST - head.len();
+    append(&mut head, &mut data.take(missing));
+    Bytes::from(head)
+}
+
+fn append(room: &mut Vec<u8>, data: &mut impl Buf) {
+    while data.has_remaining() {
+        let chunk = data.chunk();
+        room.extend_from_slice(chunk);
+        let read = chunk.len();
+        data.advance(read);
+    }
 }
 
 /// The length that the client declared.

@@ -25,7 +25,7 @@ use tower::Service as _;
 
 use super::activity::{Activity, Busy};
 use super::crowd::Place;
-use super::limits::{Limits, MAX_HEAD};
+use super::limits::{Limits, MAX_HEAD, STREAM_WINDOW};
 
 /// How far the server is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -140,8 +140,10 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(100)
         .max_send_buf_size(64 << 10)
         .max_header_list_size(MAX_HEAD.into())
-        .initial_stream_window_size(512 << 10)
-        .initial_connection_window_size(1 << 20);
+        // What is sent of a body that waits for room is held in the window of its stream, and is not counted. The
+        // connection's is larger than those of all its streams, so that a small review passes large ones that wait.
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(64 * STREAM_WINDOW);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -1,4 +1,7 @@
-//! Takes a review in: its head is looked at, its share of the limits taken, and its body read; or it is refused at once.
+//! Takes a review in: checks its head, takes its share of the limits, and reads its body, or the head of a body that is too
+//! large.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -6,28 +9,43 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{Unread, collect, declared};
+use super::body::{Kept, Unread, collect, declared};
 use super::client::Client;
 use super::limits::{MAX_BODY, Shed};
 use super::refusal::Refusal;
-use super::reviews::{Reviews, Taken};
+use super::reviews::{Reviews, Taken, TooLarge};
+use crate::process::values::duration;
 
-/// Takes a review in; where it is refused, what is left of its body is read and thrown away.
+/// Takes a review in; what is not kept of its body is read and thrown away.
 pub(super) async fn take_in(request: Request, reviews: &Reviews) -> Result<Taken, Refusal> {
-    let deadline = Instant::now() + reviews.body_timeout;
+    let came = Instant::now();
+    let deadline = came + reviews.body_timeout;
     let (head, mut body) = request.into_parts();
+    let until = came + wait(head.uri.query(), reviews.max_wait);
     let client = head.extensions.get().cloned();
     let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
     // Heads are large where a client wants that, and nothing of it is needed any more.
     drop(head);
     let taken = match is_review {
-        Ok(()) => read(&mut body, client.as_ref(), reviews, deadline).await,
+        Ok(()) => read(&mut body, client.as_ref(), reviews, deadline, until).await,
         Err(refusal) => Err(refusal),
     };
-    if taken.is_err() && is_awaited {
+    let is_left = match &taken {
+        Ok(taken) => taken.too_large.is_some(),
+        Err(_) => is_awaited,
+    };
+    if is_left {
         reviews.discard(client.as_ref(), body, deadline);
     }
     taken
+}
+
+/// How long a review may wait for room: half of the timeout that the API server names in the query, `most` at most.
+fn wait(query: Option<&str>, most: Duration) -> Duration {
+    let mut parameters = query.unwrap_or_default().split('&');
+    let timeout = parameters.find_map(|parameter| parameter.strip_prefix("timeout="));
+    let timeout = timeout.and_then(|timeout| duration(timeout).ok());
+    timeout.map_or(most, |timeout| most.min(timeout / 2))
 }
 
 /// Answers a request that is no review by its path or method.
@@ -51,39 +69,39 @@ async fn read(
     client: Option<&Client>,
     reviews: &Reviews,
     deadline: Instant,
+    until: Instant,
 ) -> Result<Taken, Refusal> {
-    let unread = |why| unread(why, reviews);
-    if declared(body).is_some_and(|length| length > MAX_BODY) {
-        return Err(unread(Unread::TooLarge));
-    }
-    let shed = |shed| unread(Unread::Shed(shed));
-    let share = reviews.open(client).map_err(shed)?;
-    // A body that is there already is taken without a wait for anything; a share that was refused meanwhile grows no more.
-    let collected = tokio::select! {
-        biased;
-        collected = timeout_at(deadline, collect(body, &share, MAX_BODY)) => collected,
-        () = share.refused() => return Err(shed(Shed::Share)),
-    };
-    match collected {
-        Ok(Ok(bytes)) => {
-            share.complete().map_err(shed)?;
-            Ok(Taken { bytes, share })
-        }
-        Ok(Err(why)) => Err(unread(why)),
-        Err(_) => Err(Refusal::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive in time\n",
-        )),
-    }
-}
-
-/// Says why a body was not read.
-fn unread(why: Unread, reviews: &Reviews) -> Refusal {
-    match why {
-        Unread::TooLarge => Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7 MiB\n"),
+    let unread = |why| match why {
         Unread::Broken => Refusal::new(StatusCode::BAD_REQUEST, "the body ended before its time\n"),
         Unread::Shed(shed) => reviews.shed(shed),
-    }
+    };
+    let shed = |shed| reviews.shed(shed);
+    let declared = declared(body);
+    let share = reviews.open(client, until).map_err(shed)?;
+    let complete = async {
+        // The wait for the client ends at the deadline, the wait for a place among the reviews at the time of the share.
+        let kept = timeout_at(deadline, collect(body, &share, MAX_BODY)).await;
+        let kept =
+            kept.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"))?;
+        let kept = kept.map_err(unread)?;
+        share.complete().await.map_err(shed)?;
+        Ok::<_, Refusal>(kept)
+    };
+    // A body that is there already is taken without a wait for anything; a share that was refused meanwhile grows no more.
+    let kept = tokio::select! {
+        biased;
+        complete = complete => complete?,
+        () = share.refused() => return Err(shed(Shed::Share)),
+    };
+    let (bytes, too_large) = match kept {
+        Kept::Whole(bytes) => (bytes, None),
+        Kept::Head(head) => (head, Some(TooLarge { declared })),
+    };
+    Ok(Taken {
+        bytes,
+        too_large,
+        share,
+    })
 }
 
 /// Whether a head announces what can be read as a review.
@@ -108,4 +126,24 @@ fn is_json(value: &HeaderValue) -> bool {
 
 fn is_identity(value: &HeaderValue) -> bool {
     value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_waits_for_half_of_the_timeout_that_the_api_server_names() {
+        let waits = |query: Option<&str>| wait(query, Duration::from_secs(1)).as_millis();
+        assert_eq!(waits(None), 1_000);
+        assert_eq!(waits(Some("timeout=2s")), 1_000);
+        assert_eq!(waits(Some("timeout=1s")), 500);
+        assert_eq!(waits(Some("a=b&timeout=500ms")), 250);
+        assert_eq!(
+            waits(Some("timeout=1m0s")),
+            1_000,
+            "never longer than the setting"
+        );
+        assert_eq!(waits(Some("timeout=soon")), 1_000);
+    }
 }

@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::Reply;
 use super::limits::Shed;
 use super::shares::Gauges;
-use crate::admission::ReviewLabels;
+use crate::admission::{Record, ReviewLabels};
 use crate::process::metrics::Metrics;
 
 /// From 10 µs, a small pod, to 1 s, where the API server is about to give up.
@@ -31,6 +31,12 @@ struct Finding {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct TooLarge {
+    phase: &'static str,
+    decision: &'static str,
 }
 
 /// Counters by their labels, of which there are few: each is looked up in its family once, and found without a lock or a
@@ -80,12 +86,14 @@ impl<L: Clone + Eq + Hash> Counters<L> {
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
     findings: Counters<Finding>,
+    too_large: Counters<TooLarge>,
     duration: Histogram,
     panics: Counter,
     shed_requests: Counter,
     shed_bytes: Counter,
     shed_open: Counter,
     shed_share: Counter,
+    shed_large: Counter,
     pub(super) in_flight: Gauges,
 }
 
@@ -96,20 +104,18 @@ impl ReviewMetrics {
         let new = Self {
             reviews: Counters::default(),
             findings: Counters::default(),
+            too_large: Counters::default(),
             duration: Histogram::new(BUCKETS),
             panics: Counter::default(),
             shed_requests: shed.get_or_create_owned(&Reason { reason: "requests" }),
             shed_bytes: shed.get_or_create_owned(&Reason { reason: "bytes" }),
             shed_open: shed.get_or_create_owned(&Reason { reason: "open" }),
             shed_share: shed.get_or_create_owned(&Reason { reason: "share" }),
+            shed_large: shed.get_or_create_owned(&Reason { reason: "large" }),
             in_flight: Gauges::default(),
         };
         metrics.register(|registry| {
-            registry.register(
-                "shed",
-                "Requests refused at once because a bound was reached",
-                shed,
-            );
+            registry.register("shed", "Requests refused because a bound was reached", shed);
             registry.register(
                 "reviews",
                 "Admission reviews answered",
@@ -119,6 +125,11 @@ impl ReviewMetrics {
                 "review_findings",
                 "Findings of admission reviews",
                 new.findings.family.clone(),
+            );
+            registry.register(
+                "reviews_too_large",
+                "Admission reviews that were too large to be evaluated and were answered from their head",
+                new.too_large.family.clone(),
             );
             registry.register(
                 "review_duration_seconds",
@@ -159,6 +170,16 @@ impl ReviewMetrics {
         }
     }
 
+    /// A review was answered from its head.
+    pub(super) fn too_large(&self, reply: &Reply) {
+        if let Some(Record { labels, .. }) = &reply.record {
+            self.too_large.inc(&TooLarge {
+                phase: labels.phase,
+                decision: labels.decision,
+            });
+        }
+    }
+
     pub(super) fn panicked(&self) {
         self.panics.inc();
     }
@@ -169,6 +190,7 @@ impl ReviewMetrics {
             Shed::Bytes => self.shed_bytes.inc(),
             Shed::Open => self.shed_open.inc(),
             Shed::Share => self.shed_share.inc(),
+            Shed::Large => self.shed_large.inc(),
         };
     }
 }
@@ -178,7 +200,6 @@ mod tests {
     use hyper::StatusCode;
 
     use super::*;
-    use crate::admission::Record;
 
     #[test]
     fn every_name_is_in_the_text_after_two_reviews() {
@@ -202,6 +223,7 @@ mod tests {
         };
         reviews.reviewed(&reply, Duration::from_micros(20));
         reviews.clone().reviewed(&reply, Duration::from_micros(20));
+        reviews.too_large(&reply);
         metrics.policy_reloaded(true);
         reviews.shed(Shed::Bytes);
         let text = metrics.expose();
@@ -217,6 +239,8 @@ mod tests {
             "transom_shed_total{reason=\"bytes\"} 1",
             "transom_shed_total{reason=\"open\"} 0",
             "transom_shed_total{reason=\"share\"} 0",
+            "transom_shed_total{reason=\"large\"} 0",
+            "transom_reviews_too_large_total{phase=\"mutate\",decision=\"patch\"} 1",
             "transom_certificate_expiry_timestamp_seconds 0",
             "transom_certificate_reloads_total{result=\"error\"} 0",
             "transom_policy_reloads_total{result=\"success\"} 1",

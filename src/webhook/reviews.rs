@@ -10,41 +10,76 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::body::discard;
 use super::client::Client;
-use super::limits::{Limits, Shed};
+use super::limits::{Limits, MAX_BODY, Shed};
 use super::metrics::ReviewMetrics;
 use super::refusal::Refusal;
 use super::shares::{Share, Shares};
-use super::{News, Phase, Reply, Review};
+use super::{News, Phase, Reply, Review, Sent};
+use crate::admission::Oversize;
 use crate::process::metrics::Metrics;
 
 /// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
 /// connection it serves wait.
 const INLINE_MAX: usize = 256 << 10;
-/// How many of them are judged at the same time. What is built to judge one is several times its size; the others wait
-/// as bytes, which are bounded.
-const LARGE_AT_ONCE: usize = 2;
-/// How long one may wait for its turn: shorter than the second after which the most impatient API server gives up.
-const LARGE_WAIT: Duration = Duration::from_millis(400);
+
+/// Up to which size so many of them are judged at the same time. To judge one takes several times its size, and the others
+/// wait as bytes, which are bounded. The largest have a lane of their own, so that others do not wait for them.
+const LANES: [(usize, usize); 2] = [(2 << 20, 2), (usize::MAX, 1)];
+
 /// How long a review may wait for what is not known yet. A watch brings it within a tenth of that.
 const NEWS_WAIT: Duration = Duration::from_millis(500);
 
 /// A review that was taken in, with its share of what may be in flight.
 pub(super) struct Taken {
     pub(super) bytes: Bytes,
+    /// `bytes` are the head of a body that is larger than what is read.
+    pub(super) too_large: Option<TooLarge>,
     pub(super) share: Share,
+}
+
+/// What is known of a body that is too large.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TooLarge {
+    /// Its length, where the client declared one.
+    pub(super) declared: Option<usize>,
+}
+
+impl Taken {
+    fn sent(&self, has_sign: bool) -> Sent<'_> {
+        match self.too_large {
+            None => Sent::Whole(&self.bytes),
+            Some(TooLarge { declared }) => Sent::Head {
+                head: &self.bytes,
+                oversize: Oversize {
+                    bytes: declared,
+                    bound: MAX_BODY,
+                    has_sign,
+                },
+            },
+        }
+    }
+}
+
+/// By which path a review came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Endpoint {
+    pub(super) phase: Phase,
+    /// Whether the entries that call this path select objects with a sign of Windows only.
+    pub(super) has_sign: bool,
 }
 
 /// What all reviews share.
 pub(super) struct Reviews {
     pub(super) metrics: ReviewMetrics,
     pub(super) body_timeout: Duration,
+    pub(super) max_wait: Duration,
     reviewer: Arc<dyn Review>,
     shares: Shares,
-    turns: Arc<Semaphore>,
+    lanes: [Arc<Semaphore>; LANES.len()],
     /// Who asks where no connection is known: in tests without sockets.
     unknown: Client,
 }
@@ -58,14 +93,15 @@ impl Reviews {
             unknown: Client::new(0, Ipv4Addr::UNSPECIFIED.into()),
             metrics,
             body_timeout: limits.body_timeout,
+            max_wait: limits.max_wait,
             reviewer,
-            turns: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            lanes: LANES.map(|(_, at_once)| Arc::new(Semaphore::new(at_once))),
         }
     }
 
-    /// A share for a request of a client.
-    pub(super) fn open(&self, client: Option<&Client>) -> Result<Share, Shed> {
-        self.shares.open(client.unwrap_or(&self.unknown))
+    /// A share for a request of a client, which waits for room until a time.
+    pub(super) fn open(&self, client: Option<&Client>, until: Instant) -> Result<Share, Shed> {
+        self.shares.open(client.unwrap_or(&self.unknown), until)
     }
 
     /// Throws away what is left of the body of a refused request, as a request that is open still; where there is no room
@@ -83,13 +119,18 @@ impl Reviews {
             Shed::Requests => "overloaded, too many reviews in flight\n",
             Shed::Bytes => "overloaded, too many bytes of reviews in flight\n",
             Shed::Open => "overloaded, too many requests at once\n",
-            Shed::Share => "overloaded, and this client holds most of what is in flight\n",
+            Shed::Share => "overloaded, and others needed the room of this request\n",
+            Shed::Large => "overloaded, too many large reviews in flight\n",
         })
     }
 
     /// Has one review judged, after a moment's wait where something is missing that news is expected of.
-    pub(super) async fn reply(self: &Arc<Self>, phase: Phase, taken: &Arc<Taken>) -> Result<Reply, Refusal> {
-        let news = match self.run(phase, taken, Self::judge_if_known).await? {
+    pub(super) async fn reply(
+        self: &Arc<Self>,
+        endpoint: Endpoint,
+        taken: &Arc<Taken>,
+    ) -> Result<Reply, Refusal> {
+        let news = match self.run(endpoint, taken, Self::judge_if_known).await? {
             Ok(reply) => return Ok(reply),
             Err(news) => news,
         };
@@ -99,28 +140,31 @@ impl Reviews {
             // Whether the news came or not: the API server has waited enough.
             let _ = timeout(NEWS_WAIT, news).await;
         }
-        self.run(phase, taken, Self::judge).await
+        self.run(endpoint, taken, Self::judge).await
     }
 
     /// Does some work on a review: here, or in its turn on a thread of its own where the review is large.
     async fn run<T: Send + 'static>(
         self: &Arc<Self>,
-        phase: Phase,
+        endpoint: Endpoint,
         taken: &Arc<Taken>,
-        work: fn(&Self, Phase, &[u8]) -> T,
+        work: fn(&Self, Phase, Sent<'_>) -> T,
     ) -> Result<T, Refusal> {
-        if taken.bytes.len() <= INLINE_MAX {
-            return Ok(work(self, phase, &taken.bytes));
-        }
+        let Endpoint { phase, has_sign } = endpoint;
+        let length = taken.bytes.len();
+        let lane = LANES.iter().position(|(largest, _)| length <= *largest);
+        let Some(lane) = lane
+            .filter(|_| length > INLINE_MAX)
+            .and_then(|lane| self.lanes.get(lane))
+        else {
+            return Ok(work(self, phase, taken.sent(has_sign)));
+        };
         let turn = tokio::select! {
             () = taken.share.refused() => return Err(self.shed(Shed::Share)),
-            turn = timeout(LARGE_WAIT, Arc::clone(&self.turns).acquire_owned()) => turn,
+            turn = timeout_at(taken.share.until(), Arc::clone(lane).acquire_owned()) => turn,
         };
         let Ok(Ok(turn)) = turn else {
-            self.metrics.shed(Shed::Bytes);
-            return Err(Refusal::overloaded(
-                "overloaded, too many large reviews in flight\n",
-            ));
+            return Err(self.shed(Shed::Large));
         };
         if !taken.share.set_judged(true) {
             return Err(self.shed(Shed::Share));
@@ -129,7 +173,7 @@ impl Reviews {
         let (reviews, taken) = (Arc::clone(self), Arc::clone(taken));
         let worked = spawn_blocking(move || {
             let _turn = turn;
-            work(&reviews, phase, &taken.bytes)
+            work(&reviews, phase, taken.sent(has_sign))
         });
         worked.await.map_err(|error| match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
@@ -137,17 +181,24 @@ impl Reviews {
         })
     }
 
-    fn judge_if_known(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+    fn judge_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
         let started = Instant::now();
-        let reply = self.reviewer.review_if_known(phase, body)?;
-        self.metrics.reviewed(&reply, started.elapsed());
+        let reply = self.reviewer.review_if_known(phase, sent)?;
+        self.judged(sent, &reply, started);
         Ok(reply)
     }
 
-    fn judge(&self, phase: Phase, body: &[u8]) -> Reply {
+    fn judge(&self, phase: Phase, sent: Sent<'_>) -> Reply {
         let started = Instant::now();
-        let reply = self.reviewer.review(phase, body);
-        self.metrics.reviewed(&reply, started.elapsed());
+        let reply = self.reviewer.review(phase, sent);
+        self.judged(sent, &reply, started);
         reply
+    }
+
+    fn judged(&self, sent: Sent<'_>, reply: &Reply, started: Instant) {
+        self.metrics.reviewed(reply, started.elapsed());
+        if let Sent::Head { .. } = sent {
+            self.metrics.too_large(reply);
+        }
     }
 }

@@ -17,7 +17,7 @@ use hyper::header::CONTENT_TYPE;
 use super::intake::{refused, take_in};
 use super::limits::Limits;
 use super::refusal::Refusal;
-use super::reviews::{Reviews, Taken};
+use super::reviews::{Endpoint, Reviews, Taken};
 use super::shares::Share;
 use super::span::ReviewSpan;
 use super::{Phase, Reply, Review};
@@ -34,10 +34,30 @@ pub(super) fn router(
     tracer: Option<Tracer>,
 ) -> Router {
     let reviews = Arc::new(Reviews::new(reviewer, limits, metrics));
-    let endpoint = |phase| endpoint(phase, tracer.is_some());
+    let with_sign = |phase| {
+        endpoint(
+            Endpoint {
+                phase,
+                has_sign: true,
+            },
+            tracer.is_some(),
+        )
+    };
+    let without_sign = |phase| {
+        endpoint(
+            Endpoint {
+                phase,
+                has_sign: false,
+            },
+            tracer.is_some(),
+        )
+    };
     let router = Router::new()
-        .route("/mutate", endpoint(Phase::Mutate))
-        .route("/validate", endpoint(Phase::Validate))
+        .route("/mutate", with_sign(Phase::Mutate))
+        .route("/validate", with_sign(Phase::Validate))
+        // Of the entries that select objects without a sign of Windows too: a review that is too large passes here.
+        .route("/mutate/no-sign", without_sign(Phase::Mutate))
+        .route("/validate/no-sign", without_sign(Phase::Validate))
         .fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
             refused(request, &reviews, NO_SUCH_PATH)
         })
@@ -58,15 +78,15 @@ const PANICKED: Refusal = Refusal::new(
     "the review panicked; see Transom's log\n",
 );
 
-/// One of the two paths. axum clones what a handler holds for every request, and layers box it once more: this one holds two
+/// One of the paths. axum clones what a handler holds for every request, and layers box it once more: this one holds two
 /// flags, and catches panics by itself.
-fn endpoint(phase: Phase, is_traced: bool) -> MethodRouter<Arc<Reviews>> {
+fn endpoint(endpoint: Endpoint, is_traced: bool) -> MethodRouter<Arc<Reviews>> {
     let review = async move |State(reviews): State<Arc<Reviews>>, request: Request| {
         // A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
-        let answered = AssertUnwindSafe(answered(phase, request, &reviews, is_traced)).catch_unwind();
+        let answered = AssertUnwindSafe(answered(endpoint, request, &reviews, is_traced)).catch_unwind();
         answered
             .await
-            .unwrap_or_else(|panic| panicked(phase, &*panic, &reviews))
+            .unwrap_or_else(|panic| panicked(endpoint.phase, &*panic, &reviews))
     };
     post(review).fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
         refused(request, &reviews, NO_POST)
@@ -74,14 +94,16 @@ fn endpoint(phase: Phase, is_traced: bool) -> MethodRouter<Arc<Reviews>> {
 }
 
 /// Takes a review in, has it judged, and answers it.
-async fn answered(phase: Phase, request: Request, reviews: &Arc<Reviews>, is_traced: bool) -> Response {
+async fn answered(endpoint: Endpoint, request: Request, reviews: &Arc<Reviews>, is_traced: bool) -> Response {
     let taken = match take_in(request, reviews).await {
         Ok(taken) => Arc::new(taken),
         Err(refusal) => return refusal.into_response(),
     };
     let length = taken.bytes.len();
-    let replied = reviews.reply(phase, &taken).await;
-    let replied = replied.and_then(|reply| weighed(reply, taken, reviews));
+    let replied = match reviews.reply(endpoint, &taken).await {
+        Ok(reply) => weighed(reply, taken, reviews).await,
+        Err(refusal) => Err(refusal),
+    };
     answer(replied, is_traced.then_some(length))
 }
 
@@ -116,13 +138,14 @@ impl AsRef<[u8]> for Held {
 }
 
 /// Gives back what a review took, and takes what its reply needs.
-fn weighed(reply: Reply, taken: Arc<Taken>, reviews: &Reviews) -> Result<Weighed, Refusal> {
+async fn weighed(reply: Reply, taken: Arc<Taken>, reviews: &Reviews) -> Result<Weighed, Refusal> {
     let Reply { status, body, record } = reply;
     // The thread of a large review has let go of it: it has answered.
     let body = match Arc::into_inner(taken) {
-        Some(Taken { bytes, share }) => {
+        Some(Taken { bytes, share, .. }) => {
             drop(bytes);
-            share.answer(body.len()).map_err(|shed| reviews.shed(shed))?;
+            let answered = share.answer(body.len()).await;
+            answered.map_err(|shed| reviews.shed(shed))?;
             Bytes::from_owner(Held {
                 bytes: body,
                 _share: share,

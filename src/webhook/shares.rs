@@ -1,16 +1,24 @@
-//! Who holds how much of what is in flight, and who is refused first when there is no more: the client that has held most
-//! for longest.
+//! Who holds how much of what is in flight, who waits for room, and who is refused when others need it.
+//!
+//! Memory has two parts. The first 64 KiB of each body and all answers count against one; bodies that are longer
+//! count whole against the other, where they wait their turn. So small reviews never wait for large ones.
+//!
+//! A request that keeps Transom waiting, because its body stops or comes too slowly or its answer is not read, is refused as
+//! soon as others need its room. A review that waits for Transom is refused only if its network holds more than the one that needs
+//! the room, and only after that one has waited for half of its time.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, interval, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
-use super::limits::{Limits, Shed};
+use super::limits::{Limits, Shed, WAITING_SHARE};
 
 /// What a request weighs at least, in bytes: a single byte of a body keeps the buffer that it came in.
 const LEAST: usize = 16 << 10;
@@ -18,10 +26,29 @@ const LEAST: usize = 16 << 10;
 /// Requests that may be open for each review that may be in flight: bodies on their way, and answers.
 const OPEN_FOR_EACH_REVIEW: usize = 4;
 
+/// How long a client may send nothing, or not read its answer, before its request makes room for others.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How fast a body has to come, in bytes per second, so that it does not make room for others after [`PATIENCE`]. Between
+/// two machines it comes at ten times this rate, on a busy one at twice.
+const LEAST_RATE: u64 = 16 << 20;
+
+/// How often a request that waits looks for room.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// How often a request that waits for room refuses others.
+const REFUSE_AGAIN: Duration = Duration::from_millis(50);
+
 /// What is in flight in one server; a clone is the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     table: Arc<Mutex<Table>>,
+    /// Bytes of bodies longer than [`FIRST`]: first come, first served.
+    large: Arc<Semaphore>,
+    /// Reviews in flight.
+    reviews: Arc<Semaphore>,
+    /// Bodies that wait for room. What a client sends meanwhile is not counted, so they are bounded.
+    waiting: Arc<Semaphore>,
 }
 
 /// One request's share, given back on drop.
@@ -29,62 +56,72 @@ pub(super) struct Shares {
 pub(super) struct Share {
     shares: Shares,
     number: u64,
+    /// When waiting for room ends.
+    until: Instant,
 }
 
 impl Shares {
     /// Nothing in flight yet. It counts in `gauges`; no other code may write these.
     pub(super) fn new(limits: &Limits, gauges: Gauges) -> Self {
+        let small = limits.small_bytes();
         let table = Table {
             open: HashMap::new(),
             next: 0,
             reviews: 0,
-            bytes: 0,
+            small: 0,
+            large: 0,
             max_open: limits.max_concurrent.saturating_mul(OPEN_FOR_EACH_REVIEW),
             max_reviews: limits.max_concurrent,
-            max_bytes: limits.max_bytes_in_flight,
+            max_small: small,
             gauges,
         };
+        let permits = |number: usize| Arc::new(Semaphore::new(number.min(Semaphore::MAX_PERMITS)));
         Self {
             table: Arc::new(Mutex::new(table)),
+            large: permits(limits.max_bytes_in_flight.saturating_sub(small)),
+            reviews: permits(limits.max_concurrent),
+            waiting: permits(limits.max_concurrent.div_ceil(WAITING_SHARE)),
         }
     }
 
-    /// A share for a request whose head is there.
-    pub(super) fn open(&self, client: &Client) -> Result<Share, Shed> {
+    /// A share for a request whose head is there, and which may wait for room until a time.
+    pub(super) fn open(&self, client: &Client, until: Instant) -> Result<Share, Shed> {
         let mut table = self.lock();
         let now = Instant::now();
         if table.open.len() >= table.max_open {
-            match table.first_refused(now) {
-                Some(first) if table.gives_way(first, client) => table.refuse(first),
-                _ => return Err(Shed::Open),
-            }
+            let first = table.first_refused(client, now, |request| request.awaits_client.is_some());
+            table.refuse(first.ok_or(Shed::Open)?);
         }
-        Ok(self.take(&mut table, client, now))
+        Ok(self.take(&mut table, client, now, until))
     }
 
     /// The same, where there is room without refusing another: what is thrown away displaces no review.
     pub(super) fn open_if_free(&self, client: &Client) -> Option<Share> {
         let mut table = self.lock();
+        let now = Instant::now();
         let is_free = table.open.len() < table.max_open;
-        is_free.then(|| self.take(&mut table, client, Instant::now()))
+        is_free.then(|| self.take(&mut table, client, now, now))
     }
 
-    fn take(&self, table: &mut Table, client: &Client, now: Instant) -> Share {
+    fn take(&self, table: &mut Table, client: &Client, now: Instant, until: Instant) -> Share {
         table.next += 1;
         let number = table.next;
         let request = Open {
             client: client.clone(),
             since: now,
-            bytes: 0,
-            is_review: false,
+            awaits_client: Some(Awaited::from(now)),
+            small: 0,
+            large: None,
+            review: None,
             is_judged: false,
             end: End::Unheard,
         };
         table.open.insert(number, request);
-        table.tell_open();
+        table.tell();
         Share {
             shares: self.clone(),
             number,
+            until,
         }
     }
 
@@ -100,19 +137,88 @@ impl Shares {
 }
 
 impl Share {
-    /// Takes what is missing to so many bytes; takes nothing where that cannot be had.
-    pub(super) fn grow_to(&self, bytes: usize) -> Result<(), Shed> {
-        self.shares.lock().grow(self.number, bytes)
+    /// When waiting for room ends.
+    pub(super) fn until(&self) -> Instant {
+        self.until
     }
 
-    /// The body is complete: from now on the request is a review in flight.
-    pub(super) fn complete(&self) -> Result<(), Shed> {
-        self.shares.lock().complete(self.number)
+    /// Takes what is missing to so many bytes, as soon as there is room: for the first bytes of a body, and for an answer.
+    pub(super) async fn grow_to(&self, bytes: usize) -> Result<(), Shed> {
+        let mut refuses_from = Instant::now();
+        let mut place = None;
+        loop {
+            let now = Instant::now();
+            let refuses = now >= refuses_from;
+            match self.lock().grow(self.number, bytes, self.asking(now), refuses) {
+                Err(Shed::Bytes) if now < self.until => {}
+                ended => return ended,
+            }
+            if refuses {
+                refuses_from = now + REFUSE_AGAIN;
+            }
+            if place.is_none() {
+                place = Some(self.place()?);
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Takes room for a whole body of so many bytes, as soon as there is room; what its first bytes took is given back.
+    pub(super) async fn take_whole(&self, bytes: usize) -> Result<(), Shed> {
+        let permits = u32::try_from(bytes).map_err(|_| Shed::Bytes)?;
+        if let Ok(permit) = Arc::clone(&self.shares.large).try_acquire_many_owned(permits) {
+            return self.lock().take_whole(self.number, bytes, permit);
+        }
+        let _place = self.place()?;
+        self.lock().waits_for_us(self.number)?;
+        let taken = Arc::clone(&self.shares.large).acquire_many_owned(permits);
+        let mut taken = std::pin::pin!(timeout_at(self.until, taken));
+        let mut rounds = interval(REFUSE_AGAIN);
+        loop {
+            tokio::select! {
+                biased;
+                taken = &mut taken => {
+                    // The semaphore is never closed.
+                    let permit = taken.ok().and_then(Result::ok).ok_or(Shed::Bytes)?;
+                    return self.lock().take_whole(self.number, bytes, permit);
+                }
+                now = rounds.tick() => {
+                    let missing = bytes.saturating_sub(self.shares.large.available_permits());
+                    self.lock().refuse_large(self.number, missing, self.asking(now));
+                }
+            }
+        }
+    }
+
+    /// So many bytes of the body have come.
+    pub(super) fn received(&self, bytes: usize) {
+        let mut table = self.lock();
+        let request = table.open.get_mut(&self.number);
+        if let Some(awaited) = request.and_then(|request| request.awaits_client.as_mut()) {
+            awaited.last = Instant::now();
+            awaited.received = bytes;
+        }
+    }
+
+    /// Gives back what a body took of which only the head is kept.
+    pub(super) async fn keep_head(&self, bytes: usize) -> Result<(), Shed> {
+        self.lock().give_back(self.number)?;
+        self.grow_to(bytes).await
+    }
+
+    /// The body is complete: the request is a review in flight, as soon as there is room for one more.
+    pub(super) async fn complete(&self) -> Result<(), Shed> {
+        self.lock().waits_for_us(self.number)?;
+        let permit = Arc::clone(&self.shares.reviews).acquire_owned();
+        let permit = timeout_at(self.until, permit).await;
+        // The semaphore is never closed.
+        let permit = permit.ok().and_then(Result::ok).ok_or(Shed::Requests)?;
+        self.lock().complete(self.number, permit)
     }
 
     /// A review that is being judged is not refused any more; false where it was refused already.
     pub(super) fn set_judged(&self, is_judged: bool) -> bool {
-        match self.shares.lock().open.get_mut(&self.number) {
+        match self.lock().open.get_mut(&self.number) {
             Some(open) => {
                 open.is_judged = is_judged;
                 true
@@ -123,24 +229,48 @@ impl Share {
 
     /// The review is answered with so many bytes, which count until the client has taken them. When they have to go,
     /// their connection goes.
-    pub(super) fn answer(&self, bytes: usize) -> Result<(), Shed> {
-        self.shares.lock().answer(self.number, bytes)
+    pub(super) async fn answer(&self, bytes: usize) -> Result<(), Shed> {
+        self.lock().answer(self.number)?;
+        self.grow_to(bytes).await
     }
 
-    /// Ends when the request is refused, because its client holds most.
+    /// Ends when the request is refused, because others need its room.
     pub(super) async fn refused(&self) {
-        let heard = match self.shares.lock().open.get_mut(&self.number) {
+        let heard = match self.lock().open.get_mut(&self.number) {
             Some(open) => open.hear(),
             None => return,
         };
         heard.cancelled().await;
     }
+
+    /// A place among the bodies that wait for room.
+    fn place(&self) -> Result<SemaphorePermit<'_>, Shed> {
+        self.shares.waiting.try_acquire().map_err(|_| Shed::Open)
+    }
+
+    fn asking(&self, now: Instant) -> Asking {
+        Asking {
+            now,
+            until: self.until,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.shares.lock()
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.shares.lock().remove(self.number);
+        self.lock().remove(self.number);
     }
+}
+
+/// When a request asks for room, and until when it may wait.
+#[derive(Clone, Copy)]
+struct Asking {
+    now: Instant,
+    until: Instant,
 }
 
 /// Where shares are shown.
@@ -156,10 +286,13 @@ struct Table {
     open: HashMap<u64, Open>,
     next: u64,
     reviews: usize,
-    bytes: usize,
+    /// Bytes of first pieces and of answers.
+    small: usize,
+    /// Bytes of bodies that count whole.
+    large: usize,
     max_open: usize,
     max_reviews: usize,
-    max_bytes: usize,
+    max_small: usize,
     gauges: Gauges,
 }
 
@@ -168,11 +301,40 @@ struct Table {
 struct Open {
     client: Client,
     since: Instant,
-    bytes: usize,
+    /// Transom waits for the client: for the rest of the body, or until the answer is read.
+    awaits_client: Option<Awaited>,
+    small: usize,
+    large: Option<(usize, OwnedSemaphorePermit)>,
     /// It is one of the reviews in flight.
-    is_review: bool,
+    review: Option<OwnedSemaphorePermit>,
     is_judged: bool,
     end: End,
+}
+
+/// Since when Transom waits for a client, and what has come since.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    since: Instant,
+    last: Instant,
+    received: usize,
+}
+
+impl Awaited {
+    fn from(now: Instant) -> Self {
+        Awaited {
+            since: now,
+            last: now,
+            received: 0,
+        }
+    }
+
+    /// Whether the client keeps Transom waiting.
+    fn is_overdue(&self, now: Instant) -> bool {
+        let received = u64::try_from(self.received).unwrap_or(u64::MAX);
+        let granted = Duration::from_micros(received.saturating_mul(1_000_000) / LEAST_RATE);
+        now.saturating_duration_since(self.last) >= PATIENCE
+            || now.saturating_duration_since(self.since) >= PATIENCE + granted
+    }
 }
 
 /// What ends with a request that is refused.
@@ -187,52 +349,88 @@ enum End {
 }
 
 impl Table {
-    fn grow(&mut self, number: u64, to: usize) -> Result<(), Shed> {
-        let asking = self.open.get(&number).ok_or(Shed::Share)?;
-        let more = to.saturating_sub(asking.bytes);
-        if self.bytes.saturating_add(more) > self.max_bytes {
-            let client = asking.client.clone();
-            self.make_room(number, &client, more, Instant::now())?;
-        }
-        if let Some(asking) = self.open.get_mut(&number) {
-            asking.bytes += more;
-            self.bytes += more;
-        }
-        self.gauges.bytes.set(signed(self.bytes));
+    fn get(&mut self, number: u64) -> Result<&mut Open, Shed> {
+        self.open.get_mut(&number).ok_or(Shed::Share)
+    }
+
+    /// From now on the request waits for Transom, and not Transom for its client.
+    fn waits_for_us(&mut self, number: u64) -> Result<(), Shed> {
+        self.get(number)?.awaits_client = None;
         Ok(())
     }
 
-    /// Refuses others until there is room for so many bytes more of a request.
-    fn make_room(&mut self, number: u64, client: &Client, more: usize, now: Instant) -> Result<(), Shed> {
-        while self.bytes.saturating_add(more) > self.max_bytes {
-            match self.first_refused(now) {
-                Some(first) if first != number && self.gives_way(first, client) => self.refuse(first),
-                _ => return Err(Shed::Bytes),
-            }
+    fn grow(&mut self, number: u64, to: usize, asking: Asking, refuses: bool) -> Result<(), Shed> {
+        let more = to.saturating_sub(self.get(number)?.small);
+        while self.small.saturating_add(more) > self.max_small {
+            let first = if refuses {
+                self.first_for(number, more, asking, |request| request.small > 0)
+            } else {
+                None
+            };
+            let Some(first) = first else {
+                self.waits_for_us(number)?;
+                return Err(Shed::Bytes);
+            };
+            self.refuse(first);
         }
+        let request = self.get(number)?;
+        request.small += more;
+        request.awaits_client.get_or_insert(Awaited::from(asking.now));
+        self.small += more;
+        self.tell();
         Ok(())
     }
 
-    fn complete(&mut self, number: u64) -> Result<(), Shed> {
-        let request = self.open.get_mut(&number).ok_or(Shed::Share)?;
-        if self.reviews >= self.max_reviews {
-            return Err(Shed::Requests);
+    /// Refuses others until so many bytes of bodies that count whole are given back, or none gives way.
+    fn refuse_large(&mut self, number: u64, missing: usize, asking: Asking) {
+        let mut freed = 0;
+        while freed < missing {
+            let Some(first) = self.first_for(number, missing, asking, |request| request.large.is_some())
+            else {
+                return;
+            };
+            freed += self.open.get(&first).map_or(0, Open::bytes);
+            self.refuse(first);
         }
-        request.is_review = true;
+    }
+
+    fn take_whole(&mut self, number: u64, bytes: usize, permit: OwnedSemaphorePermit) -> Result<(), Shed> {
+        self.give_back(number)?;
+        let request = self.get(number)?;
+        request.large = Some((bytes, permit));
+        request.awaits_client = Some(Awaited::from(Instant::now()));
+        self.large += bytes;
+        self.tell();
+        Ok(())
+    }
+
+    fn complete(&mut self, number: u64, permit: OwnedSemaphorePermit) -> Result<(), Shed> {
+        self.get(number)?.review = Some(permit);
         self.reviews += 1;
-        self.gauges.reviews.set(signed(self.reviews));
+        self.tell();
         Ok(())
     }
 
-    fn answer(&mut self, number: u64, bytes: usize) -> Result<(), Shed> {
-        let request = self.open.get_mut(&number).ok_or(Shed::Share)?;
-        self.reviews -= usize::from(std::mem::take(&mut request.is_review));
-        self.bytes -= std::mem::take(&mut request.bytes);
+    fn answer(&mut self, number: u64) -> Result<(), Shed> {
+        self.give_back(number)?;
+        let request = self.get(number)?;
         request.since = Instant::now();
         request.is_judged = false;
         request.end = End::Connection;
-        self.gauges.reviews.set(signed(self.reviews));
-        self.grow(number, bytes)
+        let was_review = request.review.take().is_some();
+        self.reviews -= usize::from(was_review);
+        self.tell();
+        Ok(())
+    }
+
+    /// Gives back every byte of a request.
+    fn give_back(&mut self, number: u64) -> Result<(), Shed> {
+        let request = self.get(number)?;
+        let small = std::mem::take(&mut request.small);
+        let large = request.large.take().map_or(0, |(bytes, _)| bytes);
+        self.small -= small;
+        self.large -= large;
+        Ok(())
     }
 
     fn refuse(&mut self, number: u64) {
@@ -248,26 +446,42 @@ impl Table {
 
     fn remove(&mut self, number: u64) -> Option<Open> {
         let request = self.open.remove(&number)?;
-        self.bytes -= request.bytes;
-        self.reviews -= usize::from(request.is_review);
-        self.tell_open();
-        self.gauges.reviews.set(signed(self.reviews));
-        self.gauges.bytes.set(signed(self.bytes));
+        self.small -= request.small;
+        self.large -= request.large.as_ref().map_or(0, |(bytes, _)| *bytes);
+        self.reviews -= usize::from(request.review.is_some());
+        self.tell();
         Some(request)
     }
 
-    /// Whether a request makes room for what a client asks for in addition. None of its own connection does: what came
-    /// first is nearer to its end. None of a client that showed its certificate does, for one that did not.
-    fn gives_way(&self, number: u64, client: &Client) -> bool {
-        (self.open.get(&number)).is_some_and(|request| {
-            request.client.connection != client.connection
-                && (client.is_known() || !request.client.is_known())
+    /// The request that is refused first for one that needs more bytes.
+    fn first_for(
+        &self,
+        number: u64,
+        more: usize,
+        asking: Asking,
+        holds: impl Fn(&Open) -> bool,
+    ) -> Option<u64> {
+        let asker = self.open.get(&number)?;
+        let Asking { now, until } = asking;
+        let is_urgent = now >= asker.since + until.saturating_duration_since(asker.since) / 2;
+        let mut held: HashMap<IpAddr, usize> = HashMap::new();
+        for request in self.open.values().filter(|_| is_urgent) {
+            *held.entry(request.client.network).or_default() += request.bytes();
+        }
+        let of = |client: &Client| held.get(&client.network).copied().unwrap_or_default();
+        let wants = of(&asker.client).saturating_add(more);
+        self.first_refused(&asker.client, now, |request| {
+            let is_stranger = asker.client.is_known() && !request.client.is_known();
+            holds(request)
+                && (is_stranger || request.keeps_waiting(now) || (is_urgent && of(&request.client) > wants))
         })
     }
 
-    /// The request that is refused first: of clients that showed no certificate before those that did, of the network that has held most for longest, of its connection of which that
-    /// is true, the one of which that is true.
-    fn first_refused(&self, now: Instant) -> Option<u64> {
+    /// The request that is refused first of those that give way: of clients that showed no certificate before those that
+    /// did, of the network that has held most for longest, of its connection of which that is true, the one of which that
+    /// is true. None of the asker's own connection: what came first is nearer to its end. None of a client that showed
+    /// its certificate, for one that did not.
+    fn first_refused(&self, asker: &Client, now: Instant, gives_way: impl Fn(&Open) -> bool) -> Option<u64> {
         let mut networks: HashMap<IpAddr, u128> = HashMap::new();
         let mut connections: HashMap<u64, u128> = HashMap::new();
         let waiting = || self.open.iter().filter(|(_, request)| !request.is_judged);
@@ -284,11 +498,21 @@ impl Table {
             let is_unknown = !request.client.is_known();
             (is_unknown, network, connection, request.burden(now), **number)
         };
-        waiting().max_by_key(rank).map(|(number, _)| *number)
+        let may_go = |(_, request): &(&u64, &Open)| {
+            request.client.connection != asker.connection
+                && (asker.is_known() || !request.client.is_known())
+                && gives_way(request)
+        };
+        waiting()
+            .filter(may_go)
+            .max_by_key(rank)
+            .map(|(number, _)| *number)
     }
 
-    fn tell_open(&self) {
+    fn tell(&self) {
         self.gauges.open.set(signed(self.open.len()));
+        self.gauges.reviews.set(signed(self.reviews));
+        self.gauges.bytes.set(signed(self.small + self.large));
     }
 }
 
@@ -306,10 +530,19 @@ impl Open {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.small + self.large.as_ref().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// Whether its client keeps Transom waiting.
+    fn keeps_waiting(&self, now: Instant) -> bool {
+        (self.awaits_client).is_some_and(|awaited| awaited.is_overdue(now))
+    }
+
     /// What it holds, times how long it has.
     fn burden(&self, now: Instant) -> u128 {
         let held = now.saturating_duration_since(self.since).as_micros() + 1;
-        u128::try_from(self.bytes.max(LEAST))
+        u128::try_from(self.bytes().max(LEAST))
             .unwrap_or(u128::MAX)
             .saturating_mul(held)
     }
@@ -322,14 +555,18 @@ fn signed(number: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use tokio::time::advance;
 
+    use super::super::limits::{FIRST, LEAST_IN_FLIGHT, MAX_BODY};
     use super::*;
 
-    fn shares(reviews: usize, bytes: usize) -> Shares {
+    const MIB: usize = 1 << 20;
+
+    /// Room for 4 MiB of first bytes and answers, and 20 MiB of whole bodies.
+    fn shares(reviews: usize) -> Shares {
         let limits = Limits {
             max_concurrent: reviews,
-            max_bytes_in_flight: bytes,
+            max_bytes_in_flight: LEAST_IN_FLIGHT,
             ..Limits::default()
         };
         Shares::new(&limits, Gauges::default())
@@ -339,129 +576,241 @@ mod tests {
         Client::new(connection, [10, 0, 0, network].into())
     }
 
+    /// A share that may wait for a second.
+    fn open(shares: &Shares, client: &Client) -> Share {
+        shares
+            .open(client, Instant::now() + Duration::from_secs(1))
+            .unwrap()
+    }
+
+    /// A share that may not wait.
+    fn hasty(shares: &Shares, client: &Client) -> Share {
+        shares.open(client, Instant::now()).unwrap()
+    }
+
+    async fn whole(shares: &Shares, client: &Client, bytes: usize) -> Share {
+        let share = open(shares, client);
+        share.take_whole(bytes).await.unwrap();
+        share
+    }
+
     fn is_refused(share: &Share) -> bool {
-        !share.shares.lock().open.contains_key(&share.number)
+        !share.lock().open.contains_key(&share.number)
     }
 
     fn in_flight(shares: &Shares) -> (usize, usize, usize) {
         let table = shares.lock();
-        (table.open.len(), table.reviews, table.bytes)
+        (table.open.len(), table.reviews, table.small + table.large)
     }
 
-    #[test]
-    fn what_is_dropped_is_given_back() {
-        let shares = shares(1, 100);
+    #[tokio::test(start_paused = true)]
+    async fn what_is_dropped_is_given_back() {
+        let shares = shares(1);
         let one = client(1, 1);
-        let first = shares.open(&one).unwrap();
-        first.grow_to(60).unwrap();
-        let second = shares.open(&one).unwrap();
-        assert_eq!(
-            second.grow_to(60),
-            Err(Shed::Bytes),
-            "of one connection the newer"
-        );
-        second.grow_to(40).unwrap();
-        first.complete().unwrap();
-        assert_eq!(second.complete(), Err(Shed::Requests));
+        let first = open(&shares, &one);
+        first.grow_to(60).await.unwrap();
+        first.complete().await.unwrap();
+        let second = hasty(&shares, &one);
+        assert_eq!(second.grow_to(4 * MIB).await, Err(Shed::Bytes));
+        second.grow_to(40).await.unwrap();
+        assert_eq!(second.complete().await, Err(Shed::Requests));
         assert_eq!(in_flight(&shares), (2, 1, 100));
+        second.take_whole(MAX_BODY).await.unwrap();
+        assert_eq!(in_flight(&shares), (2, 1, 60 + MAX_BODY));
         drop((first, second));
         assert_eq!(in_flight(&shares), (0, 0, 0));
+        assert_eq!(shares.large.available_permits(), MAX_BODY);
     }
 
-    #[test]
-    fn a_body_that_grows_past_the_bound_keeps_what_it_had() {
-        let shares = shares(1, 100);
-        let share = shares.open(&client(1, 1)).unwrap();
-        share.grow_to(80).unwrap();
-        share.grow_to(50).unwrap();
-        assert_eq!(share.grow_to(101), Err(Shed::Bytes));
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_grows_past_the_bound_keeps_what_it_had() {
+        let shares = shares(1);
+        let share = hasty(&shares, &client(1, 1));
+        share.grow_to(80).await.unwrap();
+        share.grow_to(50).await.unwrap();
+        assert_eq!(share.grow_to(5 * MIB).await, Err(Shed::Bytes));
         assert_eq!(in_flight(&shares), (1, 0, 80));
     }
 
-    #[test]
-    fn the_network_that_holds_most_is_refused_before_the_connection_that_does() {
-        let shares = shares(9, 100 << 10);
-        let crowd = [1, 2, 3].map(|connection| shares.open(&client(connection, 1)).unwrap());
-        for share in &crowd {
-            share.grow_to(20 << 10).unwrap();
-        }
-        let large = shares.open(&client(4, 2)).unwrap();
-        large.grow_to(40 << 10).unwrap();
-        let wait = Instant::now() + Duration::from_secs(1);
-        let first = shares.lock().first_refused(wait);
-        assert!(crowd.iter().any(|share| Some(share.number) == first));
+    #[tokio::test(start_paused = true)]
+    async fn a_whole_body_waits_for_room_and_is_served_in_its_turn() {
+        let shares = shares(9);
+        let one = client(1, 1);
+        let first = whole(&shares, &one, MAX_BODY).await;
+        first.complete().await.unwrap();
+        let (second, third) = (open(&shares, &one), open(&shares, &one));
+        let release = async {
+            sleep(Duration::from_millis(700)).await;
+            drop(first);
+        };
+        let (second, third, ()) = tokio::join!(second.take_whole(MAX_BODY), third.take_whole(MIB), release);
+        assert_eq!(
+            (second, third),
+            (Ok(()), Err(Shed::Bytes)),
+            "first come, first served"
+        );
+    }
 
-        let newcomer = shares.open(&client(5, 3)).unwrap();
-        newcomer.grow_to(30 << 10).unwrap();
+    #[tokio::test(start_paused = true)]
+    async fn a_small_body_does_not_wait_for_whole_ones() {
+        let shares = shares(9);
+        let one = client(1, 1);
+        let _large = whole(&shares, &one, MAX_BODY).await;
+        let waiting = open(&shares, &one);
+        let began = Instant::now();
+        let small = async {
+            hasty(&shares, &one).grow_to(FIRST).await.unwrap();
+            assert_eq!(began.elapsed(), Duration::ZERO);
+        };
+        let (waited, ()) = tokio::join!(waiting.take_whole(MIB), small);
+        assert_eq!(waited, Err(Shed::Bytes));
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bodies_that_wait_for_room_are_bounded() {
+        let shares = shares(WAITING_SHARE);
+        let one = client(1, 1);
+        let _large = whole(&shares, &one, MAX_BODY).await;
+        let (first, second) = (open(&shares, &one), open(&shares, &one));
+        let waited = tokio::join!(first.take_whole(MIB), second.take_whole(MIB));
+        assert_eq!(waited, (Err(Shed::Bytes), Err(Shed::Open)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_review_too_many_waits_for_a_place() {
+        let shares = shares(1);
+        let one = client(1, 1);
+        let first = open(&shares, &one);
+        first.complete().await.unwrap();
+        let second = open(&shares, &one);
+        let release = async {
+            sleep(Duration::from_millis(900)).await;
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(second.complete(), release);
+        assert_eq!(second, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_keeps_transom_waiting_gives_way_to_another_connection() {
+        let shares = shares(9);
+        let (one, two) = (client(1, 1), client(2, 1));
+        let hoard = whole(&shares, &one, MAX_BODY).await;
+        advance(PATIENCE).await;
+        let own = hasty(&shares, &one);
+        assert_eq!(
+            own.take_whole(MIB).await,
+            Err(Shed::Bytes),
+            "none of its own connection gives way"
+        );
+        whole(&shares, &two, MAX_BODY).await;
+        assert!(is_refused(&hoard));
+        assert_eq!(hoard.complete().await, Err(Shed::Share));
+        assert_eq!(hoard.grow_to(15).await, Err(Shed::Share));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_fast_enough_gives_way_to_none_until_it_stops() {
+        let shares = shares(9);
+        let (one, two) = (client(1, 1), client(2, 1));
+        let coming = whole(&shares, &one, MAX_BODY).await;
+        for mebibytes in 1..=10 {
+            advance(Duration::from_millis(70)).await;
+            coming.received(mebibytes << 20);
+        }
+        let hasty = hasty(&shares, &two);
+        assert_eq!(hasty.take_whole(MIB).await, Err(Shed::Bytes));
+        advance(PATIENCE).await;
+        whole(&shares, &two, MIB).await;
+        assert!(is_refused(&coming));
+
+        let trickle = whole(&shares, &one, MAX_BODY).await;
+        for bytes in 1..=3 {
+            advance(Duration::from_millis(100)).await;
+            trickle.received(bytes);
+        }
+        whole(&shares, &two, MIB).await;
+        assert!(is_refused(&trickle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_that_waits_for_transom_gives_way_to_none_of_its_network() {
+        let shares = shares(9);
+        let waiting = whole(&shares, &client(1, 1), MAX_BODY).await;
+        waiting.complete().await.unwrap();
+        let other = open(&shares, &client(2, 1));
+        assert_eq!(other.take_whole(MIB).await, Err(Shed::Bytes));
+        assert!(!is_refused(&waiting));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_network_that_holds_most_gives_way_to_one_that_has_waited() {
+        let shares = shares(9);
+        let mut crowd = Vec::new();
+        for connection in [1, 2, 3] {
+            let share = whole(&shares, &client(connection, 1), 4 * MIB).await;
+            share.complete().await.unwrap();
+            crowd.push(share);
+        }
+        advance(Duration::from_millis(1)).await;
+        let large = whole(&shares, &client(4, 2), 8 * MIB).await;
+        large.complete().await.unwrap();
+        let began = Instant::now();
+        let newcomer = open(&shares, &client(5, 3));
+        newcomer.take_whole(7 * MIB).await.unwrap();
+        assert!(
+            began.elapsed() >= Duration::from_millis(500),
+            "{:?}",
+            began.elapsed()
+        );
         assert_eq!(crowd.iter().filter(|share| is_refused(share)).count(), 2);
-        assert!(!is_refused(&large) && !is_refused(&newcomer));
-        assert_eq!(in_flight(&shares).2, 90 << 10);
+        assert!(!is_refused(&large));
+        assert_eq!(in_flight(&shares).2, 19 * MIB);
     }
 
-    #[test]
-    fn of_one_network_the_connection_that_has_held_most_for_longest_is_refused() {
-        let shares = shares(9, 100 << 10);
-        let hoard = [(); 5].map(|()| shares.open(&client(1, 1)).unwrap());
-        let honest = shares.open(&client(2, 1)).unwrap();
-        honest.grow_to(30 << 10).unwrap();
-        for share in &hoard {
-            share.grow_to(14 << 10).unwrap();
-        }
-        shares.open(&client(3, 1)).unwrap().grow_to(14 << 10).unwrap();
-        assert!(!is_refused(&honest));
-        let refused = hoard.iter().find(|share| is_refused(share)).unwrap();
-        assert_eq!(refused.complete(), Err(Shed::Share));
-        assert_eq!(refused.grow_to(15 << 10), Err(Shed::Share));
-    }
-
-    #[test]
-    fn what_is_being_judged_is_not_refused_and_its_answer_takes_its_connection_along() {
-        let shares = shares(9, 100 << 20);
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_judged_is_not_refused_and_its_answer_takes_its_connection_along() {
+        let shares = shares(9);
         let (one, two) = (client(1, 1), client(2, 2));
-        let judged = shares.open(&one).unwrap();
-        judged.grow_to(80 << 20).unwrap();
-        judged.complete().unwrap();
+        let judged = whole(&shares, &one, MAX_BODY).await;
+        judged.complete().await.unwrap();
         assert!(judged.set_judged(true));
-        let waiting = shares.open(&two).unwrap();
-        assert_eq!(waiting.grow_to(30 << 20), Err(Shed::Bytes));
+        let waiting = open(&shares, &two);
+        assert_eq!(waiting.take_whole(MIB).await, Err(Shed::Bytes));
 
-        judged.answer(90 << 20).unwrap();
-        assert_eq!(in_flight(&shares), (2, 0, 90 << 20));
-        let later = Instant::now() + Duration::from_secs(1);
-        (shares.lock())
-            .make_room(waiting.number, &two, 30 << 20, later)
-            .unwrap();
+        judged.answer(4 * MIB).await.unwrap();
+        assert_eq!(in_flight(&shares), (2, 0, 4 * MIB));
+        let next = open(&shares, &two);
+        next.grow_to(MIB).await.unwrap();
         assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
         assert!(!judged.set_judged(true));
     }
 
-    #[test]
-    fn a_client_that_showed_its_certificate_is_refused_after_all_that_did_not() {
-        let shares = shares(9, 100 << 10);
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_showed_its_certificate_is_refused_after_all_that_did_not() {
+        let shares = shares(9);
         let (server, stranger) = (client(1, 1), client(2, 2));
         server.introduce();
-        let review = shares.open(&server).unwrap();
-        review.grow_to(60 << 10).unwrap();
-        let other = shares.open(&stranger).unwrap();
-        assert_eq!(
-            other.grow_to(50 << 10),
-            Err(Shed::Bytes),
-            "it displaces none that is known"
-        );
-        other.grow_to(40 << 10).unwrap();
-        let more = shares.open(&Client::clone(&server)).unwrap();
-        more.grow_to(20 << 10).unwrap();
+        let review = whole(&shares, &server, 12 * MIB).await;
+        advance(PATIENCE).await;
+        let other = hasty(&shares, &stranger);
+        let displaced = other.take_whole(10 * MIB).await;
+        assert_eq!(displaced, Err(Shed::Bytes), "it displaces none that is known");
+        other.take_whole(8 * MIB).await.unwrap();
+        let _more = whole(&shares, &Client::clone(&server), 4 * MIB).await;
         assert!(is_refused(&other) && !is_refused(&review));
     }
 
-    #[test]
-    fn open_requests_are_bounded_and_the_hoard_makes_room() {
-        let shares = shares(1, 100);
-        let hoard: Vec<_> = (0..4).map(|_| shares.open(&client(1, 1)).unwrap()).collect();
-        assert_eq!(shares.open(&client(1, 1)).unwrap_err(), Shed::Open);
-        let newcomer = shares.open(&client(2, 1)).unwrap();
+    #[tokio::test(start_paused = true)]
+    async fn open_requests_are_bounded_and_the_hoard_makes_room() {
+        let shares = shares(1);
+        let hoard: Vec<_> = (0..4).map(|_| open(&shares, &client(1, 1))).collect();
+        let until = Instant::now();
+        assert_eq!(shares.open(&client(1, 1), until).unwrap_err(), Shed::Open);
+        let newcomer = open(&shares, &client(2, 1));
         assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
-        newcomer.complete().unwrap();
+        newcomer.complete().await.unwrap();
         // The rest of the body that was refused is read only where there is room for that.
         assert!(shares.open_if_free(&client(1, 1)).is_none());
         assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);

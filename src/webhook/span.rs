@@ -132,6 +132,8 @@ fn begin(tracer: &Tracer, head: &Parts) -> Option<Span> {
     let (name, phase, path) = match head.uri.path() {
         "/mutate" => ("POST /mutate", "mutate", "/mutate"),
         "/validate" => ("POST /validate", "validate", "/validate"),
+        "/mutate/no-sign" => ("POST /mutate/no-sign", "mutate", "/mutate/no-sign"),
+        "/validate/no-sign" => ("POST /validate/no-sign", "validate", "/validate/no-sign"),
         _ => return None,
     };
     if head.method != Method::POST {

@@ -37,12 +37,23 @@ use crate::tls::identity::Identity;
 use crate::tls::serving::ServingCert;
 use crate::tls::source::CertificateSource;
 
-/// A reviewer that answers with the length of the body, and panics at `panic`.
+/// A reviewer that answers with the length of the body, or of its head and what it is the head of, and panics at `panic`.
 struct Measure;
 
 impl Review for Measure {
-    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
+    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply {
+        let (Sent::Whole(body) | Sent::Head { head: body, .. }) = sent;
         assert!(!body.starts_with(b"panic"), "asked to panic");
+        let head = match sent {
+            Sent::Whole(_) => String::new(),
+            Sent::Head { oversize, .. } => format!(
+                ",\"of\":{},\"has_sign\":{}",
+                oversize
+                    .bytes
+                    .map_or("null".to_owned(), |bytes| bytes.to_string()),
+                oversize.has_sign
+            ),
+        };
         let labels = ReviewLabels {
             phase: phase.as_str(),
             operation: "CREATE",
@@ -52,7 +63,7 @@ impl Review for Measure {
         };
         Reply {
             status: StatusCode::OK,
-            body: format!("{{\"length\":{}}}", body.len()).into_bytes(),
+            body: format!("{{\"length\":{}{head}}}", body.len()).into_bytes(),
             record: Some(Record {
                 labels,
                 rules: vec!["a-rule"],

@@ -176,6 +176,13 @@ fn kubeconfig(cluster: &ControlPlane, account: &Path) -> PathBuf {
     file
 }
 
+/// A kubeconfig of a ServiceAccount that is there.
+pub fn kubeconfig_of(cluster: &ControlPlane, namespace: &str, account: &str) -> PathBuf {
+    let folder = cluster.path(account);
+    token(cluster, namespace, account, &folder).unwrap();
+    kubeconfig(cluster, &folder)
+}
+
 /// A kubeconfig of a ServiceAccount that is made here, with these rules in the whole cluster.
 pub fn account(cluster: &ControlPlane, name: &str, rules: &Value) -> PathBuf {
     let rbac = "rbac.authorization.k8s.io";

@@ -45,6 +45,37 @@ fn the_chart_says_of_itself_what_is_so() {
     );
 }
 
+#[test]
+fn the_image_contains_the_licences_of_what_is_linked_into_the_program() {
+    let text = fs::read_to_string(root().join("THIRD-PARTY-LICENSES")).unwrap();
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    for name in [
+        "axum",
+        "kube",
+        "k8s-openapi",
+        "rustls",
+        "ring",
+        "tokio",
+        "serde_json",
+        "json-patch",
+        "tracing",
+        "libmimalloc-sys",
+    ] {
+        let entry = format!("[[package]]\nname = \"{name}\"\nversion = \"");
+        let mut versions = lock
+            .split(&*entry)
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap());
+        assert!(
+            versions.any(|version| text.contains(&format!("\n{name} {version}: "))),
+            "THIRD-PARTY-LICENSES lacks {name} of Cargo.lock; .ci/third-party-licences writes it again"
+        );
+    }
+    assert!(text.contains("Permission is hereby granted") && text.contains("Apache License"));
+    let dockerfile = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    assert!(dockerfile.contains("\nCOPY LICENSE THIRD-PARTY-LICENSES /\n"));
+}
+
 /// Answers what Helm asks of an API server before it renders: its version, and that it has no kinds.
 fn answer(mut stream: &TcpStream, version: &str) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();

@@ -74,8 +74,8 @@ fn values_of(platform: &'static str) -> Value {
         }],
         ..Around::default()
     };
-    let snapshot =
-        Snapshots::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, date(2026, 1, 1));
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let snapshot = Snapshots::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, now);
     let platform = Platform {
         name: platform,
         title: platform,

@@ -69,11 +69,11 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
     let cases = [
         (
             json!({"limits": {"maxBytesInFlight": "1B"}}),
-            "limits.maxBytesInFlight: 1B is less than 7MiB",
+            "limits.maxBytesInFlight: 1B is less than 24MiB",
         ),
         (
             json!({"limits": {"maxBytesInFlight": "4GiB"}}),
-            "resources.limits.memory: 256Mi does not hold limits.maxBytesInFlight (4GiB) eight times",
+            "resources.limits.memory: 512Mi does not hold limits.maxBytesInFlight (4GiB) eight times",
         ),
         (memory("64Mi"), "resources.limits.memory: 64Mi does not hold"),
         (memory("0..5"), "/resources/limits/memory"),
@@ -142,11 +142,11 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         "{refusal}"
     );
     for values in [
-        json!({"limits": {"maxBytesInFlight": "7 mib"}}),
+        json!({"limits": {"maxBytesInFlight": "32 mib"}}),
         json!({"limits": {"maxBytesInFlight": "33554432"}, "resources": {"limits": {"memory": 268_435_456}}}),
         json!({"limits": {"maxBytesInFlight": "128MiB"}, "resources": {"limits": {"memory": "1Gi"}}}),
         json!({"limits": {"maxBytesInFlight": "1GiB"}, "resources": {"limits": null}}),
-        memory("0.25Gi"),
+        memory("0.5Gi"),
         memory("2e9"),
         json!({"shutdown": {"drainTimeout": "39s 999ms"}}),
         cert_manager(json!({"duration": "1h", "renewBefore": "20m"})),

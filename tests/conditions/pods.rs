@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+pub use crate::dice::Dice;
 use crate::world::{BETA, BUILD, OS, affinity, image, term};
 
 /// Linux pods, and pods that say nothing.
@@ -23,6 +24,13 @@ pub fn linux_pods() -> Vec<Value> {
         affinity(&[term(OS, "Exists", &[])]),
         affinity(&[term(BUILD, "DoesNotExist", &[])]),
         affinity(&[term(BUILD, "NotIn", &["10.0.20348"])]),
+        // What a node is not says nothing of what it is.
+        affinity(&[term(
+            "kubernetes.azure.com/os-sku",
+            "NotIn",
+            &["Ubuntu", "AzureLinux"],
+        )]),
+        json!({"nodeSelector": {"node.openshift.io/os_id": "rhcos"}}),
         affinity(&[term(
             "kubernetes.azure.com/os-sku",
             "In",
@@ -55,6 +63,8 @@ pub fn linux_pods() -> Vec<Value> {
         "corp.example/framework/api:4.8",
         "microsoft/azure-cli",
         "sigwindowstools/k8s-gmsa-webhook:v0.10.0",
+        "fyneio/fyne-cross-images:1.1.3-windows",
+        "corp.example/mirror/dotnet/framework/runtime:4.8",
         "registry.example.com/team/very/deep/path/with/a/long/name-of-an-image:v1.2.3-20240101-abcdef",
         "x@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     ] {
@@ -71,13 +81,34 @@ pub fn linux_pods_with_a_sign() -> Vec<Value> {
     vec![
         affinity(&[term("pool", "In", &["win1", "linux"])]),
         affinity(&[term(OS, "In", &["windows"]), term(OS, "In", &["linux"])]),
-        affinity(&[term(OS, "In", &["windows"]), zone]),
+        affinity(&[term(OS, "In", &["windows"]), zone.clone()]),
+        affinity(&[zone, term(OS, "In", &["windows"])]),
+        // Whether a node will ever match the first term, nobody knows.
+        affinity(&[term("nope", "In", &["x"]), term(OS, "In", &["windows"])]),
+        affinity(&[
+            json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gone"]}]}),
+            term(BUILD, "Exists", &[]),
+        ]),
+        affinity(&[
+            term("a", "DoesNotExist", &[]),
+            term("nope", "Exists", &[]),
+            term("pool", "In", &["win1"]),
+        ]),
         json!({"securityContext": {"windowsOptions": {"runAsUserName": "ContainerUser"}}}),
         json!({"securityContext": {"windowsOptions": {"hostProcess": false}}}),
         // What an image says does not count beside a selector.
         json!({"nodeSelector": {OS: "linux"}, "containers": image("x:ltsc2022")["containers"]}),
         json!({"os": {"name": "linux"}, "containers": image("x:1-nanoserver")["containers"]}),
         linux_by_affinity,
+        // Expressions of one term are ANDed: only Linux nodes meet these.
+        affinity(&[json!({"matchExpressions": [
+            {"key": BUILD, "operator": "Exists"}, {"key": OS, "operator": "In", "values": ["linux"]},
+        ]})]),
+        // What silences the tag of an image is not in the condition.
+        json!({"hostPID": true, "containers": image("x:ltsc2022")["containers"]}),
+        json!({"initContainers": [{"name": "i", "image": "busybox"}], "containers": image("x:ltsc2022")["containers"]}),
+        image("corp.example/x:1.0-alpine-ltsc2022"),
+        image("rustembedded/cross:x86_64-pc-windows-gnu"),
     ]
 }
 
@@ -88,7 +119,7 @@ const WINDOWS_IMAGES: &[&str] = &[
     "MCR.microsoft.com/windows",
     "mcr.microsoft.com/dotnet/framework/aspnet:4.8",
     "mcr.microsoft.com/oss/kubernetes/pause:3.6-windows-1809-amd64",
-    "corp.example/mirror/dotnet/framework/runtime:4.8",
+    "mcr.microsoft.com:443/dotnet/framework",
     "golang:1.22-windowsservercore",
     "golang:1.22-WindowsServerCore-1809",
     "corp.example/x:servercore-1809",
@@ -103,7 +134,45 @@ const WINDOWS_IMAGES: &[&str] = &[
     "corp.example/x:1-winltsc2022",
     "corp.example/helper:x86_64-servercore21H2",
     "corp.example/helper:nanoserver1809",
+    "calico/windows:v3.24.5",
+    "quay.io/calico/node-windows:v3.28.1",
+    "docker.io/calico/cni-windows@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "antrea/antrea-windows:latest",
+    "ghcr.io/prometheus-community/windows-exporter:v0.31.3",
+    "ghcr.io/kubernetes-sigs/sig-windows/csi-proxy:v1.1.2",
+    "mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0",
+    "mcr.microsoft.com/aks/aks-windows-gpu-device-plugin:0.0.17",
+    "sigwindowstools/kube-proxy:v1.32.13-calico-hostprocess",
+    "registry.k8s.io/sig-storage/smbplugin:v1.20.3-windows-hp",
+    "fluent/fluent-bit:windows-2022-3.0.4",
+    "otel/opentelemetry-collector-contrib:0.110.0-windows-2022-amd64",
+    "mcr.microsoft.com/azuremonitor/containerinsights/ciprod:win-3.1.25",
+    "newrelic/newrelic-fluentbit-output:3.8.0-windows-ltsc-2022",
+    "portainer/agent:windows1809-amd64",
+    "acs/terway:v0.0.0-windows-amd64-1809",
+    "corp.example/x:win-2019",
+    "corp.example/x:1-win20H2",
+    "corp.example/x:1-WinSac2016",
 ];
+
+/// The label that OpenShift gives its Windows nodes.
+fn of_openshift() -> [(bool, Value); 2] {
+    const LABEL: &str = "node.openshift.io/os_id";
+    [
+        (true, json!({"nodeSelector": {LABEL: "Windows"}})),
+        (true, affinity(&[term(LABEL, "In", &["Windows"])])),
+    ]
+}
+
+/// The first term contradicts itself, so that no node matches it.
+fn behind_a_contradiction() -> Value {
+    let exists = json!({"key": "a", "operator": "Exists"});
+    let does_not = json!({"key": "a", "operator": "DoesNotExist"});
+    affinity(&[
+        json!({"matchExpressions": [exists, does_not]}),
+        term(OS, "In", &["windows"]),
+    ])
+}
 
 /// Evidence for Windows, and whether it goes to `strong`.
 pub fn windows_pods() -> Vec<(bool, Value)> {
@@ -123,6 +192,14 @@ pub fn windows_pods() -> Vec<(bool, Value)> {
         (
             true,
             json!({"nodeSelector": {"kubernetes.azure.com/os-sku": "Windows2022"}}),
+        ),
+        (
+            true,
+            json!({"nodeSelector": {"kubernetes.azure.com/os-sku-effective": "Windows2022"}}),
+        ),
+        (
+            true,
+            json!({"nodeSelector": {"kubernetes.azure.com/os-sku-requested": "Windows2025"}}),
         ),
         (
             true,
@@ -195,30 +272,10 @@ pub fn windows_pods() -> Vec<(bool, Value)> {
             json!({"initContainers": [{"name": "i", "image": "golang:1.22-NanoServer-1809"}]}),
         ),
     ];
+    pods.extend(of_openshift());
+    pods.push((false, behind_a_contradiction()));
     pods.extend(WINDOWS_IMAGES.iter().map(|name| (false, image(name))));
     pods
-}
-
-/// Numbers that look random and are the same in every run (xorshift).
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn below(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
-    }
-
-    pub fn one_in(&mut self, sides: usize) -> bool {
-        self.below(sides) == 0
-    }
-
-    /// One of these words; `_` is none.
-    pub fn word<'a>(&mut self, these: &'a str) -> &'a str {
-        let words: Vec<&str> = these.split_whitespace().collect();
-        words[self.below(words.len())].trim_matches('_')
-    }
 }
 
 /// A reference made of parts that mean something somewhere.
@@ -232,13 +289,15 @@ pub fn thrown_image(dice: &mut Dice) -> String {
          dotnet/framework/aspnet a/dotnet/framework/x dotnet/framework dotnet/aspnet microsoft/iis microsoft/aspnet \
          microsoft/dotnet microsoft/dotnet-framework microsoft/dotnet-framework-build microsoft/wcf \
          microsoft/nanoserver-insider microsoft/mssql-server-windows-developer microsoft/x oss/kubernetes/pause \
-         library/golang",
+         library/golang calico/windows calico/node-windows antrea/antrea-windows prometheus-community/windows-exporter",
     );
     let tag = dice.word(
         "_ _ :latest :1.27-alpine :ltsc-2022 :1-ltsc-2019 :1809 :20H2 :ltsc2022 :1.0-LTSC2019 :1-ltsc2022-amd64 :nanoserver \
          :1-NanoServer-1809 :windowsservercore :1-windowsservercore-20H2 :servercore-1809 \
          :1-ServerCore-10.0.17763.1 :servercore :windows :1-windows-1809 :win-1809 :3.6-WIN-20h2-amd64 \
-         :windows-10.0.20348.2700 :v1.0-linux-windows :10.0.17763.2366-amd64",
+         :windows-10.0.20348.2700 :v1.0-linux-windows :10.0.17763.2366-amd64 :v1-calico-hostprocess :v1-windows-hp \
+         :windows-2022-3.0.4 :win-3.1.25 :1-windows-amd64-1809 :windows2019 :1-win2022 :1-alpine-ltsc2022 \
+         :1.0-linux-amd64-ltsc2022",
     );
     let digest = if dice.one_in(6) {
         format!("@sha256:{}", "a".repeat(64))
@@ -253,7 +312,8 @@ pub fn thrown_term(dice: &mut Dice) -> Value {
         let key = dice.word(
             "kubernetes.io/os kubernetes.io/os kubernetes.io/os beta.kubernetes.io/os \
              node.kubernetes.io/windows-build node-restriction.kubernetes.io/windows-build \
-             kubernetes.azure.com/os-sku cloud.google.com/gke-os-distribution pool zone",
+             kubernetes.azure.com/os-sku kubernetes.azure.com/os-sku-effective cloud.google.com/gke-os-distribution pool \
+             zone",
         );
         let operator = dice.word("In In In NotIn NotIn Exists DoesNotExist Gt Lt");
         let values = match operator {
@@ -289,6 +349,7 @@ pub fn thrown_spec(dice: &mut Dice) -> Value {
              kubernetes.io/os=other beta.kubernetes.io/os=windows beta.kubernetes.io/os=linux \
              node.kubernetes.io/windows-build=10.0.20348 kubernetes.azure.com/os-sku=Windows2022 \
              kubernetes.azure.com/os-sku=Ubuntu cloud.google.com/gke-os-distribution=WINDOWS_SAC zone=windows \
+             kubernetes.azure.com/os-sku-effective=Windows2025 kubernetes.azure.com/os-sku-requested=Windows2022 \
              node-restriction.kubernetes.io/windows-build=10.0.20348 pool=Win-1 pool=linux",
         );
         let (key, value) = entry.split_once('=').unwrap();

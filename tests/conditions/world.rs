@@ -17,19 +17,8 @@ use transom::registration::{
 };
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
+pub use crate::objects::{KINDS, api_version, object, plural, url_of};
 use crate::recorder::{Call, Recorder};
-
-pub const KINDS: [Kind; 9] = [
-    Kind::Pod,
-    Kind::Deployment,
-    Kind::ReplicaSet,
-    Kind::StatefulSet,
-    Kind::DaemonSet,
-    Kind::Job,
-    Kind::CronJob,
-    Kind::ReplicationController,
-    Kind::PodTemplate,
-];
 
 /// The namespace where nothing is opted into.
 pub const PLAIN: &str = "plain";
@@ -80,26 +69,6 @@ pub fn is_condition_error(answer: &Answer) -> bool {
     answer.as_ref().is_err_and(|(code, message)| {
         *code >= 500 || message.contains("resulted in error") || message.contains("cost")
     })
-}
-
-pub fn plural(kind: Kind) -> String {
-    format!("{}s", kind.as_str().to_lowercase())
-}
-
-pub fn api_version(kind: Kind) -> String {
-    match kind.group() {
-        "" => "v1".to_owned(),
-        group => format!("{group}/v1"),
-    }
-}
-
-pub fn url_of(kind: Kind, namespace: &str) -> String {
-    let root = if kind.group().is_empty() { "/api" } else { "/apis" };
-    format!(
-        "{root}/{}/namespaces/{namespace}/{}",
-        api_version(kind),
-        plural(kind)
-    )
 }
 
 impl World {
@@ -292,33 +261,10 @@ pub fn spec(over: &Value) -> Value {
 
 /// An object of a kind around a pod spec, such as the API server takes.
 pub fn wrap(kind: Kind, namespace: &'static str, name: &str, spec: &Value) -> Sent {
-    let mut spec = spec.clone();
-    if matches!(kind, Kind::Job | Kind::CronJob) {
-        spec["restartPolicy"] = "Never".into();
-    }
-    let labels = json!({"app": "a"});
-    let template = json!({"metadata": {"labels": labels}, "spec": spec});
-    let selector = json!({"matchLabels": labels});
-    let mut object = match kind {
-        Kind::Pod => json!({"spec": spec}),
-        Kind::PodTemplate => json!({"template": template}),
-        Kind::Job => json!({"spec": {"template": template}}),
-        Kind::CronJob => {
-            json!({"spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": template}}}})
-        }
-        Kind::ReplicationController => json!({"spec": {"selector": labels, "template": template}}),
-        Kind::StatefulSet => {
-            json!({"spec": {"serviceName": "a", "selector": selector, "template": template}})
-        }
-        _ => json!({"spec": {"selector": selector, "template": template}}),
-    };
-    object["apiVersion"] = api_version(kind).into();
-    object["kind"] = kind.as_str().into();
-    object["metadata"] = json!({"name": name});
     Sent {
         kind,
         namespace,
-        object,
+        object: object(kind, name, spec),
     }
 }
 

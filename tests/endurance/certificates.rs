@@ -29,7 +29,7 @@ use transom::process::readiness::Readiness;
 use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
 use transom::tls::source::CertificateSource;
-use transom::webhook::{Config, Limits, ListenArgs, Phase, Reply, Review, Server};
+use transom::webhook::{Config, Limits, ListenArgs, Phase, Reply, Review, Sent, Server};
 
 /// A CA for half a minute, a certificate for eight seconds.
 const LIFETIMES: Lifetimes = Lifetimes {
@@ -45,8 +45,11 @@ const LIFETIMES: Lifetimes = Lifetimes {
 struct AllowAll(AtomicUsize);
 
 impl Review for AllowAll {
-    fn review(&self, _: Phase, body: &[u8]) -> Reply {
+    fn review(&self, _: Phase, sent: Sent<'_>) -> Reply {
         self.0.fetch_add(1, Ordering::Relaxed);
+        let Sent::Whole(body) = sent else {
+            panic!("{sent:?}")
+        };
         let review: Value = serde_json::from_slice(body).unwrap();
         let answer = json!({
             "apiVersion": "admission.k8s.io/v1",

@@ -84,6 +84,7 @@ pub fn report(owners: usize) -> Report {
             kubernetes: "1.36".to_owned(),
             has_webhooks: true,
             policies: vec!["default".to_owned(), HOSTILE.to_owned()],
+            namespaces_without_policy: Vec::new(),
         },
         judged_as: vec!["validation=Deny".to_owned()],
         summary,
@@ -285,6 +286,8 @@ pub fn plan() -> PlanSection {
     ];
     PlanSection {
         target: format!("Windows Server 2025 (10.0.26100) {HOSTILE}"),
+        summary: "88 of 161 on the pools that go can move as they are".to_owned(),
+        placement: format!("Apply in 6 namespaces, by the WindowsPodPolicy {HOSTILE}"),
         classes: (classes.into_iter())
             .map(|(name, meaning, count)| PlanClass {
                 name: name.to_owned(),

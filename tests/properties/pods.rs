@@ -484,7 +484,7 @@ pub fn bare(signs: Signs) -> Json {
         .boxed()
 }
 
-/// A pod of any origin, a few of them placed or mirrored.
+/// A pod of any origin, a few of them placed, or with the annotation of mirror pods.
 pub fn pod() -> Json {
     (
         metadata(),

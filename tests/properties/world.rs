@@ -39,10 +39,11 @@ fn hosts(name: &'static str, most: usize) -> impl Strategy<Value = Vec<Host>> {
     let template = weighted(0.7, any::<bool>()).prop_map(move |template| template.filter(|_| name == "pool"));
     let host = (build, vec(taint(), 0..=2), template).prop_map(move |(build, taints, template)| Host {
         name: name.to_owned(),
+        may_be_at_zero: name == "pool",
         build: build.map(Build::new),
         taints,
         containerd: Some((1, 7)),
-        template: (template.into_iter())
+        labels: (template.into_iter())
             .flat_map(|says_build| {
                 let of_build = build.filter(|_| says_build).map(|build| {
                     (
@@ -53,6 +54,12 @@ fn hosts(name: &'static str, most: usize) -> impl Strategy<Value = Vec<Host>> {
                 [Some(("disk".to_owned(), "ssd".to_owned())), of_build]
             })
             .flatten()
+            // Every kubelet writes it.
+            .chain(
+                ["kubernetes.io/os", "beta.kubernetes.io/os"]
+                    .map(|key| (key.to_owned(), "windows".to_owned())),
+            )
+            .filter(|(key, _)| name == "node" || !key.ends_with("kubernetes.io/os"))
             .collect(),
         ..Host::default()
     });

@@ -336,20 +336,24 @@ impl ControlPlane {
 
     /// Starts the scheduler.
     pub fn start_scheduler(&self) -> Result<(), String> {
+        self.start_scheduler_with(&[])
+    }
+
+    /// The same with more arguments. Without `--config` it is told where the API server is.
+    pub fn start_scheduler_with(&self, more: &[String]) -> Result<(), String> {
         if !self.programs.join("kube-scheduler").is_file() {
             return Err(format!("no kube-scheduler in {}", self.programs.display()));
         }
         let [port] = free_ports();
-        self.run(
-            "kube-scheduler",
-            &[
-                "--kubeconfig=admin.kubeconfig".to_owned(),
-                "--leader-elect=false".to_owned(),
-                "--bind-address=127.0.0.1".to_owned(),
-                format!("--secure-port={port}"),
-                "--cert-dir=.".to_owned(),
-            ],
-        );
+        let mut args = vec![
+            "--kubeconfig=admin.kubeconfig".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            "--cert-dir=.".to_owned(),
+        ];
+        args.extend_from_slice(more);
+        self.run("kube-scheduler", &args);
         Ok(())
     }
 

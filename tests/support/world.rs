@@ -73,6 +73,7 @@ pub fn quick() -> Settings {
     Settings {
         back_off: Duration::from_millis(200),
         guard_every: Duration::from_secs(2),
+        affected_every: Duration::from_millis(500),
         status_every: Duration::from_millis(300),
         // Nothing tells what is registered here.
         know_registered: Duration::ZERO,
@@ -449,7 +450,7 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
                 node_policies,
                 ..ClusterView::default()
             };
-            let snapshot = snapshots().take(&Arc::new(view), None, date(2026, 1, 1));
+            let snapshot = snapshots().take(&Arc::new(view), None, "2026-01-01T00:00:00Z".parse().unwrap());
             let _ = sender.send(Arc::new(snapshot));
         }
     };

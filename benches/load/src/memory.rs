@@ -32,19 +32,24 @@ pub async fn run(transom: &Path, connections: u16, time: Duration) -> anyhow::Re
         print("two seconds after", server.memory()?, None);
     }
     // A new process for each: what the allocator keeps of one load is no part of the next.
-    for worst in [
+    let shapes = [
         Worst::Linux,
         Worst::Containers,
         Worst::Findings,
         Worst::Injected,
         Worst::Mounts,
-    ] {
-        let body = vec![Bytes::from(worst.review(inputs::LARGEST))];
+    ];
+    let sizes = [inputs::LARGEST, inputs::LARGEST_REVIEW];
+    for (size, worst) in sizes
+        .into_iter()
+        .flat_map(|size| shapes.map(|worst| (size, worst)))
+    {
+        let body = vec![Bytes::from(worst.review(size))];
         for path in ["/validate", "/mutate"] {
             let mut server = Server::transom(transom, &[])?;
             server.ready(path, std::str::from_utf8(&small[0])?).await?;
             let target = server.target(path)?;
-            let what = format!("3 MiB, {}, {path}", worst.name());
+            let what = format!("{} MiB, {}, {path}", size >> 20, worst.name());
             under(&server, &target, &what, connections, time, &body).await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
             print("two seconds after", server.memory()?, None);

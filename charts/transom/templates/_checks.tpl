@@ -1,6 +1,12 @@
 {{/* What the schema cannot say. Each refusal names the value and what to write instead. */}}
 
 {{- define "transom.checks" -}}
+{{- if has .Release.Namespace (list "kube-system" "kube-public" "kube-node-lease") -}}
+{{- fail (printf "namespace: Transom does not belong in %s, where an account that may create Secrets or ConfigMaps can act as the cluster; install it in a namespace of its own, such as --namespace transom-system --create-namespace" .Release.Namespace) -}}
+{{- end -}}
+{{- if and .Values.probe.namespace .Values.rbac.create (not .Values.admissionPolicies.enabled) -}}
+{{- fail "probe.namespace: the right to create pods there is granted for dry runs only, which takes admissionPolicies.enabled=true; set that, or leave probe.namespace empty" -}}
+{{- end -}}
 {{- if and .Values.hostNetwork (eq (int .Values.ports.webhook) 10250) -}}
 {{- fail "ports.webhook: 10250 is the kubelet's port on the host network; set another one, such as ports.webhook=10260, and let the API server reach it" -}}
 {{- end -}}
@@ -87,8 +93,8 @@ say then that no policy was made. */}}
 
 {{- define "transom.checkSizes" -}}
 {{- $flight := include "transom.bytes" .Values.limits.maxBytesInFlight | float64 -}}
-{{- if lt $flight 7340032.0 -}}
-{{- fail (printf "limits.maxBytesInFlight: %s is less than 7MiB, the largest review that the API server sends" .Values.limits.maxBytesInFlight) -}}
+{{- if lt $flight 25165824.0 -}}
+{{- fail (printf "limits.maxBytesInFlight: %s is less than 24MiB, which a review of 20 MiB, the largest that is read, and small ones next to it need" .Values.limits.maxBytesInFlight) -}}
 {{- end -}}
 {{- $memory := dig "limits" "memory" "" (default (dict) .Values.resources) -}}
 {{- /* A quantity in thousandths of a byte is a mistake. */ -}}

@@ -144,15 +144,38 @@ fn an_os_name_stays_where_its_author_wrote_it_or_nothing_stands_in_its_way() {
 fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is_refused() {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "node-debugger", "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}},
+        "metadata": {"name": "node-debugger-win-1-x7k2p", "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}},
         "spec": {
-            "nodeName": "win-1", "hostPID": true, "hostIPC": true, "hostNetwork": true,
+            "nodeName": "win-1", "hostPID": true, "hostIPC": true, "hostNetwork": true, "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
         },
     });
     let debugger = ruling(Phase::Validate, &pod);
     assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
     assert_eq!(debugger.warnings.len(), 3, "{debugger:?}");
+    // What no profile writes is the author's.
+    let mut with_user = pod.clone();
+    with_user["spec"]["securityContext"] = json!({"runAsUser": 0});
+    let denied = ruling(Phase::Validate, &with_user);
+    assert_eq!(denied.denied_by.as_deref(), Some("run-as-user"), "{denied:?}");
+    // A container that another webhook added does not hide what kubectl wrote; the author's own second one does.
+    let mut with_sidecar = pod.clone();
+    with_sidecar["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "sidecar", "image": "sidecar:1", "securityContext": {"privileged": true}}));
+    assert!(
+        ruling(Phase::Validate, &with_sidecar)
+            .denied_by
+            .unwrap()
+            .contains("host-pid")
+    );
+    with_sidecar["metadata"]["managedFields"] = json!([{"manager": "kubectl-debug", "operation": "Update",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:hostPID": {}, "f:hostIPC": {}, "f:hostNetwork": {},
+            "f:containers": {"k:{\"name\":\"debugger\"}": {}}}}}]);
+    let injected = ruling(Phase::Validate, &with_sidecar);
+    assert_eq!(injected.denied_by.as_deref(), Some("privileged"), "{injected:?}");
     // The label alone is no way round: without a node, the pod is one like any other.
     pod["spec"].as_object_mut().unwrap().remove("nodeName");
     assert!(ruling(Phase::Validate, &pod).denial.is_some());
@@ -164,6 +187,96 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
         ruling(Phase::Validate, &pod).denial.is_some(),
         "the API server refuses it anyway"
     );
+}
+
+/// An object of a kind around a Windows pod with hostPID, with this metadata.
+fn with_metadata(kind: Kind, node: &str, metadata: &Value) -> Value {
+    let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+        "containers": [{"name": "a", "image": "a"}]});
+    if !node.is_empty() {
+        spec["nodeName"] = node.into();
+    }
+    let mut object = json!({"metadata": metadata, "spec": spec});
+    for field in kind.template().unwrap().iter().rev() {
+        object = json!({*field: object});
+    }
+    object["metadata"] = metadata.clone();
+    let group = kind.group();
+    object["apiVersion"] = if group.is_empty() {
+        "v1".into()
+    } else {
+        format!("{group}/v1").into()
+    };
+    object["kind"] = kind.as_str().into();
+    object
+}
+
+#[test]
+fn the_annotation_of_mirror_pods_counts_only_if_the_kubelet_of_the_node_asks() {
+    let owner = |kind: &str, name: &str| json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
+    let metadata = |owners: Value| {
+        json!({"name": "web", "ownerReferences": owners,
+        "annotations": {"kubernetes.io/config.mirror": "hash"}})
+    };
+    let (mirror, win_1) = (metadata(owner("Node", "win-1")), "system:node:win-1");
+    let asks = |user: &str, groups: &[&str], object: &Value, operation: &str| {
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let (group, version) = object["apiVersion"]
+            .as_str()
+            .unwrap()
+            .rsplit_once('/')
+            .unwrap_or(("", "v1"));
+        let old = object
+            .to_string()
+            .replace(r#""hostPID":true"#, r#""hostPID":false"#);
+        let old: Value = serde_json::from_str(&old).unwrap();
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "kind": {"group": group, "version": version, "kind": object["kind"]}, "namespace": "default",
+            "userInfo": {"username": user, "groups": groups}, "operation": operation, "object": object, "oldObject": old,
+        }})
+        .to_string();
+        let policies = PolicySet::new(Vec::new(), Policy::standalone());
+        let context = Context {
+            facts: &facts,
+            policies: &policies,
+        };
+        let answer = judge(Phase::Validate, decode(review.as_bytes()).unwrap(), &context);
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+        answer["response"]["allowed"] == true
+    };
+    let kubelet = &["system:nodes", "system:authenticated"][..];
+    let pod = with_metadata(Kind::Pod, "win-1", &mirror);
+    assert!(asks(win_1, kubelet, &pod, "CREATE"));
+    assert!(asks(win_1, kubelet, &pod, "UPDATE"));
+    for (user, groups) in [
+        ("alice", &["system:masters"][..]),
+        ("system:node:win-2", kubelet),
+        (win_1, &["system:authenticated"]),
+        ("system:kube-controller-manager", &[]),
+    ] {
+        for operation in ["CREATE", "UPDATE"] {
+            assert!(!asks(user, groups, &pod, operation), "{user} {operation}");
+        }
+    }
+    for (node, metadata) in [
+        ("", &mirror),
+        ("win-1", &metadata(Value::Null)),
+        ("win-1", &metadata(owner("Node", "win-2"))),
+        ("win-1", &metadata(owner("ReplicaSet", "win-1"))),
+    ] {
+        let pod = with_metadata(Kind::Pod, node, metadata);
+        assert!(!asks(win_1, kubelet, &pod, "CREATE"), "{pod}");
+    }
+    for kind in Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.has_pod() && *kind != Kind::Pod)
+    {
+        let workload = with_metadata(kind, "win-1", &mirror);
+        for user in ["alice", win_1] {
+            assert!(!asks(user, kubelet, &workload, "CREATE"), "{kind} by {user}");
+            assert!(!asks(user, kubelet, &workload, "UPDATE"), "{kind} by {user}");
+        }
+    }
 }
 
 /// An object with hostPID and a privileged container for Windows, which says that this owner controls it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 use kube::Client;
 
 use crate::audit_log::{Now, Report, Row};
@@ -103,7 +104,8 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
     // The log shows that the webhooks were called; whether they are now is not the question.
-    let snapshot = Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, today());
+    let snapshot =
+        Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, Timestamp::now());
     Ok((snapshot, lacks))
 }
 

@@ -1,6 +1,5 @@
 //! `transom generate webhooks`: arguments into the options of the registration, and the two objects out.
 
-use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use serde_json::{Value, json};
 
 use crate::model::policy::PoolLabel;
+use crate::process::files::{self, Accept};
 use crate::registration::{
     BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options,
     mutating, validating,
@@ -118,7 +118,8 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
     };
     options.endpoint = endpoint.clone();
     if let Some(file) = ca_bundle {
-        let pem = fs::read(file).with_context(|| format!("cannot read the CA from {}", file.display()))?;
+        let pem = files::read(file, Accept::RegularOrPipe, files::CERTIFICATE_BYTES);
+        let pem = pem.with_context(|| format!("cannot read the CA from {}", file.display()))?;
         if !pem.windows(11).any(|part| part == b"-----BEGIN ") {
             bail!(
                 "{} is no PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",

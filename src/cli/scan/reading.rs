@@ -53,7 +53,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     let base = Facts::new(view.kubernetes, today());
     // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
     let registered = registered.filter(|_| has_webhooks).map(Arc::new);
-    let snapshot = Snapshots::new(base, excluded).take(&view, registered, today());
+    let snapshot = Snapshots::new(base, excluded).take(&view, registered, Timestamp::now());
     let is_by_file = of_file.is_some();
     let mut world = World::of(&snapshot);
     world.policies = of_file.map_or(world.policies, Cow::Owned);
@@ -105,6 +105,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
             kubernetes: format!("1.{}", view.kubernetes),
             has_webhooks,
             policies: stored.collect(),
+            namespaces_without_policy: world.namespaces_without_policy(),
         },
         judged_as: said(*overrides),
         nodes: nodes(&view.nodes, &snapshot.facts, &world.policies),

@@ -70,6 +70,8 @@ pub(in crate::cluster) fn csi_node(node: CSINode) -> Option<Vec<String>> {
 
 pub(in crate::cluster) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {
     policy.metadata.managed_fields = None;
+    // `kubectl apply` puts a second copy of the object there, and none is read.
+    policy.metadata.annotations = None;
     serde_json::to_value(policy).ok()
 }
 

@@ -1,6 +1,7 @@
 //! The guard before the first taint: which workloads would no longer be scheduled, or would be evicted. Judged by the
 //! engine, from raw JSON; the listing is in `survey`.
 
+mod affected;
 pub mod answers;
 mod hurt;
 
@@ -53,13 +54,22 @@ pub struct Guard<'g> {
     /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
     owners: BTreeMap<Place, Place>,
     hurt: BTreeMap<Place, (String, Option<Remedy>)>,
+    /// The generations of those of them whose own object was read.
+    generations: BTreeMap<Place, i64>,
 }
 
 /// The parts of an object that the engine's view has no use for.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Around {
+    metadata: AroundMeta,
     status: AroundStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AroundMeta {
+    generation: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -95,6 +105,7 @@ impl<'g> Guard<'g> {
             facts,
             owners: BTreeMap::new(),
             hurt: BTreeMap::new(),
+            generations: BTreeMap::new(),
         }
     }
 
@@ -127,11 +138,11 @@ impl<'g> Guard<'g> {
             // Its owner is judged, in its stead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             (Kind::Job, _) if is_finished(json) => {}
-            _ => self.look_at_template(&subject, place),
+            _ => self.look_at_template(&subject, json, place),
         }
     }
 
-    fn look_at_template(&mut self, subject: &Subject<'_>, place: Place) {
+    fn look_at_template(&mut self, subject: &Subject<'_>, json: &str, place: Place) {
         let counts = self.counts(&subject.namespace);
         let inference = infer(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
@@ -147,6 +158,9 @@ impl<'g> Guard<'g> {
         let lacking = self.lacking(subject, &counts, admission);
         if !lacking.is_empty() {
             let remedy = remedy(&inference, in_template);
+            let generation = Around::of(json).metadata.generation;
+            self.generations
+                .extend(generation.map(|generation| (place.clone(), generation)));
             self.add(place, &lacking, "its template does not tolerate", remedy);
         }
     }
@@ -158,7 +172,7 @@ impl<'g> Guard<'g> {
         place: Place,
         owner: Option<(Place, Option<Kind>)>,
     ) {
-        if subject.is_mirror() {
+        if self.facts.is_stored_mirror(subject) {
             return;
         }
         let counts = self.counts(&subject.namespace);
@@ -249,6 +263,14 @@ impl<'g> Guard<'g> {
         self.hurt
             .entry(place)
             .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
+    }
+
+    /// The places of the workloads that would be hurt, with the generations of those whose own object was read.
+    fn affected(&self) -> BTreeMap<Place, Option<i64>> {
+        let places = self.hurt.keys();
+        places
+            .map(|place| (place.clone(), self.generations.get(place).copied()))
+            .collect()
     }
 
     /// The workloads that would be hurt.

@@ -22,9 +22,9 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> St
             ("nodes carry", "their")
         };
         format!(
-            "{} Windows {them} no label {label} with {theirs} build: {names}; placement leaves the build out for images that \
-             run on no other node, and holds pods of other images off; let a WindowsNodePolicy keep the label \
-             (kubectl explain wnp.spec.labels)",
+            "{} Windows {them} no label {label} with {theirs} build: {names}; for images that run there placement excludes \
+             the builds that do not, by the labels of other nodes, and pods of other images may land there; let a \
+             WindowsNodePolicy keep the label (kubectl explain wnp.spec.labels)",
             missing.len()
         )
     };
@@ -49,6 +49,6 @@ fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
         return Vec::new();
     }
     let label = policy.build_label();
-    let lacks = |host: &&Host| host.build.is_some() && host.unlabelled.contains(&label);
+    let lacks = |host: &&Host| host.build.is_some() && !host.is_labelled(label);
     facts.hosts().iter().filter(lacks).collect()
 }

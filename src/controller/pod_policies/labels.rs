@@ -1,6 +1,7 @@
-//! Labels of namespaces that do nothing, and labels that took one out lately: the Events and the log tell of each once.
+//! Labels of namespaces that do nothing, labels that took one out lately, and namespaces that have lost their policy: Events
+//! and the log report each once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
@@ -23,6 +24,8 @@ use crate::registration;
 const IGNORED: &str = "LabelIgnored";
 /// The reason of Events about a label that takes its namespace out.
 const LEFT_OUT: &str = "NamespaceLeftOut";
+/// The reason of Events about a namespace that no policy selects any more.
+const WITHOUT_POLICY: &str = "NamespaceWithoutPolicy";
 /// How long ago a label that takes a namespace out was written at most, to be told of. The API server keeps Events for as
 /// long by default, so that the name of the Event keeps it from being told twice.
 const LATELY: SignedDuration = SignedDuration::from_hours(1);
@@ -33,7 +36,7 @@ const DIGITS: usize = 16;
 /// Where Events about objects without a namespace are kept.
 const EVENTS: &str = "default";
 
-/// A label that does nothing or takes its namespace out, as it is told.
+/// A label that does nothing or takes its namespace out, or a namespace that has lost its policy, as an Event reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelNote {
     /// The reason of the Event.
@@ -45,7 +48,7 @@ pub struct LabelNote {
     pub namespace: String,
     /// Its uid.
     pub uid: String,
-    /// What the label does, why, and what to write instead.
+    /// What the label does or what the namespace has lost, why, and what to write instead.
     pub message: String,
 }
 
@@ -163,9 +166,65 @@ fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<LabelNote> {
     of_one.collect()
 }
 
+/// A namespace that has lost its policy, what counts there now, and what to compare.
+fn without_policy(namespace: &str, former: &str) -> String {
+    format!(
+        "no WindowsPodPolicy selects namespace {namespace} any more; until now {former} did. The built-in policy counts there \
+         (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
+         namespaceSelector of the policies: kubectl get namespace {namespace} --show-labels"
+    )
+}
+
+/// Which policy selects each namespace, and which did where none does any more.
+#[derive(Debug, Default)]
+struct Selected {
+    by: BTreeMap<String, String>,
+    lost: BTreeMap<String, String>,
+}
+
+impl Selected {
+    /// Follows a snapshot. Without any policy there is none to lose.
+    fn follow(&mut self, snapshot: &Snapshot) {
+        let namespaces = &snapshot.view.namespaces;
+        self.by.retain(|name, _| namespaces.contains_key(name));
+        self.lost.retain(|name, _| namespaces.contains_key(name));
+        if snapshot.policies.stored().is_empty() {
+            self.by.clear();
+            self.lost.clear();
+        }
+        for (name, seen) in namespaces {
+            match snapshot.policies.selecting(&seen.labels) {
+                Some(stored) => {
+                    self.lost.remove(name);
+                    if self.by.get(name) != Some(&stored.policy.name) {
+                        self.by.insert(name.clone(), stored.policy.name.clone());
+                    }
+                }
+                None => {
+                    if let Some(former) = self.by.remove(name) {
+                        self.lost.insert(name.clone(), former);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The namespaces that have lost their policy.
+    fn notes(&self, snapshot: &Snapshot) -> Vec<LabelNote> {
+        let lost = self.lost.iter().filter_map(|(name, former)| {
+            let seen = snapshot.view.namespaces.get(name)?;
+            let is_asked = snapshot.is_asked_about(name, &seen.labels);
+            is_asked.then(|| LabelNote::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
+        });
+        lost.collect()
+    }
+}
+
 /// Tells of labels, and remembers what it has told.
 #[derive(Debug, Default)]
 pub struct Teller {
+    /// The policies of namespaces.
+    selected: Selected,
     /// The names of the Events that are written.
     told: BTreeSet<String>,
     /// Why the API server refused the last one: a refusal that stays is logged once.
@@ -176,7 +235,9 @@ impl Teller {
     /// What is to be told now, some of it at a time, and whether there is more. What no longer is a problem is
     /// forgotten.
     pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<LabelNote>, bool) {
+        self.selected.follow(snapshot);
         let mut notes = notes(snapshot, now);
+        notes.extend(self.selected.notes(snapshot));
         let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
         self.told.retain(|event| there.contains(event.as_str()));
         notes.retain(|note| !self.told.contains(&note.event));

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::build_labels::build_labels;
@@ -14,7 +13,7 @@ use super::{MOST_NAMES, registered};
 use crate::api::{
     API_VERSION, DecodedPolicy, LastGood, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
 };
-use crate::cluster::policies::{Outcome, as_stored, generation, text};
+use crate::cluster::policies::{Outcome, as_stored, generation, kept, text};
 use crate::cluster::snapshot::{Reporting, Snapshot};
 use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
 use crate::engine::effective::{ExemptionState, SOON};
@@ -26,6 +25,8 @@ use crate::rules;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The condition of reports on stored objects.
 const REPORTS_WRITTEN: &str = "ReportsWritten";
+/// The condition of namespaces without a policy.
+const WITHOUT_POLICY: &str = "NamespacesWithoutPolicy";
 /// So much is told of what is wrong with a policy, in its status.
 const LONGEST_PROBLEMS: usize = 3500;
 
@@ -71,35 +72,41 @@ struct Reach<'v> {
     ignored: Vec<String>,
 }
 
-/// The statuses that are to be written.
-pub fn reports(snapshot: &Snapshot, now: Timestamp) -> Vec<Report> {
+/// The statuses that are to be written, one made after the other: each may keep a version of its policy.
+pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Report> {
     let view = &*snapshot.view;
     let today = now.to_zoned(TimeZone::UTC).date();
     let reach = reach(snapshot);
     let others = snapshot.policies.stored().len();
-    (snapshot.outcomes.iter())
-        .filter_map(|(name, outcome)| {
-            let object = view.pod_policies.get(name)?;
-            let none = Reach::default();
-            let reach = reach.get(name.as_str()).unwrap_or(&none);
-            let mut statements = statements(name, outcome, reach, others, today);
-            statements.push(build_labels(outcome.in_force(), &snapshot.facts));
-            // After Ready. While it is not known what is registered, what was said of it stays.
-            if let Some(known) = &snapshot.registered {
-                let unreached = snapshot.unreached.as_deref();
-                let registered =
-                    registered::registered(outcome.in_force(), known, unreached, &snapshot.policies, view);
-                statements.insert(1, registered);
-            }
-            statements.extend(written(&snapshot.reporting));
-            let retired: &[&str] = match snapshot.reporting {
-                Reporting::Off => &[REPORTS_WRITTEN],
-                _ => &[],
-            };
-            let last_good = last_good(outcome, object);
-            report(name, object, last_good, statements, retired, reach, now)
-        })
-        .collect()
+    // One policy says it for all: that of the lowest priority, on which the others fall back.
+    let last = snapshot.policies.stored().last();
+    let last = last.map(|stored| stored.policy.name.as_str());
+    (snapshot.outcomes.iter()).filter_map(move |(name, outcome)| {
+        let object = view.pod_policies.get(name)?;
+        let none = Reach::default();
+        let reach = reach.get(name.as_str()).unwrap_or(&none);
+        let mut statements = statements(name, outcome, reach, others, today);
+        statements.push(build_labels(outcome.in_force(), &snapshot.facts));
+        // After Ready. While it is not known what is registered, what was said of it stays.
+        if let Some(known) = &snapshot.registered {
+            let unreached = snapshot.unreached.as_deref();
+            let registered =
+                registered::registered(outcome.in_force(), known, unreached, &snapshot.policies, view);
+            statements.insert(1, registered);
+        }
+        statements.extend(written(&snapshot.reporting));
+        let mut retired = Vec::new();
+        if let Reporting::Off = snapshot.reporting {
+            retired.push(REPORTS_WRITTEN);
+        }
+        if last == Some(name.as_str()) {
+            statements.push(without_policy(snapshot));
+        } else {
+            retired.push(WITHOUT_POLICY);
+        }
+        let last_good = last_good(outcome, object);
+        report(name, object, last_good, statements, &retired, reach, now)
+    })
 }
 
 /// Whether the reports on stored objects are written: nothing while that is not known, or none are asked for.
@@ -197,7 +204,7 @@ fn last_good(outcome: &Outcome, object: &Value) -> Option<LastGood> {
     let good = match outcome {
         Outcome::InForce(_) => as_stored(object),
         Outcome::LastGood { kept, .. } => kept.clone(),
-        Outcome::Skipped { .. } => return LastGood::deserialize(object.pointer("/status/lastGood")?).ok(),
+        Outcome::Skipped { .. } => return kept(object),
     };
     (good.spec.len() <= LastGood::LONGEST).then_some(good)
 }
@@ -380,6 +387,28 @@ fn labels_ignored(reach: &Reach<'_>) -> Statement {
         "every label for Transom counts on the namespaces where the policy does",
     );
     Statement::unwanted("NamespaceLabelsIgnored", amiss, well)
+}
+
+/// Whether there are namespaces without a policy. That can be intended, so it is not bad: Events report each namespace that
+/// loses its policy.
+fn without_policy(snapshot: &Snapshot) -> Statement {
+    let names: Vec<&str> = snapshot.namespaces_without_policy().collect();
+    let message = |namespaces| {
+        format!(
+            "no policy selects {} of the namespaces that admission asks about: {namespaces}; the built-in policy counts there \
+             (validation Audit, placement DryRun); a policy without namespaceSelector selects every namespace",
+            names.len()
+        )
+    };
+    let some = listed(&names).map(|namespaces| ("SelectedByNone", message(namespaces)));
+    let well = (
+        "AllSelected",
+        "every namespace that admission asks about has a policy",
+    );
+    Statement {
+        is_bad: false,
+        ..Statement::unwanted(WITHOUT_POLICY, some, well)
+    }
 }
 
 /// Names for a message, if there are any.

@@ -38,7 +38,9 @@ impl Default for Policies {
 impl Policies {
     fn update(&mut self, view: &ClusterView) -> Arc<PolicySet> {
         let view = Arc::new(view.clone());
-        self.latest = self.snapshots.take(&view, None, date(2026, 6, 1));
+        self.latest = self
+            .snapshots
+            .take(&view, None, "2026-06-01T00:00:00Z".parse().unwrap());
         Arc::clone(&self.latest.policies)
     }
 
@@ -48,7 +50,7 @@ impl Policies {
 
     /// The reports on policies as they stand in a view, given the last update.
     fn reports(&self, view: &ClusterView, now: Timestamp) -> Vec<Report> {
-        reports(&self.seen(view), now)
+        reports(&self.seen(view), now).collect()
     }
 
     fn seen(&self, view: &ClusterView) -> Snapshot {
@@ -221,7 +223,7 @@ fn a_replica_that_starts_goes_by_the_last_good_version_that_the_leader_has_kept(
     assert_eq!(condition(&reports[0], "Ready").reason, "KeptLastGood");
     assert_eq!(reports[0].status.last_good.as_ref().unwrap().generation, 1);
 
-    // A version that a replica has not seen is taken from there too.
+    // What a replica has seen itself comes before what a status says: others than the leader may have written it.
     let newer = next_generation(&good, &json!({"validation": "Warn"}));
     let kept = written(view(std::slice::from_ref(&newer), &[]), &{
         let mut leader = Policies::default();
@@ -233,9 +235,46 @@ fn a_replica_that_starts_goes_by_the_last_good_version_that_the_leader_has_kept(
     let mut missed = Policies::default();
     missed.update(&view(&[good], &[]));
     assert_eq!(
-        effective(&missed.update(&view(&[bad], &[]))).validation,
+        effective(&missed.update(&view(std::slice::from_ref(&bad), &[]))).validation,
+        Action::Deny
+    );
+    assert_eq!(
+        effective(&Policies::default().update(&view(&[bad], &[]))).validation,
         Action::Warn
     );
+}
+
+#[test]
+fn a_status_weakens_no_policy_that_was_seen_and_none_by_a_version_that_cannot_be() {
+    let spec = r#"{"validation":"Off","placement":"Off"}"#;
+    let good = stored("p", &json!({"validation": "Deny"}));
+    for generation in [1, 2, 3, i64::MAX] {
+        let mut bad = next_generation(&good, &json!({"validation": "Enforce"}));
+        bad["status"] = json!({"lastGood": {"generation": generation, "spec": spec}});
+        let seen = view(&[bad], &[]);
+        let mut knows = Policies::default();
+        knows.update(&view(std::slice::from_ref(&good), &[]));
+        assert_eq!(
+            effective(&knows.update(&seen)).validation,
+            Action::Deny,
+            "{generation}"
+        );
+        // The stored version is the second one. Only an earlier one can have been kept.
+        let mut starts = Policies::default();
+        let expected = if generation < 2 {
+            Action::Off
+        } else {
+            Action::Audit
+        };
+        assert_eq!(
+            effective(&starts.update(&seen)).validation,
+            expected,
+            "{generation}"
+        );
+        // The leader does not keep what cannot be true, so that no later edit makes it so.
+        let reports = starts.reports(&seen, now());
+        assert_eq!(reports[0].status.last_good.is_some(), generation < 2);
+    }
 }
 
 #[test]
@@ -894,4 +933,108 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             "{spec} {nodes:?} {keeps}"
         );
     }
+}
+
+#[test]
+fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() {
+    let team = |priority: i64, team: &str| json!({"priority": priority, "namespaceSelector": {"matchLabels": {"team": team}}});
+    let first = stored("first", &team(1, "a"));
+    let last = stored("last", &team(0, "b"));
+    let out: &[(&str, &str)] = &[("transom.dev/ignore", "true")];
+    let mut seen = view(
+        &[first, last],
+        &[
+            ("a", &[("team", "a")]),
+            ("b", &[("team", "b")]),
+            ("web", &[]),
+            ("ignored", out),
+            ("kube-system", &[]),
+        ],
+    );
+    let mut policies = Policies::default();
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let without = condition(report(&reports, "last"), "NamespacesWithoutPolicy");
+    assert_eq!(
+        (without.status.as_str(), without.reason.as_str()),
+        ("True", "SelectedByNone")
+    );
+    assert!(
+        without.message.starts_with(
+            "no policy selects 1 of the namespaces that admission asks about: web; the built-in policy counts"
+        ),
+        "{}",
+        without.message
+    );
+    // It can be intended, so it is not a problem; and only the last policy reports it.
+    assert_eq!(report(&reports, "last").status.last_problem, None);
+    let conditions = &report(&reports, "first").status.conditions;
+    assert!(
+        conditions
+            .iter()
+            .all(|said| said.type_ != "NamespacesWithoutPolicy")
+    );
+
+    Arc::make_mut(seen.namespaces.get_mut("web").unwrap())
+        .labels
+        .insert("team".to_owned(), "b".to_owned());
+    policies.update(&seen);
+    let reports = policies.reports(&seen, now());
+    let without = condition(report(&reports, "last"), "NamespacesWithoutPolicy");
+    assert_eq!(
+        (without.status.as_str(), without.reason.as_str()),
+        ("False", "AllSelected")
+    );
+}
+
+#[test]
+fn a_namespace_that_loses_its_policy_is_told_once() {
+    let selected: &[(&str, &str)] = &[("windows", "yes")];
+    let selector = json!({"namespaceSelector": {"matchLabels": {"windows": "yes"}}});
+    let mut seen = view(
+        &[stored("base", &selector)],
+        &[
+            ("web", selected),
+            ("db", selected),
+            ("never", &[]),
+            ("kube-system", selected),
+        ],
+    );
+    let mut policies = Policies::default();
+    let mut teller = Teller::default();
+    let mut due = |seen: &ClusterView| {
+        policies.update(seen);
+        let (due, _) = teller.due(&policies.seen(seen), now());
+        for note in &due {
+            teller.tell(note.clone());
+        }
+        due
+    };
+    // What has had none since this replica began is not told.
+    assert_eq!(due(&seen), vec![]);
+    let without_label = |seen: &mut ClusterView, name: &str| {
+        Arc::make_mut(seen.namespaces.get_mut(name).unwrap())
+            .labels
+            .clear();
+    };
+    without_label(&mut seen, "web");
+    without_label(&mut seen, "kube-system");
+    let told = due(&seen);
+    let told: Vec<_> = told
+        .iter()
+        .map(|note| (note.reason, note.message.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [(
+            "NamespaceWithoutPolicy",
+            "no WindowsPodPolicy selects namespace web any more; until now base did. The built-in policy counts there \
+             (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
+             namespaceSelector of the policies: kubectl get namespace web --show-labels"
+        )]
+    );
+    assert_eq!(due(&seen), vec![]);
+    // Without the last policy the built-in one counts everywhere; no single namespace has lost its policy.
+    seen.pod_policies.clear();
+    assert_eq!(due(&seen), vec![]);
 }

@@ -1,15 +1,18 @@
 //! What is said to be tolerated after placement is exactly what the edits of an inspection make tolerated.
 
+use std::sync::Arc;
+
 use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::inspect;
+use crate::engine::{Admission, inspect, untolerated};
 use crate::model::edit::to_json_patch;
-use crate::model::facts::{NamespaceFacts, RuntimeClassFacts};
-use crate::model::node::Host;
-use crate::model::policy::ReverseGuard;
-use crate::model::subject::{Editable, Stage};
+use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
+use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
+use crate::model::pod::Toleration;
+use crate::model::policy::{Policy, ReverseGuard, Switch};
+use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
 
 /// Taints that nodes may carry.
@@ -33,13 +36,14 @@ fn facts(whitelist: Option<&str>) -> Facts {
     facts.add_host(Host {
         name: "w".into(),
         taints: taints(),
+        labels: [(OS_LABEL.to_owned(), "windows".to_owned())].into(),
         ..Host::default()
     });
     let namespace = NamespaceFacts {
         tolerations_whitelist: whitelist.map(str::to_owned),
         ..NamespaceFacts::default()
     };
-    std::sync::Arc::make_mut(&mut facts.namespaces).insert("web".into(), namespace);
+    Arc::make_mut(&mut facts.namespaces).insert("web".into(), namespace);
     let class = RuntimeClassFacts {
         handler: "runhcs-wcow-process".into(),
         tolerations: serde_json::from_str(r#"[{"key": "sku", "operator": "Exists"}]"#).unwrap(),
@@ -139,7 +143,7 @@ fn left<'t>(
 }
 
 #[test]
-fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
+fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
     let node = |build: u32, labelled: bool| {
         let build = Build::new(build);
         let labels = if labelled {
@@ -163,21 +167,26 @@ fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
     let pod = json!({"metadata": {"name": "p"}, "spec": {"os": {"name": "windows"},
         "nodeSelector": {"kubernetes.io/os": "windows"},
         "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2019"}]}});
+    let required = "10.0.17763";
+    let excluded = "NotIn";
     for (nodes, declared, requires) in [
-        (vec![node(20348, true), node(17763, true)], false, true),
-        (vec![node(20348, true), node(17763, false)], false, false),
+        (vec![node(20348, true), node(17763, true)], false, Some(required)),
+        // The right node lacks the label: the wrong ones are excluded by theirs.
+        (vec![node(20348, true), node(17763, false)], false, Some(excluded)),
         (
             vec![node(20348, true), node(17763, false), node(17763, true)],
             false,
-            true,
+            Some(excluded),
         ),
-        // Of a pool at zero the kubelets will write it; of the nodes that are there, none did.
-        (vec![node(20348, true)], true, true),
-        (vec![node(20348, true), node(17763, false)], true, false),
+        // The label separates nothing: the right node must not be lost.
+        (vec![node(20348, false), node(17763, false)], false, None),
+        // Of a pool at zero the kubelets will write it; of the nodes that exist, none did.
+        (vec![node(20348, true)], true, Some(required)),
+        (vec![node(20348, true), node(17763, false)], true, Some(excluded)),
         // Written down in short, without any label.
-        (vec![node(20348, true), in_short()], false, true),
+        (vec![node(20348, true), in_short()], false, Some(required)),
         // No node runs the image: the pod waits for one, whatever the others carry.
-        (vec![node(20348, false)], false, true),
+        (vec![node(20348, false)], false, Some(required)),
     ] {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
         for node in &nodes {
@@ -192,13 +201,17 @@ fn a_build_is_required_only_by_a_label_that_some_node_of_it_carries() {
         let edits = to_json_patch(&inspection.edits).to_string();
         assert_eq!(
             edits.contains("windows-build"),
-            requires,
+            requires.is_some(),
+            "{nodes:?} {declared}: {edits}"
+        );
+        assert!(
+            requires.is_none_or(|text| edits.contains(text)),
             "{nodes:?} {declared}: {edits}"
         );
         let open: Vec<_> = inspection.open().map(|finding| finding.rule.name).collect();
         assert_eq!(
             open.contains(&"missing-build-selector"),
-            !requires,
+            requires.is_none(),
             "{nodes:?} {declared}: {open:?}"
         );
     }
@@ -276,11 +289,17 @@ fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
 #[test]
 fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-    for (name, build) in [("w19", 17763), ("w22", 20348)] {
+    for (name, build, sku) in [("w19", 17763, "Windows2019"), ("w22", 20348, "Windows2022")] {
+        let labels = [
+            (OS_LABEL, "windows".to_owned()),
+            (HOSTNAME_LABEL, name.to_owned()),
+            (OS_SKU_LABEL, sku.to_owned()),
+            (BUILD_LABEL, Build::new(build).to_string()),
+        ];
         facts.add_host(Host {
             name: name.into(),
-            hostname: name.into(),
             build: Some(Build::new(build)),
+            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
             ..Host::default()
         });
     }
@@ -294,15 +313,18 @@ fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
         (json!({"nodeSelector": {sku: "Windows2022"}}), false, false),
         (json!({"nodeSelector": {sku: "Windows2025"}}), false, false),
         (json!({"nodeSelector": {sku: "Windows2019"}}), false, true),
-        (json!({"nodeSelector": {sku: "WindowsAnnual"}}), true, false),
+        // No known node is so: nothing is known to be wrong there.
+        (json!({"nodeSelector": {sku: "WindowsAnnual"}}), false, false),
         (json!({"nodeSelector": {host: "w22"}}), false, false),
         (json!({"nodeSelector": {host: "w19"}}), false, true),
-        (json!({"nodeSelector": {host: "another"}}), true, false),
+        (json!({"nodeSelector": {host: "another"}}), false, false),
         (affinity(sku, &["Windows2022", "Windows2025"]), false, false),
-        (affinity(sku, &["Windows2022", "WindowsAnnual"]), true, false),
+        (affinity(sku, &["Windows2022", "WindowsAnnual"]), false, false),
+        (affinity(sku, &["Windows2022", "Windows2019"]), true, false),
         (affinity(host, &["w22"]), false, false),
         (affinity(host, &["w19"]), false, true),
-        (affinity("zone", &["a"]), true, false),
+        (affinity("zone", &["a"]), false, false),
+        (affinity(OS_LABEL, &["windows"]), true, false),
     ] {
         let mut pod = json!({"metadata": {"name": "p"}, "spec": {"os": {"name": "windows"},
             "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}});
@@ -327,7 +349,7 @@ fn the_reverse_guard_goes_by_nodes_and_pools_that_may_be_there() {
         ..Host::default()
     };
     let named = Host {
-        template: [("agentpool".to_owned(), "win".to_owned())].into(),
+        labels: [("agentpool".to_owned(), "win".to_owned())].into(),
         ..at_zero.clone()
     };
     let guards = |host: Option<&Host>, declared: Option<&Host>| {
@@ -350,4 +372,232 @@ fn the_reverse_guard_goes_by_nodes_and_pools_that_may_be_there() {
         "it may be the look of a pool before its taint"
     );
     assert!(!guards(None, None));
+}
+
+/// A Windows node with these labels more, and these taints.
+fn windows(name: &str, build: u32, labels: &[(&str, &str)], taints: &[Taint]) -> Host {
+    let build = Build::new(build);
+    let mut all: crate::model::node::Labels = [(OS_LABEL, "windows"), (HOSTNAME_LABEL, name)]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+    all.insert(BUILD_LABEL.to_owned(), build.to_string());
+    for (key, value) in labels {
+        match *value {
+            "" => _ = all.remove(*key),
+            value => _ = all.insert((*key).to_owned(), value.to_owned()),
+        }
+    }
+    Host {
+        name: name.to_owned(),
+        build: Some(build),
+        taints: taints.to_vec(),
+        labels: all,
+        is_settled: true,
+        ..Host::default()
+    }
+}
+
+/// The edits of a pod with these fields, in a cluster of these nodes.
+fn edits(hosts: &[Host], policy: &Policy, class: Option<RuntimeClassFacts>, spec: &Value) -> String {
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    hosts.iter().cloned().for_each(|host| facts.add_host(host));
+    facts
+        .runtime_classes
+        .extend(class.map(|class| ("windows-2022".to_owned(), class)));
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {"os": {"name": "windows"},
+        "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "corp.example/app"}]}});
+    json_patch::merge(&mut pod["spec"], spec);
+    let text = pod.to_string();
+    let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
+    to_json_patch(&inspect(&subject, &facts, policy).edits).to_string()
+}
+
+fn image(image: &str) -> Value {
+    json!({"containers": [{"name": "c", "image": image}]})
+}
+
+const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
+const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
+
+/// A request takes every node from the pod that does not offer the resource: one node alone, which may lie, must not do that.
+#[test]
+fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_offers_one() {
+    let offering = |mut host: Host| {
+        host.offers_private_ipv4 = true;
+        host
+    };
+    let new = |mut host: Host| {
+        host.is_settled = false;
+        host
+    };
+    let node = |name: &str, labels: &[(&str, &str)]| windows(name, 20348, labels, &[]);
+    let pool = Host {
+        may_be_at_zero: true,
+        ..offering(Host::default())
+    };
+    let mut declared = Policy::standalone();
+    declared.pools.push(pool.clone());
+    let plain = Policy::standalone();
+    let (a, b) = (node("a", &[]), node("b", &[]));
+    let elsewhere = node("b", &[("disk", "nvme")]);
+    let ssd = json!({"nodeSelector": {"disk": "ssd"}});
+    for (hosts, policy, spec, requests) in [
+        (vec![offering(a.clone())], &plain, json!({}), true),
+        (
+            vec![offering(a.clone()), offering(b.clone())],
+            &plain,
+            json!({}),
+            true,
+        ),
+        (vec![offering(a.clone()), b.clone()], &plain, json!({}), false),
+        // A node that is new does not offer it yet, and what it offers is not believed yet.
+        (vec![offering(a.clone()), new(b.clone())], &plain, json!({}), true),
+        (vec![new(offering(a.clone()))], &plain, json!({}), false),
+        // Nodes that the pod does not reach.
+        (
+            vec![offering(node("a", &[("disk", "ssd")])), elsewhere],
+            &plain,
+            ssd.clone(),
+            true,
+        ),
+        (vec![offering(a.clone())], &plain, ssd, false),
+        // A pool that is declared, and one that is only remembered.
+        (vec![], &declared, json!({}), true),
+        (vec![b], &declared, json!({}), false),
+        (vec![pool], &plain, json!({}), false),
+    ] {
+        let edits = edits(&hosts, policy, None, &spec);
+        assert_eq!(
+            edits.contains(PRIVATE_IPV4_RESOURCE),
+            requests,
+            "{hosts:?} {spec}: {edits}"
+        );
+    }
+}
+
+#[test]
+fn a_build_is_required_by_the_nodes_that_the_pod_reaches() {
+    let policy = Policy::standalone();
+    let unlabelled = windows("w19", 17763, &[("disk", "nvme"), (BUILD_LABEL, "")], &[]);
+    let labelled = windows("w22", 20348, &[("disk", "ssd")], &[]);
+    let hosts = [unlabelled, labelled];
+    let mut pinned = image(LTSC2019);
+    pinned["nodeSelector"] = json!({"disk": "nvme"});
+    let edits_of = |spec: &Value| edits(&hosts, &policy, None, spec);
+    assert!(
+        !edits_of(&pinned).contains("windows-build"),
+        "{}",
+        edits_of(&pinned)
+    );
+    let free = edits_of(&image(LTSC2019));
+    assert!(
+        free.contains(r#""operator":"NotIn","values":["10.0.20348"]"#),
+        "{free}"
+    );
+    // An author's own tag names a build that no node has: a guess requires nothing.
+    let guess = edits_of(&image("corp.example/mssql:windows-2016"));
+    assert!(!guess.contains("windows-build"), "{guess}");
+    let known = edits_of(&image("corp.example/app:1.0-ltsc2022"));
+    assert!(known.contains("10.0.20348"), "{known}");
+}
+
+#[test]
+fn a_toleration_never_opens_wrong_nodes_to_a_pod_that_has_right_ones() {
+    let policy = Policy::standalone();
+    let tainted = [Taint::no_schedule("os", "windows")];
+    let hosts = |label: &'static str| {
+        [
+            windows("w19", 17763, &[(label, "")], &[]),
+            windows("w22", 20348, &[(label, "")], &tainted),
+            windows("w25", 26100, &[(label, "")], &tainted),
+        ]
+    };
+    let not_2016 = |mut spec: Value| {
+        spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": BUILD_LABEL, "operator": "NotIn", "values": ["10.0.14393"]}]}]}}});
+        spec
+    };
+    // By labels the wrong nodes are kept off, and the toleration opens right ones only.
+    let kept = edits(&hosts("none"), &policy, None, &not_2016(image(LTSC2019)));
+    assert!(
+        kept.contains(r#""operator":"In","values":["10.0.17763"]"#) || kept.contains("10.0.17763"),
+        "{kept}"
+    );
+    // Without labels nothing but the taint does.
+    let bare = edits(&hosts(BUILD_LABEL), &policy, None, &not_2016(image(LTSC2019)));
+    assert!(!bare.contains("tolerations"), "{bare}");
+    let unknown = edits(&hosts("none"), &policy, None, &image("corp.example/app:1"));
+    assert!(!unknown.contains("tolerations"), "{unknown}");
+    // All are tainted: without the toleration it could land nowhere.
+    let nowhere = &hosts("none")[1..];
+    let only = edits(nowhere, &policy, None, &image("corp.example/app:1"));
+    assert!(only.contains("tolerations"), "{only}");
+}
+
+/// A domain that a toleration adds has no replica yet, and all others wait for it.
+#[test]
+fn no_toleration_is_added_that_adds_a_domain_to_a_spread_that_honors_taints() {
+    let tainted = [Taint::no_schedule("os", "windows")];
+    let hosts = [
+        windows("a", 20348, &[("zone", "a")], &[]),
+        windows("b", 20348, &[("zone", "b")], &tainted),
+    ];
+    let spread = |policy: &str| {
+        let mut spec = image(LTSC2022);
+        spec["topologySpreadConstraints"] = json!([{"topologyKey": "zone", "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": policy}]);
+        spec
+    };
+    let policy = Policy::standalone();
+    for (taints, hosts, tolerates) in [
+        ("Honor", &hosts[..], false),
+        ("Ignore", &hosts, true),
+        ("Honor", &hosts[1..], true),
+    ] {
+        let edits = edits(hosts, &policy, None, &spread(taints));
+        assert_eq!(edits.contains("tolerations"), tolerates, "{taints}: {edits}");
+    }
+}
+
+#[test]
+fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
+    let mut policy = Policy::standalone();
+    policy
+        .runtime_classes
+        .insert("ltsc2022".into(), "windows-2022".into());
+    let class = RuntimeClassFacts {
+        handler: "runhcs-wcow-process".into(),
+        node_selector: [("disk".to_owned(), "nvme".to_owned())].into(),
+        ..RuntimeClassFacts::default()
+    };
+    let hosts = [
+        windows("a", 20348, &[("disk", "nvme")], &[]),
+        windows("b", 20348, &[("disk", "ssd")], &[]),
+    ];
+    let term = |term: Value| {
+        let mut spec = image(LTSC2022);
+        spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [term]}}});
+        spec
+    };
+    let of_disk =
+        |disk: &str| term(json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": [disk]}]}));
+    let of_name = |name: &str| {
+        term(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}))
+    };
+    for (hosts, spec, given) in [
+        (&hosts[..1], image(LTSC2022), true),
+        (&hosts[..], of_disk("nvme"), true),
+        (&hosts, of_name("a"), true),
+        // It would take node b from the pod.
+        (&hosts, image(LTSC2022), false),
+        (&hosts, of_disk("ssd"), false),
+        (&hosts, of_name("b"), false),
+        // No node is known: the class and the affinity contradict each other all the same.
+        (&[], of_disk("ssd"), false),
+        (&[], of_disk("nvme"), true),
+    ] {
+        let edits = edits(hosts, &policy, Some(class.clone()), &spec);
+        assert_eq!(edits.contains("runtimeClassName"), given, "{spec}: {edits}");
+    }
 }

@@ -10,16 +10,16 @@ use crate::model::build::{Build, Release};
 pub enum OsHint<'a> {
     /// The repository holds Windows images only; see [`ImageRef::is_windows_only_repository`].
     WindowsOnlyRepository,
-    /// This token of the tag names a Windows base image.
+    /// This token of the tag names Windows: a base image, a release after a word for Windows, or HostProcess.
     WindowsTagToken(&'a str),
-    /// This token of the tag names a Linux distribution. Good for a warning, never for a denial.
+    /// This token of the tag names Linux or a distribution of it. [`is_certainly_linux`] says whether it may deny.
     LinuxTag(&'a str),
-    /// The repository holds Linux images only, as far as is known. Good for a warning, never for a denial.
+    /// The repository contains Linux images only, as far as is known. Good for a warning, never for a denial.
     LinuxOnlyRepository,
     /// A tag of Microsoft's .NET images, 8.0 or later, that names no Windows base: those have no Windows
     /// variant. Never said of a reference with a digest, which need not be what the tag is.
     DotnetLinuxOnly,
-    /// Nothing.
+    /// Nothing, or signs of both systems.
     None,
 }
 
@@ -35,9 +35,12 @@ pub struct BuildHint<'a> {
     pub certain: bool,
 }
 
-/// What the reference's text tells of the operating system: a Windows repository first, then Windows words of the tag,
-/// then Linux words, then a Linux repository. Words count as whole dash-separated tokens, in any case of letters; the
-/// word `windows` itself proves nothing, yet silences what speaks of Linux (`1.0-linux-windows` is both).
+/// What the reference's text says of the operating system. `docs/inference.md` has the grammar, for users.
+///
+/// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token compared as a whole,
+/// in any case of letters. Tokens of both systems in one tag say nothing; then a token of either system decides, then a
+/// Linux-only repository. The word `windows` alone is no sign (cross compilers have it in their tags), yet a tag with it is
+/// no Linux tag either.
 pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if image.is_windows_only_repository() {
         return OsHint::WindowsOnlyRepository;
@@ -58,22 +61,17 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
             of_repository()
         };
     };
-    if let Some((_, token)) = tokens(image.tag).find(|(before, token)| is_windows_token(before, token)) {
-        return OsHint::WindowsTagToken(token);
-    }
-    // Other authors' `windows-2022` says a build of a pod that is for Windows, and does not make it one: the word
-    // `windows` proves nothing.
-    if let Some(hint) = build_hint(image).filter(|_| image.is_microsoft()) {
-        return OsHint::WindowsTagToken(hint.token);
-    }
-    if tag
-        .split('-')
-        .any(|token| is_windows_word(token) || glued(token).is_some())
-    {
-        return OsHint::None;
-    }
-    if let Some(token) = tag.split('-').find(|token| linux::is_linux_token(token)) {
-        return OsHint::LinuxTag(token);
+    match (windows_token(image), linux_token(tag)) {
+        (Some(_), Some(_)) => return OsHint::None,
+        (Some(token), None) => return OsHint::WindowsTagToken(token),
+        _ if tag
+            .split('-')
+            .any(|token| is_windows_word(token) || glued(token).is_some()) =>
+        {
+            return OsHint::None;
+        }
+        (None, Some(token)) => return OsHint::LinuxTag(token),
+        (None, None) => {}
     }
     if dotnet && dotnet_major(tag).is_some_and(|major| major >= 8) {
         return OsHint::DotnetLinuxOnly;
@@ -81,15 +79,52 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     of_repository()
 }
 
+/// The token of the tag by which the image is for Windows, whatever else the tag says.
+fn windows_token<'a>(image: &ImageRef<'a>) -> Option<&'a str> {
+    let by_any_author = tokens(image.tag).find(|(before, token)| is_windows_token(before, token));
+    if let Some((_, token)) = by_any_author {
+        return Some(token);
+    }
+    // Microsoft publishes no cross compilers: there the word itself is a sign (`ciprod:win-3.1.25`), and so is a release.
+    let of_microsoft = || tokens(image.tag).find(|(_, token)| image.is_on_mcr() && is_windows_word(token));
+    if let Some((_, token)) = of_microsoft() {
+        return Some(token);
+    }
+    let release = || build_tokens(image).find(|(_, _, build)| build.is_some());
+    image.is_microsoft().then(release)?.map(|(_, token, _)| token)
+}
+
+/// The first token of a tag that names Linux.
+fn linux_token(tag: &str) -> Option<&str> {
+    tag.split('-').find(|token| linux::is_linux_token(token))
+}
+
+/// Whether the name proves that the image is for Linux, so that it may deny a Windows pod.
+///
+/// It takes a Linux token in the tag, and a reason to trust it: the repository contains Linux images only
+/// (`nginx:1.29-alpine`), Microsoft wrote the tag, or the token is `linux` itself (`linux-1.0`, `1.0-linux-amd64`).
+/// A distribution in the tag of another author's repository (`corp.example/app:1.0-alpine`) is a likely sign only. A digest
+/// next to the tag decides what is pulled: then only the repository counts.
+pub fn is_certainly_linux(image: &ImageRef<'_>) -> bool {
+    let OsHint::LinuxTag(token) = os_hint(image) else {
+        return false;
+    };
+    let by_tag = || image.is_microsoft() || token.eq_ignore_ascii_case("linux");
+    linux::is_linux_only(image) || (image.digest.is_none() && by_tag())
+}
+
 /// The build that the reference's tag names.
 ///
 /// `ltsc20xx` counts anywhere, and so does a release after `nanoserver`, `windowsservercore`, `servercore`, `windows` or
-/// `win`, with a dash between them or without: vendors write `servercore21H2`, `windows-2022`, `winltsc2022` and
-/// `windows-ltsc-2022`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
+/// `win`, with a dash between them or without: vendors write `servercore21H2`, `windows-2022`, `winltsc2022`,
+/// `windows-ltsc-2022` and `windows-amd64-1809`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
 /// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
 /// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
-/// builds names none.
+/// builds names none, and so does one that names Linux too.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
+    if image.tag.is_some_and(|tag| linux_token(tag).is_some()) {
+        return None;
+    }
     let mut found: Option<(Build, &'a str)> = None;
     for (_, token, build) in build_tokens(image) {
         match (build, found) {
@@ -195,10 +230,18 @@ pub fn end_of_support(image: &ImageRef<'_>, build: Build) -> Option<Date> {
         .or_else(|| release.end_of_support())
 }
 
-/// The dash-separated tokens of a tag, each with the one before it (empty before the first).
+/// The dash-separated tokens of a tag, each with the one before it (empty before the first). An architecture after a word
+/// for Windows is passed over: the release of `windows-amd64-1809` comes after `windows`.
 pub(super) fn tokens(tag: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
-    let split = || tag.into_iter().flat_map(|tag| tag.split('-'));
-    std::iter::once("").chain(split()).zip(split())
+    let mut before = "";
+    let split = tag.into_iter().flat_map(|tag| tag.split('-'));
+    split.map(move |token| {
+        let pair = (before, token);
+        if !(is_windows_word(before) && is_one_of(token, &["amd64", "arm64", "x64"])) {
+            before = token;
+        }
+        pair
+    })
 }
 
 /// The build that a token means where it is known to mean one.
@@ -268,14 +311,15 @@ fn is_ltsc(token: &str) -> bool {
         && year.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a token, after the one before it, names a Windows base image in any author's tag. `servercore` alone
-/// could be the core of a server.
+/// Whether a token, after the one before it, is a sign of Windows in any author's tag: a base image, a release after a word
+/// for Windows, or HostProcess, which exists nowhere else. `servercore` alone could be the core of a server.
 fn is_windows_token(before: &str, token: &str) -> bool {
+    let after_a_word = is_windows_word(before) || before.eq_ignore_ascii_case("ltsc");
     is_ltsc(token)
-        || is_one_of(token, &["nanoserver", "windowsservercore"])
-        || (is_base_word(before) && release_after(token).is_some())
-        || glued(token)
-            .is_some_and(|(word, _)| is_base_word(word) || token.get(word.len()..).is_some_and(is_ltsc))
+        || is_one_of(token, &["nanoserver", "windowsservercore", "hostprocess"])
+        || (after_a_word && release_after(token).is_some())
+        || glued(token).is_some()
+        || (before.eq_ignore_ascii_case("windows") && token.eq_ignore_ascii_case("hp"))
 }
 
 /// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.
@@ -345,6 +389,8 @@ mod tests {
             corp.example/app:1-windowsservercore21H2 => 20348 windowsservercore21H2 ?
             corp.example/app:1-nanoserver-21h2 => 20348 21h2 ?
             corp.example/app:windows-2022-amd64 => 20348 2022 ?
+            corp.example/app:1-windows-arm64-2025 => 26100 2025 ?
+            corp.example/mssql:windows-2016 => 14393 2016 ?
             corp.example/app:v1-windows-1809-amd64 => 17763 1809 ?
             corp.example/app:v1-windows2019 => 17763 windows2019 ?
             corp.example/app:1.0-winltsc2022 => 20348 winltsc2022 ?
@@ -375,6 +421,9 @@ mod tests {
             corp.example/windows/servercore:1809 => -
             corp.example/nanoserver:1809 => -
             corp.example/app:1809 => -
+            corp.example/app:amd64-1809 => -
+            corp.example/app:1.0-alpine-ltsc2022 => -
+            corp.example/app:1.0-linux-amd64-ltsc2022 => -
             corp.example/app:v1809 => -
             corp.example/app:2.1809 => -
             corp.example/app:1.0-2004 => -
@@ -466,8 +515,15 @@ mod tests {
             mcr.microsoft.com/windows/nanoserver@D => WindowsOnlyRepository
             mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022 => WindowsOnlyRepository
             mcr.microsoft.com/dotnet/framework/aspnet:4.8 => WindowsOnlyRepository
-            corp.example/mirror/dotnet/framework/runtime:4.8 => WindowsOnlyRepository
-            corp.example/dotnet/framework/sdk:4.8 => WindowsOnlyRepository
+            # Only Microsoft's own path is a sign.
+            corp.example/mirror/dotnet/framework/runtime:4.8 => None
+            corp.example/dotnet/framework/sdk:4.8 => None
+            corp.example/dotnet/framework/sdk:4.8-windowsservercore-ltsc2022 => WindowsTagToken windowsservercore
+            mcr.microsoft.com/dotnet/framework => WindowsOnlyRepository
+            calico/windows:v3.24.5 => WindowsOnlyRepository
+            quay.io/calico/node-windows:v3.28.1@D => WindowsOnlyRepository
+            corp.example/calico/windows:v3.24.5 => None
+            docker.io/calico/windows-upgrade:v3 => None
             microsoft/nanoserver => WindowsOnlyRepository
             microsoft/wcf:4.7.2 => WindowsOnlyRepository
             golang:nanoserver => WindowsTagToken nanoserver
@@ -479,11 +535,26 @@ mod tests {
             corp.example/x:nanoserver1809 => WindowsTagToken nanoserver1809
             corp.example/x:1.0-winltsc2022 => WindowsTagToken winltsc2022
             mcr.microsoft.com/businesscentral:10.0.20348.2582 => WindowsOnlyRepository
-            # A build for a pod that is for Windows, and no word for whether it is.
-            corp.example/x:windows-2022-amd64 => None
-            corp.example/x:1.0-windows-ltsc-2022 => None
+            # Only Windows images have a release of Windows.
+            corp.example/x:windows-2022-amd64 => WindowsTagToken 2022
+            fluent/fluent-bit:windows-2022-3.0.4 => WindowsTagToken 2022
+            otel/opentelemetry-collector-contrib:0.110.0-windows-2022-amd64 => WindowsTagToken 2022
+            corp.example/x:1.0-windows-ltsc-2022 => WindowsTagToken 2022
+            corp.example/x:v1-windows-amd64-1809 => WindowsTagToken 1809
+            corp.example/x:1.0-Win2019 => WindowsTagToken Win2019
+            sigwindowstools/kube-proxy:v1.32.13-calico-hostprocess => WindowsTagToken hostprocess
+            registry.k8s.io/sig-storage/smbplugin:v1.20.3-windows-hp => WindowsTagToken hp
+            corp.example/x:1.0-hp => None
+            # The word alone is a sign on Microsoft's registry only: cross compilers have it too.
+            mcr.microsoft.com/azuremonitor/containerinsights/ciprod:win-3.1.25 => WindowsTagToken win
+            corp.example/ciprod:win-3.1.25 => None
+            rustembedded/cross:x86_64-pc-windows-gnu => None
+            corp.example/x:1.0-windows-amd64 => None
+            # Signs of both systems.
             corp.example/x:1.0-alpine-windows2022 => None
-            corp.example/x:1.0-alpine-ltsc2022 => WindowsTagToken ltsc2022
+            corp.example/x:1.0-alpine-ltsc2022 => None
+            mcr.microsoft.com/x:1.0-linux-win => None
+            gcr.io/k8s-staging-e2e-test-images/windows-servercore-cache:1.0-linux-amd64-ltsc2022 => None
             mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022 => WindowsTagToken nanoserver
             mcr.microsoft.com/oss/kubernetes/pause:3.6-windows-1809-amd64 => WindowsTagToken 1809
             nginx:1.27-alpine => LinuxTag alpine
@@ -511,7 +582,7 @@ mod tests {
             mcr.microsoft.com/dotnet/aspnet => DotnetLinuxOnly
             mcr.microsoft.com/dotnet/samples:aspnetapp => None
             mcr.microsoft.com/dotnet/sdk:20240101 => None
-            mcr.microsoft.com/dotnet/sdk:8.0-windows => None
+            mcr.microsoft.com/dotnet/sdk:8.0-windows => WindowsTagToken windows
             mcr.microsoft.com/dotnet-buildtools/prereqs:8.0 => None
             corp.example/dotnet/aspnet:8.0 => None
             corp.example/dotnet/framework:4.8 => None
@@ -565,6 +636,34 @@ mod tests {
                 OsHint::LinuxTag(token) => format!("LinuxTag {token}"),
                 other => format!("{other:?}"),
             });
+            assert_eq!(got, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_linux_name_is_certain_if_its_publisher_is_known_or_it_says_linux() {
+        let table = "\
+            nginx:1.29-alpine => yes
+            nginx:1.29-alpine@D => yes
+            docker.io/bitnami/redis:7.2.4-debian-12-r9 => yes
+            mcr.microsoft.com/dotnet/aspnet:8.0-jammy => yes
+            corp.example/app:linux-1.0 => yes
+            corp.example/app:1.0-Linux-amd64 => yes
+            # Another author's tag, or one next to a digest, can say anything.
+            corp.example/app:1.0-alpine => no
+            corp.example/bitnami/redis:7.2.4-debian-12-r9 => no
+            corp.example/app:1.0-amazonlinux2 => no
+            corp.example/app:1.0-linux@D => no
+            # One sign alone.
+            nginx:1.29 => no
+            docker.io/istio/proxyv2:1.27.1 => no
+            mcr.microsoft.com/dotnet/aspnet:8.0 => no
+            # Signs of both.
+            nginx:1.29-alpine-ltsc2022 => no
+            corp.example/app:1.0-linux-windows => no
+            mcr.microsoft.com/windows/nanoserver:linux => no";
+        for (text, expected) in rows(table) {
+            let got = if on(text, is_certainly_linux) { "yes" } else { "no" };
             assert_eq!(got, expected, "{text}");
         }
     }

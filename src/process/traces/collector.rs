@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::settings::{Settings, TracingError};
+use crate::process::files::{self, Accept};
 use crate::process::with_causes;
 
 /// How long a connection may take to come about.
@@ -163,7 +164,8 @@ fn roots(path: &Path) -> Result<RootCertStore, TracingError> {
         path: path.to_owned(),
         why,
     };
-    let pem = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
+    let pem = files::read(path, Accept::Regular, files::CERTIFICATE_BYTES);
+    let pem = pem.map_err(|error| bad(error.to_string()))?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         let certificate = certificate.map_err(|error| bad(error.to_string()))?;

@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::super::conditions::NAMES;
-use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, guard_rules, names, rules};
+use super::super::conditions::{NAMES, Sieve};
+use super::super::{
+    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, guard_rules, names, path, rules,
+};
 use super::{Configuration, Configurations, EVERY_NAMESPACE, Entry, MatchCondition};
 use crate::model::selector::LabelSelector;
 use crate::model::text::list;
@@ -134,11 +136,12 @@ impl Entry {
                 "IfNeeded",
             );
         }
-        let path = if phase == Phase::Mutate {
-            "/mutate"
-        } else {
-            "/validate"
+        let sieve = match self.name.as_str() {
+            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => Sieve::Unsaid,
+            names::GUARD_MUTATE | names::GUARD_VALIDATE => Sieve::Unguarded,
+            _ => Sieve::Sign,
         };
+        let path = path(phase, sieve);
         let service = call.client_config.service.as_ref();
         is_to_be(
             "clientConfig.service.path",

@@ -7,6 +7,10 @@ use std::fmt::Write as _;
 pub struct PlanSection {
     /// What the upgrade goes to, as in `Windows Server 2025 (10.0.26100)`.
     pub target: String,
+    /// How many workloads can move.
+    pub summary: String,
+    /// The placement that is assumed of the next pods.
+    pub placement: String,
     /// How many workloads are in each class, in the order in which they are shown.
     pub classes: Vec<PlanClass>,
     /// The workloads.

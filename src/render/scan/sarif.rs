@@ -29,8 +29,12 @@ pub fn sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let pods = report.pods.iter().map(|pod| rules.pod(pod));
     let results: Vec<Value> = found.chain(pods).collect();
     let notifications = report.gaps.iter().map(|gap| {
-        let cure = gap.cure.as_ref().map(|cure| format!("; {cure}")).unwrap_or_default();
-        json!({"level": "warning", "message": {"text": one_line(&format!("{}: {}{cure}", gap.what, gap.why))}})
+        let cure = gap
+            .cure
+            .as_ref()
+            .map(|cure| format!("; {cure}"))
+            .unwrap_or_default();
+        json!({"level": "warning", "message": message(&format!("{}: {}{cure}", gap.what, gap.why))})
     });
     let log = json!({
         "$schema": SCHEMA,
@@ -90,7 +94,7 @@ impl Rules {
             "ruleId": found.id,
             "ruleIndex": self.places.get(found.id),
             "level": level_of(found),
-            "message": {"text": one_line(&format!("{}; {}", found.message, found.remedy))},
+            "message": message(&format!("{}; {}", found.message, found.remedy)),
             "locations": [location(&place, Some(&found.path))],
             "partialFingerprints": {"transom/v1": format!("{}:{place}:{}", found.id, found.path)},
             "properties": {
@@ -119,12 +123,28 @@ impl Rules {
             "ruleId": id,
             "ruleIndex": self.places.get(&id),
             "level": "error",
-            "message": {"text": one_line(&format!("{}; {}", pod.message, pod.remedy))},
+            "message": message(&format!("{}; {}", pod.message, pod.remedy)),
             "locations": [location(&place, None)],
             "partialFingerprints": {"transom/v1": format!("{id}:{}/{of}", pod.namespace)},
             "properties": {"owner": pod.owner, "node": pod.node, "since": pod.since},
         })
     }
+}
+
+/// A message without links: SARIF reads `[text](target)` as one, and brackets with a backslash before them as brackets
+/// (section 3.11.6). A backslash that stands before a bracket is doubled, so that it does not end the escape.
+fn message(text: &str) -> Value {
+    let line = one_line(text);
+    let mut escaped = String::with_capacity(line.len());
+    let mut backslashes = 0;
+    for c in line.chars() {
+        if matches!(c, '[' | ']') {
+            escaped.extend(std::iter::repeat_n('\\', backslashes + 1));
+        }
+        backslashes = if c == '\\' { backslashes + 1 } else { 0 };
+        escaped.push(c);
+    }
+    json!({"text": escaped})
 }
 
 fn location(place: &str, path: Option<&str>) -> Value {
@@ -174,6 +194,7 @@ fn of_wrong(wrong: Wrong) -> Value {
         Wrong::WaitsForBuild => "a pod that waits: no node has the build that it asks for",
         Wrong::WaitsForToleration => "a pod that waits: it does not tolerate a taint of the Windows nodes",
         Wrong::WaitsForRuntimeClass => "a pod that cannot start for its RuntimeClass",
+        Wrong::WaitsForAffinity => "a pod that waits: its required node affinity matches no node",
     };
     json!({
         "id": id_of(wrong),

@@ -14,6 +14,8 @@ use crate::scan::{Fate, Found, Judged, Outcome};
 
 /// How many owners that are like one are named.
 const LIKE_IT: usize = 5;
+/// How many namespaces without a policy are named.
+const NAMESPACES: usize = 10;
 /// How many changed fields are named.
 const FIELDS: usize = 8;
 /// How many pools and nodes are named in a row of the table of builds.
@@ -101,6 +103,15 @@ impl Text<'_> {
             writeln!(
                 self.out,
                 "no WindowsPodPolicy counts: judged by the built-in one, which denies nothing and changes nothing"
+            )?;
+        }
+        if !cluster.namespaces_without_policy.is_empty() {
+            let without = &cluster.namespaces_without_policy;
+            writeln!(
+                self.out,
+                "{} without a policy: {}; the built-in one counts there, which denies nothing and changes nothing",
+                count(without.len(), "namespace"),
+                one_line(&list(without, NAMESPACES))
             )?;
         }
         if !cluster.has_webhooks {

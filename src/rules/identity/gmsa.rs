@@ -100,8 +100,9 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
     summary: "nothing has filled in the credential spec of this gMSA name",
     docs: "The kubelet passes on gmsaCredentialSpec only; the name alone does nothing, and the container runs without the \
            domain account. The windows-gmsa webhook puts the content of the named GMSACredentialSpec beside the name. The \
-           rule looks at pods after every mutating webhook, when that should have happened; templates are never \
-           filled in. A container that sets either of the two fields replaces both of the pod.",
+           rule looks at pods after every mutating webhook, when that should have happened. Templates are never \
+           filled in: a workload is reported if the cluster does not have the kind GMSACredentialSpec at all, because then \
+           its pods will not be filled in either. A container that sets either of the two fields replaces both of the pod.",
     remedy: "install the windows-gmsa webhook, and see that it covers this namespace",
     see: &[
         GMSA,
@@ -126,9 +127,18 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
     ],
     needs: Fields::GMSA_NAME,
     check: Check::Pod(|cx, out| {
-        if cx.subject.kind != Kind::Pod {
+        let is_template = cx.subject.kind != Kind::Pod;
+        if is_template && cx.facts.has_gmsa != Some(false) {
             return;
         }
+        let mut report = |path| {
+            let finding = out.report(path);
+            if is_template {
+                finding.says(
+                    "the cluster does not have the kind GMSACredentialSpec, so nothing fills in the credential spec of its pods",
+                );
+            }
+        };
         let is_unresolved = |options: &WindowsOptions<'_>| {
             options.gmsa_credential_spec_name.is_some() && options.gmsa_credential_spec.is_none()
         };
@@ -139,14 +149,14 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
             });
             match own {
                 Some(pair) if is_unresolved(pair) => {
-                    out.report(option_at(cx, Some(container), "gmsaCredentialSpecName"));
+                    report(option_at(cx, Some(container), "gmsaCredentialSpecName"));
                 }
                 Some(_) => {}
                 None => inherited = true,
             }
         }
         if inherited && cx.spec.windows_options().is_some_and(is_unresolved) {
-            out.report(option_at(cx, None, "gmsaCredentialSpecName"));
+            report(option_at(cx, None, "gmsaCredentialSpecName"));
         }
     }),
     ..Rule::BASE

@@ -2,11 +2,11 @@
 
 use super::{INTRO, Imaged, images};
 use crate::model::fields::Fields;
-use crate::model::image::{OsHint, os_hint};
+use crate::model::image::{OsHint, is_certainly_linux, os_hint};
 use crate::model::os::Os;
 use crate::model::severity::{Class, Severity};
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Rule};
+use crate::rules::rule::{Check, Finding, Rule};
 
 /// What an image is for, and how that is known.
 enum For<'i> {
@@ -53,6 +53,15 @@ impl std::fmt::Display for Reason<'_> {
     }
 }
 
+/// A Linux image in a Windows pod is an error if both are beyond doubt: the image by its registry or by its name
+/// ([`is_certainly_linux`]), the pod by more than the name of an image or a default.
+fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, reason: &Reason<'_>, cx: &PodCx<'_>) {
+    let certain = matches!(reason, Reason::Registry) || is_certainly_linux(&imaged.image);
+    if !certain || cx.inference.is_weak() {
+        finding.severity(Severity::Warning);
+    }
+}
+
 /// The Linux images of a pod, and whether a Windows image is beside them.
 fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, Reason<'c>)>, bool) {
     let mut linux = Vec::new();
@@ -69,14 +78,15 @@ fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, Reason<'c>)>, bool) {
 pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     id: "TSM604",
     name: "mixed-os-images",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     class: Class::Run,
+    is_first: true,
     summary: "a Linux image beside a Windows image; a pod runs on one operating system",
     docs: "All containers of a pod run on one node, and a Windows node runs Windows images only: the other image is not \
            pulled (`no match for platform in manifest`) or its container does not start. Transom goes by what a \
            registry says of the images, and else by well-known names: Microsoft's Windows repositories and tag words \
            such as `nanoserver` on one side; on the other the names of Linux distributions as words of a tag, and the \
-           repositories of `linux-image-on-windows-pod`. A tag can say anything, so this is a warning.",
+           repositories of `linux-image-on-windows-pod`, which says when this is an error and when a warning.",
     remedy: "use a Windows image here, or run the Linux container in a pod of its own",
     see: &[INTRO],
     bad: &[
@@ -95,10 +105,12 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
-            out.report(imaged.container.at(&["image"])).says(format!(
+            let finding = out.report(imaged.container.at(&["image"]));
+            finding.says(format!(
                 "{} is a Linux image ({reason}) beside a Windows image",
                 imaged.shown()
             ));
+            weigh(finding, imaged, reason, cx);
         }
     }),
     ..Rule::BASE
@@ -107,8 +119,9 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
 pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     id: "TSM608",
     name: "linux-image-on-windows-pod",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     class: Class::Run,
+    is_first: true,
     summary: "a Linux image in a pod for Windows nodes",
     docs: "A Windows node runs Windows images only. Of any other it says `no match for platform in manifest`, and the pod \
            stays in ImagePullBackOff. Transom goes by what a registry says of the image, and else by its name: a word of \
@@ -116,8 +129,11 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
            that has never held a Windows image. Of the latter it knows Docker Hub's official images without Windows \
            variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), distroless and distributions' own repositories, \
            and what is commonly run or injected beside an application: Istio's and Linkerd's proxies, Vault, \
-           node-exporter, ingress-nginx. A copy in another registry is not known. Where a Windows image is in the pod \
-           too, `mixed-os-images` says it instead.",
+           node-exporter, ingress-nginx. A copy in another registry is not known. It is an error if the pod is certainly for \
+           Windows (not by an image or a default only) and the image certainly for Linux: its registry says so; such a \
+           repository and a word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); Microsoft wrote the \
+           tag; or a word of the tag is `linux` itself. Otherwise it is a warning, because an author's own tag can say \
+           anything. If a Windows image is in the pod too, `mixed-os-images` reports it instead.",
     remedy: "use an image for Windows (its tag often says nanoserver or windowsservercore), or let the pod select Linux nodes",
     see: &[
         INTRO,
@@ -155,10 +171,12 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {
-            out.report(imaged.container.at(&["image"])).says(format!(
+            let finding = out.report(imaged.container.at(&["image"]));
+            finding.says(format!(
                 "{} is a Linux image ({reason}), and Windows nodes run Windows images only",
                 imaged.shown()
             ));
+            weigh(finding, imaged, reason, cx);
         }
     }),
     ..Rule::BASE

@@ -274,12 +274,18 @@ fn unsupported(volume: &Volume<'_>) -> impl Iterator<Item = &'static str> {
 pub(super) static IMAGE_VOLUME: Rule = Rule {
     id: "TSM509",
     name: "image-volume",
+    severity: Severity::Warning,
     kubernetes: 31..=Rule::STILL,
-    summary: "Windows cannot mount an image as a volume",
-    docs: "Image volumes (alpha in 1.31) need a runtime that mounts an OCI image or artifact into a container; none does so \
-           on Windows, and the container is not created.",
-    remedy: "put the files into the container's own image, or copy them in an init container",
-    see: &["https://kubernetes.io/docs/concepts/storage/volumes/#image"],
+    summary: "no runtime is known to mount an image as a volume on Windows",
+    docs: "Image volumes (alpha in 1.31, stable in 1.36) need a container runtime that mounts an OCI image or artifact into a \
+           container. The documentation does not name the operating systems; Kubernetes' own tests of them run on Linux nodes \
+           only (`LinuxOnly`), and Transom knows of no Windows node on which they were tried. So this is a warning.",
+    remedy: "put the files into the container's own image, or copy them in an init container; or try it on a Windows node first",
+    see: &[
+        "https://kubernetes.io/docs/concepts/storage/volumes/#image",
+        "https://github.com/kubernetes/enhancements/issues/4639",
+        "https://github.com/containerd/containerd/pull/10579",
+    ],
     bad: &["volumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]"],
     good: &[
         "# --kubernetes 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",

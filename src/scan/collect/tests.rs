@@ -12,6 +12,7 @@ use crate::cluster::node::NodeView;
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
+use crate::scan::judge::{Passed, look};
 use crate::scan::judged::Outcome;
 use crate::scan::world::World;
 
@@ -186,4 +187,48 @@ fn linux_objects_of_which_there_is_nothing_to_say_are_only_counted() {
         (1, 0, 0)
     );
     assert!(report.namespaces.is_empty());
+}
+
+#[test]
+fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
+    let annotated = |mut object: Value, owner: Option<(&str, &str)>| {
+        object["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+        if let Some((name, uid)) = owner {
+            object["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": true}]);
+        }
+        object
+    };
+    let bound = |name: &str| pod(name, None, json!({"nodeName": "win-1"}));
+    let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.node_uids.insert("win-1".to_owned(), "u1".to_owned());
+    let world = World {
+        facts: &facts,
+        policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
+        excluded: &[],
+        registered: None,
+    };
+    let mirror = annotated(bound("mirror"), Some(("win-1", "u1")));
+    let looked = look(&world, Kind::Pod, &mirror.to_string()).unwrap();
+    assert!(matches!(looked, Looked::Passed(Passed::Mirror)), "{looked:?}");
+    for (kind, object) in [
+        (Kind::Pod, annotated(bound("none"), None)),
+        (Kind::Pod, annotated(bound("uid"), Some(("win-1", "u2")))),
+        (Kind::Pod, annotated(bound("other"), Some(("win-2", "u1")))),
+        (
+            Kind::Pod,
+            annotated(pod("unbound", None, json!({})), Some(("win-1", "u1"))),
+        ),
+        (Kind::Deployment, annotated(template("web", None, 1), None)),
+        (
+            Kind::Deployment,
+            annotated(template("web", None, 1), Some(("win-1", "u1"))),
+        ),
+    ] {
+        let looked = look(&world, kind, &object.to_string()).unwrap();
+        let Looked::Judged(judged) = looked else {
+            panic!("{object}: {looked:?}")
+        };
+        assert_eq!(judged.outcome, Outcome::Denied, "{object}");
+    }
 }

@@ -1,16 +1,17 @@
-//! Why no Windows node takes a pod that waits: operating system, build, RuntimeClass, taints, in the order in which they rule
-//! nodes out. What else the scheduler may miss, as room, volumes or another label, is no reason that is told here.
+//! Why no Windows node takes a pod that waits: an affinity that matches no node at all, operating system, build, RuntimeClass,
+//! taints, in the order in which they rule nodes out. What else the scheduler may miss, as room, volumes or another label, is not reported here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::selection::meets;
 use super::{Pod, Told};
 use crate::cluster::node::NodeView;
-use crate::engine::{Admission, untolerated};
+use crate::engine::scheduling::{Admission, constraints, untolerated};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
+use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
 use crate::model::os::Verdict;
+use crate::model::pod::{Expression, NodeSelectorTerm, PodSpec};
 use crate::model::selection::{is_build_label, is_os_label};
 use crate::rules::Image;
 use crate::scan::report::Wrong;
@@ -27,7 +28,7 @@ impl Pod<'_> {
         if nodes.is_empty() {
             return Some(self.no_node());
         }
-        if let Some(told) = self.without_class(None) {
+        if let Some(told) = self.without_class(None).or_else(|| self.without_term()) {
             return Some(told);
         }
         let class = self.class().ok().flatten();
@@ -39,7 +40,7 @@ impl Pod<'_> {
         }
         let of_build = self.that_meet(&of_os, &|key| is_os_label(key) || speaks_of_build(key));
         if of_build.is_empty() {
-            return Some(self.wrong_label(&nodes));
+            return Some(self.wrong_label(&of_os));
         }
         let classed = self.that_meet(&of_build, &|key| {
             is_os_label(key) || speaks_of_build(key) || of_class(key)
@@ -55,7 +56,11 @@ impl Pod<'_> {
                 format!("label nodes so, or let the RuntimeClass {name} select labels that they have"),
             ));
         }
-        let selected = self.that_meet(&classed, &|_| true);
+        let constraints = constraints(self.subject, self.ground.world.facts, Admission::Merged)?;
+        let selected = classed
+            .into_iter()
+            .filter(|node| constraints.matches(*node) == Match::Yes);
+        let selected: Nodes<'_> = selected.collect();
         if selected.is_empty() {
             return None;
         }
@@ -67,6 +72,19 @@ impl Pod<'_> {
     fn that_meet<'n>(&self, nodes: &Nodes<'n>, of: &dyn Fn(&str) -> bool) -> Nodes<'n> {
         let nodes = nodes.iter().copied();
         nodes.filter(|node| meets(self.spec, node, of)).collect()
+    }
+
+    /// A required affinity without a term that could match.
+    fn without_term(&self) -> Option<Told> {
+        self.spec.required_node_affinity()?;
+        if !self.spec.required_terms().iter().all(NodeSelectorTerm::is_empty) {
+            return None;
+        }
+        Some((
+            Wrong::WaitsForAffinity,
+            "its required node affinity matches no node: an empty term matches none".to_owned(),
+            self.anew("have no empty term: write into it what the nodes must have, or delete the affinity"),
+        ))
     }
 
     fn no_node(&self) -> Told {
@@ -107,29 +125,48 @@ impl Pod<'_> {
         )
     }
 
-    /// A pod that asks for a label of a build that no node has.
+    /// A pod whose requirements on labels of builds no node satisfies. `nodes`: those of its operating system.
     fn wrong_label(&self, nodes: &Nodes<'_>) -> Told {
-        let asked = self.asked_builds();
+        let (asked, excluded) = (self.named_builds("In"), self.named_builds("NotIn"));
         let there = builds(nodes);
+        let is_unlabelled = |node: &NodeView, build: Build| {
+            node.label(BUILD_LABEL).and_then(Build::parse_label) != Some(build)
+        };
         let of_it: Vec<&str> = (nodes.iter())
-            .filter(|node| node.build().is_some_and(|build| asked.contains(&build)))
+            .filter(|node| {
+                node.build()
+                    .is_some_and(|it| asked.contains(&it) && is_unlabelled(node, it))
+            })
             .map(|node| node.name.as_str())
             .collect();
-        let asked: Vec<String> = asked.iter().map(ToString::to_string).collect();
-        let asked = asked.join(" or ");
+        let shown = |builds: &BTreeSet<Build>, between: &str| {
+            let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+            builds.join(between)
+        };
         if let Some(first) = of_it.first() {
             return (
                 Wrong::WaitsForBuild,
                 format!(
-                    "it asks for nodes labelled with build {asked}, and those of that build, as {first}, carry no such label"
+                    "it asks for nodes labelled with build {}, and those of that build, as {first}, carry no such label",
+                    shown(&asked, " or ")
                 ),
                 format!("let a WindowsNodePolicy keep the label {BUILD_LABEL}"),
+            );
+        }
+        if asked.is_empty() && !excluded.is_empty() {
+            return (
+                Wrong::WaitsForBuild,
+                format!(
+                    "it excludes build {}, and no Windows node is left; there is {there}",
+                    shown(&excluded, " and ")
+                ),
+                self.anew("exclude only builds that do not run its image, or add a node of another build"),
             );
         }
         let what = if asked.is_empty() {
             "a build that no Windows node has".to_owned()
         } else {
-            format!("build {asked}, which no Windows node has")
+            format!("build {}, which no Windows node has", shown(&asked, " or "))
         };
         (
             Wrong::WaitsForBuild,
@@ -138,14 +175,14 @@ impl Pod<'_> {
         )
     }
 
-    /// The builds that the pod's selectors name.
-    fn asked_builds(&self) -> BTreeSet<Build> {
+    /// The builds that the pod's requirements with this operator name; a nodeSelector is an `In`.
+    fn named_builds(&self, operator: &str) -> BTreeSet<Build> {
         let selected = (self.spec.node_selector.iter())
-            .filter(|(key, _)| is_build_label(key))
+            .filter(|(key, _)| operator == "In" && is_build_label(key))
             .map(|(_, value)| &**value);
         let expressions = (self.spec.required_terms().iter()).flat_map(|term| &term.match_expressions.0);
         let affine = expressions
-            .filter(|expression| is_build_label(&expression.key))
+            .filter(|expression| is_build_label(&expression.key) && *expression.operator == *operator)
             .flat_map(|expression| expression.values.iter().map(|value| &**value));
         selected.chain(affine).filter_map(Build::parse_label).collect()
     }
@@ -225,6 +262,21 @@ impl Pod<'_> {
             self.anew("use an image for a build that there is, or add a node that runs this one"),
         ))
     }
+}
+
+/// Whether a node satisfies the nodeSelector and the required affinity of a pod, as far as they name these labels.
+fn meets(spec: &PodSpec<'_>, node: &NodeView, of: &dyn Fn(&str) -> bool) -> bool {
+    let named = |expression: &&Expression<'_>| of(&expression.key);
+    let mut selector = spec.node_selector.iter().filter(|(key, _)| of(key));
+    let selected = selector.all(|(key, value)| matches_label(key, value, node) == Match::Yes);
+    let is_met = |term: &NodeSelectorTerm<'_>| {
+        let mut labels = term.match_expressions.iter().filter(named);
+        let mut fields = term.match_fields.iter().filter(named);
+        !term.is_empty()
+            && labels.all(|expression| matches_expression(expression, node) == Match::Yes)
+            && fields.all(|expression| matches_field(expression, node) == Match::Yes)
+    };
+    selected && (spec.required_node_affinity().is_none() || spec.required_terms().iter().any(is_met))
 }
 
 /// The Windows nodes that stay.

@@ -163,6 +163,28 @@ fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
 }
 
 #[test]
+fn an_image_of_a_windows_only_repository_on_a_linux_node_is_reported_before_its_kubelet_fails() {
+    let cluster = Cluster::new();
+    let of = |image: &str, status: Value| {
+        pod(
+            json!({"nodeName": "lin", "containers": [{"name": "a", "image": image}]}),
+            status,
+        )
+    };
+    let pulling = || json!({"phase": "Pending"});
+    let base = "mcr.microsoft.com/windows/servercore:ltsc2022";
+    assert_eq!(cluster.wrong(&of(base, pulling())), Some(Wrong::OperatingSystem));
+    assert_eq!(
+        cluster.wrong(&of("registry.example/web:ltsc2022", pulling())),
+        None
+    );
+    assert_eq!(
+        cluster.wrong(&of("registry.example/web:ltsc2022", waiting(NO_IMAGE))),
+        Some(Wrong::OperatingSystem)
+    );
+}
+
+#[test]
 fn an_agent_for_every_operating_system_is_left_alone_until_its_kubelet_says_that_it_cannot_run() {
     let cluster = Cluster::new();
     let agent = |status| {
@@ -297,6 +319,31 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
             json!({"runtimeClassName": "hyperv"}),
             Some(Wrong::WaitsForRuntimeClass),
             "the node old has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv asks for",
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}}),
+            Some(Wrong::WaitsForAffinity),
+            "its required node affinity matches no node: an empty term matches none",
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "NotIn",
+                    "values": ["10.0.17763", "10.0.20348"]}]}]}}}}),
+            Some(Wrong::WaitsForBuild),
+            "it excludes build 10.0.17763 and 10.0.20348, and no Windows node is left; there is 10.0.17763 (1), 10.0.20348 (1)",
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "NotIn", "values": ["10.0.17763"]}]}]}}},
+                "tolerations": []}),
+            Some(Wrong::WaitsForToleration),
+            "the Windows nodes that it may run on carry os=windows:NoSchedule, which it does not tolerate",
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{},
+                {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]}]}}}}),
+            None,
+            "",
         ),
         // Another label than those of operating systems and builds is not Transom's business.
         (

@@ -46,7 +46,7 @@ async fn refusal(flags: &[&str]) -> String {
     };
     let run = run(
         flags.in_cluster,
-        Facts::new(Facts::KUBERNETES, today()),
+        Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())),
         config,
         Handle::current(),
         pending(),
@@ -162,7 +162,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let readiness = Readiness::default();
     let (_tell, registered) = watch::channel(None);
     let following = Following {
-        snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, today()), []),
+        snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
         registered,
         arrival: watch::channel(None).1,
         reporting: watch::channel(Reporting::Off).1,

@@ -114,19 +114,39 @@ async fn what_is_no_review_is_told_what_would_be_one() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_by_its_declaration_and_by_its_bytes() {
-    let (router, _) = metered(&limits());
-    let (_sender, declared) = fed(Some(7 * 1024 * 1024 + 1));
-    let response = asked(&router, post("/mutate", declared)).await;
-    assert_eq!(response.status(), 413);
+async fn a_body_over_the_limit_is_answered_from_its_head() {
+    const MIB: usize = 1 << 20;
+    let (router, metrics) = metered(&limits());
+    for (path, has_sign) in [
+        ("/validate", true),
+        ("/mutate/no-sign", false),
+        ("/validate/no-sign", false),
+    ] {
+        let (sender, declared) = fed(Some(20 * 1024 * 1024 + 1));
+        // The answer comes before the rest of the body does.
+        sender.send(Bytes::from(vec![b' '; 100 << 10])).unwrap();
+        let response = asked(&router, post(path, declared)).await;
+        assert_eq!(response.status(), 200, "{path}");
+        let expected = format!("{{\"length\":65536,\"of\":20971521,\"has_sign\":{has_sign}}}");
+        assert_eq!(text(response).await, expected);
+    }
 
     let (sender, chunked) = fed(None);
-    for _ in 0..8 {
-        sender.send(Bytes::from(vec![b' '; 1024 * 1024])).unwrap();
+    for _ in 0..21 {
+        sender.send(Bytes::from(vec![b' '; MIB])).unwrap();
     }
     let response = asked(&router, post("/mutate", chunked)).await;
-    assert_eq!(response.status(), 413);
-    assert_eq!(text(response).await, "the body is larger than 7 MiB\n");
+    assert_eq!(response.status(), 200);
+    assert_eq!(
+        text(response).await,
+        "{\"length\":65536,\"of\":null,\"has_sign\":true}"
+    );
+    let counted = metrics.expose();
+    assert!(
+        counted.contains("transom_reviews_too_large_total{phase=\"validate\",decision=\"allow\"} 2"),
+        "{counted}"
+    );
+    until(&metrics, "transom_bytes_in_flight 0\n").await;
 }
 
 #[tokio::test]
@@ -147,8 +167,8 @@ async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
 #[tokio::test]
 async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
     let (router, _) = metered(&limits());
-    let response = asked(&router, post("/mutate", full(vec![b' '; 7 * 1024 * 1024]))).await;
-    assert_eq!(response.status(), 200);
+    let response = asked(&router, post("/mutate", full(vec![b' '; 20 * 1024 * 1024]))).await;
+    assert_eq!(text(response).await, "{\"length\":20971520}");
     let (sender, body) = fed(Some(5));
     sender.send(Bytes::from_static(b"ab")).unwrap();
     sender.send(Bytes::from_static(b"cde")).unwrap();
@@ -190,7 +210,7 @@ struct Crowded {
 }
 
 impl Review for Crowded {
-    fn review(&self, _: Phase, _: &[u8]) -> Reply {
+    fn review(&self, _: Phase, _: Sent<'_>) -> Reply {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(20));
@@ -226,11 +246,31 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
     assert_eq!(crowded.most.load(Ordering::SeqCst), 2);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_the_largest_reviews_one_is_judged_at_a_time_and_others_do_not_wait_for_it() {
+    let crowded = Arc::new(Crowded::default());
+    let metrics = Metrics::new("0.0.0", None);
+    let router = router(crowded.clone(), &Limits::default(), &metrics, None);
+    let sizes = [3 << 20, 3 << 20, 3 << 20, 3 << 20];
+    let answers = sizes.map(|size| {
+        let router = router.clone();
+        tokio::spawn(async move {
+            asked(&router, post("/validate", full(vec![b' '; size])))
+                .await
+                .status()
+        })
+    });
+    for answer in answers {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
+    assert_eq!(crowded.most.load(Ordering::SeqCst), 1);
+}
+
 /// A reviewer that misses something until the bell has rung, and answers 200 if it waited for that, else 400.
 pub(super) struct Missing(pub(super) tokio::sync::watch::Receiver<bool>);
 
 impl Review for Missing {
-    fn review(&self, _: Phase, _: &[u8]) -> Reply {
+    fn review(&self, _: Phase, _: Sent<'_>) -> Reply {
         Reply {
             status: if *self.0.borrow() {
                 StatusCode::OK
@@ -242,10 +282,10 @@ impl Review for Missing {
         }
     }
 
-    fn review_if_known(&self, phase: Phase, body: &[u8]) -> Result<Reply, News> {
+    fn review_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
         let mut bell = self.0.clone();
         if *bell.borrow() {
-            return Ok(self.review(phase, body));
+            return Ok(self.review(phase, sent));
         }
         Err(Box::pin(async move {
             let _ = bell.wait_for(|rung| *rung).await;

@@ -14,6 +14,9 @@ const SIEGE: Duration = Duration::from_millis(2_500);
 /// How long an attacker takes to come back.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// One attack at a time: the bounds are those of a server that has the machine's other half.
+static ATTACK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Asks for probes and reviews, each over a connection of its own and reviews also over one that stays, until the siege
 /// is over; each has to be answered well and in time.
 async fn assert_served(server: &Running) {
@@ -45,6 +48,7 @@ async fn assert_served(server: &Running) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_sockets_on_the_health_port_hold_up_no_probe() {
+    let _alone = ATTACK.lock().await;
     let server = start(Limits::default(), self_signed()).await;
     let mut siege = JoinSet::new();
     let health = server.health;
@@ -65,6 +69,7 @@ async fn idle_sockets_on_the_health_port_hold_up_no_probe() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scrapes_whose_answers_are_not_read_hold_up_no_probe() {
+    let _alone = ATTACK.lock().await;
     let server = start(Limits::default(), self_signed()).await;
     let mut siege = JoinSet::new();
     let health = server.health;
@@ -104,6 +109,7 @@ async fn a_silent_socket_on_the_health_port_is_hung_up_on_and_a_probe_has_the_la
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_of_one_byte_on_one_connection_take_no_room_of_reviews() {
+    let _alone = ATTACK.lock().await;
     let server = start(Limits::default(), self_signed()).await;
     let mut siege = JoinSet::new();
     for _ in 0..4 {
@@ -129,10 +135,11 @@ async fn bodies_of_one_byte_on_one_connection_take_no_room_of_reviews() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_that_never_end_give_way_to_reviews() {
+    let _alone = ATTACK.lock().await;
     let server = start(Limits::default(), self_signed()).await;
     let (address, ca) = (server.address, server.ca.clone());
     let mut siege = JoinSet::new();
-    for _ in 0..8 {
+    for _ in 0..12 {
         let ca = ca.clone();
         siege.spawn(async move {
             let head = "POST /mutate HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: 7000000\r\n\r\n";

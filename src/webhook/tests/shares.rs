@@ -8,20 +8,21 @@ use crate::webhook::router::router;
 struct Held(std::sync::Barrier);
 
 impl Review for Held {
-    fn review(&self, phase: Phase, body: &[u8]) -> Reply {
-        if body.len() > 1_000 {
+    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply {
+        if matches!(sent, Sent::Whole(body) if body.len() > 1_000) {
             self.0.wait();
         }
-        Measure.review(phase, body)
+        Measure.review(phase, sent)
     }
 }
 
-#[tokio::test]
-async fn one_review_too_many_is_shed_at_once_without_retry_after() {
+/// A router in which one review is in flight, and may be at most; it is over when the barrier was waited for.
+async fn one_in_flight(max_wait: Duration) -> (axum::Router, Metrics, Arc<Held>, JoinHandle<StatusCode>) {
     let metrics = Metrics::new("0.0.0", None);
     let held = Arc::new(Held(std::sync::Barrier::new(2)));
     let limits = Limits {
         max_concurrent: 1,
+        max_wait,
         ..Limits::default()
     };
     let router = router(held.clone(), &limits, &metrics, None);
@@ -35,7 +36,19 @@ async fn one_review_too_many_is_shed_at_once_without_retry_after() {
         }
     });
     until(&metrics, "transom_reviews_in_flight 1\n").await;
+    (router, metrics, held, first)
+}
+
+#[tokio::test]
+async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
+    let (router, metrics, held, first) = one_in_flight(Duration::from_millis(100)).await;
+    let began = std::time::Instant::now();
     let shed = asked(&router, post("/mutate", full("{}"))).await;
+    assert!(
+        began.elapsed() >= Duration::from_millis(100),
+        "{:?}",
+        began.elapsed()
+    );
     assert_eq!(shed.status(), 503);
     assert!(!shed.headers().contains_key("retry-after"));
     assert!(!shed.headers().contains_key("connection"));
@@ -48,6 +61,30 @@ async fn one_review_too_many_is_shed_at_once_without_retry_after() {
             .expose()
             .contains("transom_shed_total{reason=\"requests\"} 1")
     );
+}
+
+#[tokio::test]
+async fn a_complete_review_is_answered_when_there_is_room_in_time() {
+    let (router, metrics, held, first) = one_in_flight(Duration::from_secs(60)).await;
+    let second = tokio::spawn(async move { asked(&router, post("/mutate", full("{}"))).await.status() });
+    until(&metrics, "transom_requests_open 2\n").await;
+    tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
+    assert_eq!(first.await.unwrap(), 200);
+    assert_eq!(second.await.unwrap(), 200);
+    assert!(
+        metrics
+            .expose()
+            .contains("transom_shed_total{reason=\"requests\"} 0")
+    );
+}
+
+#[tokio::test]
+async fn the_timeout_of_the_api_server_bounds_the_wait() {
+    let (router, _metrics, held, first) = one_in_flight(Duration::from_secs(60)).await;
+    let shed = asked(&router, post("/mutate?timeout=200ms", full("{}"))).await;
+    assert_eq!(shed.status(), 503);
+    tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
+    assert_eq!(first.await.unwrap(), 200);
 }
 
 #[tokio::test]
@@ -91,37 +128,37 @@ async fn a_request_counts_as_a_review_when_its_body_is_complete() {
 }
 
 #[tokio::test]
-async fn bytes_are_counted_as_they_come_and_not_as_they_are_declared() {
+async fn small_bodies_count_as_they_come_and_large_ones_whole() {
+    const KIB: usize = 1 << 10;
     let (router, metrics) = metered(&Limits {
-        max_bytes_in_flight: 100 << 10,
+        // 24 MiB: 4 for first bytes and answers, 20 for whole bodies.
+        max_bytes_in_flight: super::super::limits::LEAST_IN_FLIGHT,
+        max_wait: Duration::ZERO,
         ..Limits::default()
     });
-    let (held, body) = fed(Some(90 << 10));
-    let first = tokio::spawn({
-        let router = router.clone();
-        async move { asked(&router, post("/mutate", body)).await.status() }
-    });
-    until(&metrics, "transom_requests_open 1\n").await;
     let ask = async |size: usize| {
         asked(&router, post("/mutate", full(vec![0; size])))
             .await
             .status()
     };
-    assert_eq!(ask(90 << 10).await, 200, "what was only declared takes nothing");
-    held.send(Bytes::from(vec![0; 60 << 10])).unwrap();
+    let (held, body) = fed(Some(19 << 20));
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { asked(&router, post("/mutate", body)).await.status() }
+    });
+    until(&metrics, "transom_requests_open 1\n").await;
+    assert_eq!(ask(2 << 20).await, 200, "what was only declared takes nothing");
+    held.send(Bytes::from(vec![0; 60 * KIB])).unwrap();
     until(&metrics, "transom_bytes_in_flight 61440\n").await;
-    assert_eq!(ask(41 << 10).await, 503);
-    assert_eq!(ask(40 << 10).await, 200);
+    held.send(Bytes::from(vec![0; 60 * KIB])).unwrap();
+    until(&metrics, "transom_bytes_in_flight 19922944\n").await;
+    assert_eq!(ask(2 << 20).await, 503, "all of a large body counts");
+    assert_eq!(ask(1 << 20).await, 200);
+    assert_eq!(ask(64 * KIB).await, 200, "small bodies have room of their own");
     drop(held);
     assert_eq!(first.await.unwrap(), 200);
-
-    let (sender, chunked) = fed(None);
-    for _ in 0..3 {
-        sender.send(Bytes::from(vec![0; 40 << 10])).unwrap();
-    }
-    assert_eq!(asked(&router, post("/mutate", chunked)).await.status(), 503);
     let text = metrics.expose();
-    assert!(text.contains("transom_shed_total{reason=\"bytes\"} 2"), "{text}");
+    assert!(text.contains("transom_shed_total{reason=\"bytes\"} 1"), "{text}");
     assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
 }
 

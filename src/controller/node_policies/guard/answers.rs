@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::time::Instant;
 
-use super::{Guard, Guarded};
+use super::affected::Affected;
+use super::{Guard, Guarded, Place};
 use crate::cluster::node::NodeView;
 use crate::cluster::pace::patience;
 use crate::cluster::snapshot::Snapshot;
@@ -29,6 +30,8 @@ struct Answer {
     cleared: Cleared,
     /// When it may be asked again.
     again: Option<Instant>,
+    /// The workloads that it refused for.
+    affected: Affected,
     /// How often it was asked since no workload would have been hurt.
     refusals: u32,
     said: Guarded,
@@ -64,7 +67,7 @@ impl Answers {
     }
 
     /// Asks the guard about the taints that nodes wait for and that were not surveyed with these nodes, unless it was
-    /// asked just now; says when it may be asked again.
+    /// asked just now and none of the workloads that it refused for has changed; says when to ask again.
     pub async fn ask(
         &mut self,
         policy: &NodePolicy,
@@ -79,6 +82,7 @@ impl Answers {
                 generation: policy.generation,
                 cleared: Cleared::default(),
                 again: None,
+                affected: Affected::none(),
                 refusals: 0,
                 said: Guarded::Free,
             });
@@ -90,9 +94,18 @@ impl Answers {
         if let Some(again) = answer.again
             && Instant::now() < again
         {
-            return Some(again);
+            let due = answer.affected.due().filter(|due| *due < again);
+            if due.is_none_or(|due| Instant::now() < due) {
+                return Some(due.unwrap_or(again));
+            }
+            if !answer.affected.have_changed(&self.client).await {
+                return answer.affected.due().map(|due| due.min(again));
+            }
         }
-        answer.said = survey(&open, &self.client, snapshot).await;
+        let (said, affected) = survey(&open, &self.client, snapshot).await;
+        answer.said = said;
+        answer.affected = Affected::new(affected, self.settings.affected_every);
+        answer.affected.read_unknown(&self.client).await;
         if answer.said == Guarded::Free {
             for (taint, nodes) in open {
                 for node in nodes {
@@ -105,8 +118,9 @@ impl Answers {
             return None;
         }
         answer.refusals = answer.refusals.saturating_add(1);
-        answer.again = Some(Instant::now() + patience(self.settings.guard_every, answer.refusals));
-        answer.again
+        let again = Instant::now() + patience(self.settings.guard_every, answer.refusals);
+        answer.again = Some(again);
+        Some(answer.affected.due().map_or(again, |due| due.min(again)))
     }
 }
 
@@ -124,20 +138,26 @@ fn not_cleared<'a>(
     open.filter(|(_, nodes)| !nodes.is_empty()).collect()
 }
 
-/// Looks at every workload of the cluster.
-async fn survey(open: &BTreeMap<&Taint, Vec<&NodeView>>, client: &Client, snapshot: &Snapshot) -> Guarded {
+/// Looks at every workload of the cluster. Also returns those that would be hurt, with their generations.
+async fn survey(
+    open: &BTreeMap<&Taint, Vec<&NodeView>>,
+    client: &Client,
+    snapshot: &Snapshot,
+) -> (Guarded, BTreeMap<Place, Option<i64>>) {
     let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
     let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
     let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
     let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
     let surveyed = visit_pod_carriers(client, |kind, json| guard.look(kind, json)).await;
+    let affected = guard.affected();
     let hurt = guard.hurt();
-    match surveyed {
+    let said = match surveyed {
         Err(error) => Guarded::Unknown(error.to_string()),
         Ok(()) if hurt.is_empty() => Guarded::Free,
         Ok(()) => Guarded::Refused {
             message: hurt.message(&taints),
             brief: hurt.brief(&taints),
         },
-    }
+    };
+    (said, affected)
 }

@@ -112,7 +112,8 @@ impl Hurt {
         let first = taints.first().map(ToString::to_string).unwrap_or_default();
         let _ = write!(
             text,
-            ". It is looked at again within 15 minutes, and at once when the policy changes. Where a cloud made the nodes, set \
+            ". It is checked again within a minute after a workload that is named here changes, at least every 15 minutes, \
+             and immediately when the policy changes. Where a cloud made the nodes, set \
              the taint on the pool too, because clouds reset what they own: AKS az aks nodepool add --node-taints {first}; \
              EKS taints of the managed node group (eksctl: managedNodeGroups[].taints); GKE gcloud container node-pools \
              create --node-taints {first}; OpenShift spec.template.spec.taints of the Windows MachineSet (WMCO sets \

@@ -33,7 +33,7 @@ fn hurt_under(
 ) -> Hurt {
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
     base.namespaces = Arc::new(facts::namespaces(view));
-    let facts = facts::of(view, &Memory::default(), &base);
+    let facts = facts::of(view, &Memory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
     let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
     for (kind, object) in objects {
         guard.look(*kind, &object.to_string());
@@ -460,4 +460,24 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
         "not set: os=windows:NoSchedule, because 23 workloads would be hurt: Deployment a/d0, Deployment a/d1, Deployment \
          a/d2 and 20 more; the condition TaintsRefused says why, and what to write"
     );
+}
+
+#[test]
+fn the_annotation_of_mirror_pods_hides_no_object_that_a_taint_hurts() {
+    let annotated = |mut object: (Kind, Value)| {
+        object.1["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+        object
+    };
+    let mirror = owned_by(
+        annotated(pod("bare", "mirror", windows(json!({})), "win1")),
+        "Node",
+        "win1",
+        "v1",
+    );
+    assert_eq!(hurt(&[mirror]), [""; 0]);
+    let found = hurt(&[
+        annotated(template(Kind::Deployment, "bare", "web", windows(json!({})))),
+        annotated(pod("bare", "pod", windows(json!({})), "")),
+    ]);
+    assert_eq!(found.len(), 2, "{found:?}");
 }

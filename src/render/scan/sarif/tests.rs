@@ -134,3 +134,26 @@ fn nothing_in_a_name_or_a_message_does_more_than_stand_there() {
         assert!(of_sarif.is_some() || of_json == Some(&json!(hostile)), "{out}");
     }
 }
+
+#[test]
+fn what_an_author_wrote_is_no_link_in_a_message() {
+    let mut report = report();
+    let link = r"run [the fix](https://evil.example) from C:\\[x](y) or a\b";
+    report.owners[0].findings[0].message = link.to_owned();
+    report.pods[0].remedy = "[a](b)".to_owned();
+    report.gaps[0].why = "[a](b)".to_owned();
+    let mut out = Vec::new();
+    sarif(&report, &mut out).unwrap();
+    let log: Value = serde_json::from_slice(&out).unwrap();
+    let run = &log["runs"][0];
+    assert_eq!(
+        run["results"][0]["message"]["text"],
+        r"run \[the fix\](https://evil.example) from C:\\\\\[x\](y) or a\b; take it out"
+    );
+    for text in [
+        &run["results"][2]["message"]["text"],
+        &run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"],
+    ] {
+        assert!(text.as_str().unwrap().contains(r"\[a\](b)"), "{text}");
+    }
+}

@@ -1,0 +1,287 @@
+//! The answer to a review over the bound: decided from its head, because the object is not read.
+
+use super::Answer;
+use super::annotations::{self, Annotations};
+use super::judge::{Context, policy_for};
+use super::record::{Phase, Record};
+use super::request::{BeingDeleted, Head, Request};
+use super::response::{Denial, Ruling, encode};
+use crate::model::owner::MadeBy;
+use crate::model::policy::{Action, Policy};
+use crate::model::workload::Kind;
+
+/// How large a review is, and by which webhook entry it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Oversize {
+    /// Its size in bytes; `None` where the client declared none.
+    pub bytes: Option<usize>,
+    /// The size of the largest review that is read, in bytes.
+    pub bound: usize,
+    /// Whether the entry selects objects with a sign of Windows only.
+    pub has_sign: bool,
+}
+
+/// What is answered to a review that is too large, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// The policy denies, and nothing says that the object must pass.
+    Denied,
+    /// The policy of the namespace does not deny.
+    Policy,
+    /// The entry selects objects without a sign of Windows too.
+    NoSign,
+    /// A controller made the object from a template that was evaluated.
+    Controller,
+    /// The object is being deleted, or its head does not show that it is not.
+    Deletion,
+    /// Transom does not evaluate this kind, operation or subresource.
+    NotEvaluated,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Denied => "denied",
+            Outcome::Policy => "allowed: the policy does not deny",
+            Outcome::NoSign => "allowed: the entry selects objects without a sign of Windows",
+            Outcome::Controller => "allowed: the requester is a controller",
+            Outcome::Deletion => {
+                "allowed: the update may remove a finalizer of an object that is being deleted"
+            }
+            Outcome::NotEvaluated => "allowed: Transom does not evaluate such requests",
+        }
+    }
+}
+
+/// Answers a review of which only the head was read.
+pub fn judge_head(phase: Phase, head: &Head<'_>, oversize: Oversize, context: &Context<'_>) -> Answer {
+    let request = &head.request;
+    let mut record = Record::of(phase, request);
+    let Some(kind) = request.looked_at() else {
+        let annotations = noted(oversize, Outcome::NotEvaluated, None);
+        return answer(
+            request,
+            Ruling {
+                annotations,
+                ..Ruling::default()
+            },
+            record,
+        );
+    };
+    let policy = policy_for(request, context);
+    record.set_policy(&policy.name);
+    let outcome = outcome(kind, head, oversize, &policy);
+    let ruling = Ruling {
+        denial: (outcome == Outcome::Denied).then(|| Denial::TooLarge(denial(kind, oversize))),
+        warnings: warning(kind, oversize, outcome, &policy).into_iter().collect(),
+        annotations: noted(oversize, outcome, Some(&policy)),
+        ..Ruling::default()
+    };
+    record.labels.decision = ruling.decision();
+    record.warned = !ruling.warnings.is_empty();
+    answer(request, ruling, record)
+}
+
+fn answer(request: &Request<'_>, ruling: Ruling<'_>, mut record: Record) -> Answer {
+    let body = encode(&request.uid, &ruling);
+    record.annotations = ruling.annotations;
+    Answer { body, record }
+}
+
+fn outcome(kind: Kind, head: &Head<'_>, oversize: Oversize, policy: &Policy) -> Outcome {
+    let Head {
+        request,
+        being_deleted,
+    } = head;
+    if policy.validation != Action::Deny {
+        Outcome::Policy
+    } else if !oversize.has_sign {
+        Outcome::NoSign
+    } else if MadeBy::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
+        Outcome::Controller
+    } else if &*request.operation == "UPDATE" && *being_deleted != BeingDeleted::No {
+        Outcome::Deletion
+    } else {
+        Outcome::Denied
+    }
+}
+
+/// What is recorded in the audit annotations, and from there in the log.
+fn noted(oversize: Oversize, outcome: Outcome, policy: Option<&Policy>) -> Annotations {
+    let mut noted = vec![
+        ("decision", "too-large".to_owned()),
+        ("too-large", format!("{}; {}", size(oversize), outcome.as_str())),
+    ];
+    if let Some(policy) = policy {
+        annotations::add(&mut noted, "policy", &policy.name);
+    }
+    noted.push(annotations::schema());
+    noted
+}
+
+fn denial(kind: Kind, oversize: Oversize) -> String {
+    format!(
+        "transom cannot evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the longest \
+         values of the object, such as annotations and environment variables (an update carries the object twice, and each \
+         <, > or & takes six bytes)",
+        size(oversize),
+        mebibytes(oversize.bound)
+    )
+}
+
+/// The warning to a person whose object passed; none where the policy does not validate, or where nothing would be denied.
+fn warning(kind: Kind, oversize: Oversize, outcome: Outcome, policy: &Policy) -> Option<String> {
+    let is_told = outcome == Outcome::Policy && policy.validation != Action::Off && oversize.has_sign;
+    is_told.then(|| {
+        format!(
+            "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
+             longest values of the object",
+            size(oversize),
+            mebibytes(oversize.bound)
+        )
+    })
+}
+
+fn size(oversize: Oversize) -> String {
+    (oversize.bytes).map_or_else(|| format!("more than {}", mebibytes(oversize.bound)), mebibytes)
+}
+
+/// Bytes in MiB, rounded up to a tenth.
+fn mebibytes(bytes: usize) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} MiB"),
+        (whole, tenth) => format!("{whole}.{tenth} MiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::Value;
+
+    use super::super::request::read_head;
+    use super::*;
+    use crate::engine::effective::PolicySet;
+    use crate::model::facts::Facts;
+
+    const SIZE: Oversize = Oversize {
+        bytes: Some(26_500_000),
+        bound: 20 << 20,
+        has_sign: true,
+    };
+
+    /// The head of a review, up to the middle of an annotation.
+    fn head(kind: &str, operation: &str, user: &str, metadata: &str) -> String {
+        format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"u-1",
+            "kind":{{"group":"{}","version":"v1","kind":"{kind}"}},"namespace":"shop","operation":"{operation}",
+            "userInfo":{{"username":"{user}"}},"object":{{"metadata":{{"name":"web"{metadata},"annotations":{{"a":"\u003c"#,
+            if kind == "Pod" { "" } else { "apps" }
+        )
+    }
+
+    fn judged(review: &str, oversize: Oversize, validation: Action) -> (Record, Value) {
+        let policy = Policy {
+            name: "shop".to_owned(),
+            validation,
+            controllers: vec!["platform:workloads".to_owned()],
+            ..Policy::standalone()
+        };
+        let policies = PolicySet::new(Vec::new(), policy);
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let context = Context {
+            facts: &facts,
+            policies: &policies,
+        };
+        let head = read_head(review.as_bytes()).unwrap();
+        let answer = judge_head(Phase::Validate, &head, oversize, &context);
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(body["response"]["uid"], "u-1");
+        (answer.record, body["response"].clone())
+    }
+
+    #[test]
+    fn under_deny_a_person_is_told_the_size_the_bound_and_the_cure() {
+        for (kind, operation) in [
+            ("Pod", "CREATE"),
+            ("Deployment", "CREATE"),
+            ("Deployment", "UPDATE"),
+        ] {
+            let (record, answer) = judged(&head(kind, operation, "alice", ""), SIZE, Action::Deny);
+            assert_eq!(answer["allowed"], false, "{kind} {operation}");
+            assert_eq!(answer["status"]["code"], 403);
+            let message = answer["status"]["message"].as_str().unwrap();
+            let start = format!(
+                "transom cannot evaluate this {kind}: its admission review has 25.3 MiB, and Transom reads at most 20 MiB; shorten"
+            );
+            assert!(message.starts_with(&start), "{message}");
+            assert_eq!(answer["auditAnnotations"]["too-large"], "25.3 MiB; denied");
+            assert_eq!(record.labels.decision, "deny");
+            assert!(record.has_something_to_tell());
+        }
+        let unknown = Oversize { bytes: None, ..SIZE };
+        let (_, answer) = judged(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
+        assert_eq!(
+            answer["auditAnnotations"]["too-large"],
+            "more than 20 MiB; denied"
+        );
+    }
+
+    #[test]
+    fn what_must_pass_passes_under_deny_and_is_recorded() {
+        let no_sign = Oversize {
+            has_sign: false,
+            ..SIZE
+        };
+        let deleted = ",\"deletionTimestamp\":\"2026-11-21T00:00:00Z\"";
+        let controller = "system:serviceaccount:kube-system:replicaset-controller";
+        let cut = head("Deployment", "UPDATE", "alice", "");
+        let cut = cut.split_once("\"metadata\"").unwrap().0.to_owned();
+        for (review, oversize, why) in [
+            (head("Pod", "CREATE", "alice", ""), no_sign, Outcome::NoSign),
+            (head("Pod", "CREATE", controller, ""), SIZE, Outcome::Controller),
+            (
+                head("Pod", "CREATE", "platform:workloads", ""),
+                SIZE,
+                Outcome::Controller,
+            ),
+            (
+                head("Deployment", "UPDATE", "alice", deleted),
+                SIZE,
+                Outcome::Deletion,
+            ),
+            (cut, SIZE, Outcome::Deletion),
+            (head("Pod", "DELETE", "alice", ""), SIZE, Outcome::NotEvaluated),
+            (head("Node", "UPDATE", "alice", ""), SIZE, Outcome::NotEvaluated),
+        ] {
+            let (record, answer) = judged(&review, oversize, Action::Deny);
+            let why = why.as_str();
+            assert_eq!(answer["allowed"], true, "{why}");
+            assert_eq!(
+                answer["auditAnnotations"]["too-large"],
+                format!("25.3 MiB; {why}")
+            );
+            assert!(record.has_something_to_tell(), "{why}");
+        }
+        let (_, answer) = judged(&head("Deployment", "CREATE", controller, ""), SIZE, Action::Deny);
+        assert_eq!(answer["allowed"], false, "no controller makes Deployments");
+    }
+
+    #[test]
+    fn under_other_policies_a_person_is_warned_and_it_is_recorded() {
+        for (validation, warned) in [(Action::Warn, true), (Action::Audit, true), (Action::Off, false)] {
+            let (record, answer) = judged(&head("Pod", "CREATE", "alice", ""), SIZE, validation);
+            assert_eq!(
+                (answer["allowed"].clone(), record.labels.decision),
+                (true.into(), "allow")
+            );
+            assert_eq!(record.warned, warned);
+            let warning = answer["warnings"][0].as_str().unwrap_or_default();
+            assert_eq!(warning.contains("25.3 MiB"), warned, "{warning}");
+            assert!(warning.len() <= 250, "{warning}");
+            assert_eq!(answer["auditAnnotations"]["decision"], "too-large");
+            assert!(record.has_something_to_tell());
+        }
+    }
+}

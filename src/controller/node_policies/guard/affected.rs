@@ -1,0 +1,150 @@
+//! The workloads that a taint is refused for. Between two surveys only their metadata is read: a change of one of them may be
+//! all that the taint waits for, and a survey reads every workload of the cluster.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use tokio::time::Instant;
+
+use super::Place;
+use crate::cluster::errors::{Failure, answered};
+use crate::cluster::survey::LISTS;
+use crate::model::workload::Kind;
+
+/// How many workloads are read at most; so many are named in the condition.
+const MOST: usize = 20;
+
+/// The workloads that a taint is refused for.
+pub(super) struct Affected {
+    /// Each with its generation, once that is known.
+    workloads: BTreeMap<Place, Option<i64>>,
+    every: Duration,
+    due: Instant,
+}
+
+/// What became of a workload since it was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Now {
+    Deleted,
+    Generation(i64),
+    /// It could not be read.
+    NotKnown,
+}
+
+impl Affected {
+    /// No workload: nothing is refused.
+    pub(super) fn none() -> Self {
+        Affected::new(BTreeMap::new(), Duration::ZERO)
+    }
+
+    /// These workloads, with the generations that the survey has met. They are read at this interval.
+    pub(super) fn new(workloads: BTreeMap<Place, Option<i64>>, every: Duration) -> Self {
+        let known = |(_, kind, name): &Place| resource(kind).is_some() && !name.is_empty();
+        let workloads = workloads.into_iter().filter(|(place, _)| known(place));
+        Affected {
+            workloads: workloads.take(MOST).collect(),
+            every,
+            due: Instant::now() + every,
+        }
+    }
+
+    /// When they are to be read next; `None` if there are none.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (!self.workloads.is_empty()).then_some(self.due)
+    }
+
+    /// Reads them. Whether one has another generation than before, or is deleted.
+    pub(super) async fn have_changed(&mut self, client: &Client) -> bool {
+        self.due = Instant::now() + self.every;
+        let mut changed = false;
+        for (place, known) in &mut self.workloads {
+            changed |= has_changed(known, read(client, place).await);
+        }
+        changed
+    }
+
+    /// Reads those of which the survey met only pods.
+    pub(super) async fn read_unknown(&mut self, client: &Client) {
+        for (place, known) in self.workloads.iter_mut().filter(|(_, known)| known.is_none()) {
+            has_changed(known, read(client, place).await);
+        }
+    }
+}
+
+/// Notes the generation of a workload. Whether it was another one before.
+fn has_changed(known: &mut Option<i64>, now: Now) -> bool {
+    match now {
+        Now::NotKnown => false,
+        Now::Deleted => true,
+        Now::Generation(generation) => known
+            .replace(generation)
+            .is_some_and(|before| before != generation),
+    }
+}
+
+/// The resource of a kind that the guard surveys.
+fn resource(kind: &str) -> Option<ApiResource> {
+    let (kind, path) = LISTS.iter().find(|(listed, _)| listed.as_str() == kind)?;
+    let (group_version, plural) = path.rsplit_once('/')?;
+    let (group, version) = match group_version.strip_prefix("/apis/") {
+        Some(group_version) => group_version.split_once('/')?,
+        None => ("", group_version.strip_prefix("/api/")?),
+    };
+    let gvk = GroupVersionKind::gvk(group, version, Kind::as_str(*kind));
+    Some(ApiResource::from_gvk_with_plural(&gvk, plural))
+}
+
+async fn read(client: &Client, (namespace, kind, name): &Place) -> Now {
+    let Some(resource) = resource(kind) else {
+        return Now::NotKnown;
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    match answered(api.get_metadata(name)).await {
+        Ok(object) => object.metadata.generation.map_or(Now::NotKnown, Now::Generation),
+        Err(Failure::Gone) => Now::Deleted,
+        Err(error) => {
+            tracing::debug!(kind, namespace, name, error = %error, "cannot read a workload that a taint is refused for");
+            Now::NotKnown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_generation_is_a_change_and_the_first_is_none() {
+        let mut known = None;
+        assert!(!has_changed(&mut known, Now::NotKnown));
+        assert!(!has_changed(&mut known, Now::Generation(3)));
+        assert!(!has_changed(&mut known, Now::Generation(3)));
+        assert!(has_changed(&mut known, Now::Generation(4)));
+        assert!(!has_changed(&mut known, Now::NotKnown));
+        assert!(has_changed(&mut known, Now::Deleted));
+    }
+
+    #[test]
+    fn every_kind_of_the_survey_has_its_resource_and_others_have_none() {
+        let shown = |kind: &str| resource(kind).map(|it| format!("{} {}", it.api_version, it.plural));
+        assert_eq!(shown("DaemonSet").as_deref(), Some("apps/v1 daemonsets"));
+        assert_eq!(shown("Pod").as_deref(), Some("v1 pods"));
+        assert!(LISTS.iter().all(|(kind, _)| shown(kind.as_str()).is_some()));
+        assert_eq!(shown("Rollout"), None);
+    }
+
+    #[test]
+    fn only_what_can_be_read_is_kept() {
+        let place = |kind: &str, name: String| (("shop".to_owned(), kind.to_owned(), name), None);
+        let many = (0..30).map(|at| place("DaemonSet", format!("agent-{at}")));
+        assert_eq!(
+            Affected::new(many.collect(), Duration::ZERO).workloads.len(),
+            MOST
+        );
+        let other = Affected::new([place("Rollout", "web".to_owned())].into(), Duration::ZERO);
+        assert_eq!(other.due(), None);
+    }
+}

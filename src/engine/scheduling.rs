@@ -1,0 +1,54 @@
+//! What keeps the pods of an object off a node, as written or as they are after admission. For the guard, the planner, scan and
+//! preflight; placement itself reads the same constraints.
+
+use crate::model::facts::Facts;
+use crate::model::node::Taint;
+use crate::model::pod::PodSpec;
+use crate::model::policy::{Policy, Switch};
+use crate::model::subject::Subject;
+pub use crate::rules::scheduling::Constraints;
+use crate::rules::scheduling::Givable;
+
+/// What happens to the pods of an object before they are scheduled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Nothing: so the controller of a DaemonSet reads its template.
+    AsWritten,
+    /// Their RuntimeClass is merged in, and nothing else.
+    Merged,
+    /// Placement is called for too, and may give them the tolerations that the policy and the cluster's nodes know.
+    Placed,
+}
+
+/// The constraints of the pods of an object; `None` if it has no pod.
+pub fn constraints<'c>(
+    subject: &'c Subject<'c>,
+    facts: &'c Facts,
+    admission: Admission,
+) -> Option<Constraints<'c>> {
+    let pod: &PodSpec<'c> = subject.pod()?;
+    let class = (pod.runtime_class_name.as_deref())
+        .filter(|_| admission != Admission::AsWritten)
+        .and_then(|name| facts.runtime_classes.get(name));
+    Some(Constraints::new(pod, class))
+}
+
+/// The taints that would keep the Windows pods of an object off a node, or evict them, once the node carries them. As `Placed`
+/// those are left that placement may not tolerate.
+pub fn untolerated<'t>(
+    subject: &Subject<'_>,
+    taints: &'t [Taint],
+    facts: &Facts,
+    policy: &Policy,
+    admission: Admission,
+) -> Vec<&'t Taint> {
+    let Some(constraints) = constraints(subject, facts, admission) else {
+        return Vec::new();
+    };
+    let places = policy.placement == Switch::Apply && policy.parts.tolerations;
+    let givable =
+        (admission == Admission::Placed && places).then(|| Givable::of(&subject.namespace, facts, policy));
+    (constraints.untolerated(taints))
+        .filter(|taint| !givable.as_ref().is_some_and(|givable| givable.tolerates(taint)))
+        .collect()
+}

@@ -1,0 +1,311 @@
+//! Whether a node satisfies the nodeSelector and the required node affinity of a pod, as the scheduler compares them. The
+//! only matcher of node labels; taints are in `node`, and what else keeps a pod off a node is in `engine::scheduling`.
+//!
+//! Source: `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
+
+use std::borrow::Cow;
+
+use super::field::Str;
+use super::pod::{Expression, NodeSelectorTerm, PodSpec};
+
+/// The only field of nodes that `matchFields` can name.
+const NAME_FIELD: &str = "metadata.name";
+
+/// What is known of one label of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LabelValue<'n> {
+    /// The node has the label with this value.
+    Is(Cow<'n, str>),
+    /// The node does not have the label.
+    Absent,
+    /// Not known: the node does not exist yet, and its pool does not declare the label.
+    Unknown,
+}
+
+impl<'n> From<Option<&'n str>> for LabelValue<'n> {
+    fn from(value: Option<&'n str>) -> Self {
+        value.map_or(LabelValue::Absent, |value| LabelValue::Is(value.into()))
+    }
+}
+
+/// Name and labels of a node, or what is known of the nodes that a pool will have.
+pub trait NodeLabels {
+    /// Its name; `None` for a pool, whose nodes have no names yet.
+    fn node_name(&self) -> Option<&str>;
+    /// One of its labels.
+    fn label_value(&self, key: &str) -> LabelValue<'_>;
+}
+
+/// The result of a comparison. Only pools without nodes are compared as `Unknown`.
+///
+/// Ordered, so that all of several hold as much as the least of them (`min`), and one of several as much as the
+/// greatest (`max`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Match {
+    /// The node does not satisfy it.
+    No,
+    /// It depends on labels that are not known.
+    Unknown,
+    /// The node satisfies it.
+    Yes,
+}
+
+impl From<bool> for Match {
+    fn from(is: bool) -> Self {
+        if is { Match::Yes } else { Match::No }
+    }
+}
+
+/// Whether a node satisfies the nodeSelector and the required node affinity of a pod. `nodeName` and what a RuntimeClass
+/// adds are not part of it.
+pub fn matches(pod: &PodSpec<'_>, node: &impl NodeLabels) -> Match {
+    let mut selector = (pod.node_selector.iter()).map(|(key, value)| matches_label(key, value, node));
+    all(&mut selector).min(matches_terms(pod, node))
+}
+
+/// Whether a node has this value for a label, as a nodeSelector asks for it.
+pub fn matches_label(key: &str, value: &str, node: &impl NodeLabels) -> Match {
+    match node.label_value(key) {
+        LabelValue::Is(has) => Match::from(has == value),
+        LabelValue::Absent => Match::No,
+        LabelValue::Unknown => Match::Unknown,
+    }
+}
+
+/// Whether a node satisfies the required node affinity of a pod: one of its terms. Without a required affinity every node
+/// does.
+pub fn matches_terms(pod: &PodSpec<'_>, node: &impl NodeLabels) -> Match {
+    if pod.required_node_affinity().is_none() {
+        return Match::Yes;
+    }
+    let mut best = Match::No;
+    for term in pod.required_terms() {
+        best = best.max(matches_term(term, node));
+        if best == Match::Yes {
+            break;
+        }
+    }
+    best
+}
+
+/// Whether a node satisfies all requirements of a term. A term without any matches no node.
+pub fn matches_term(term: &NodeSelectorTerm<'_>, node: &impl NodeLabels) -> Match {
+    if term.is_empty() {
+        return Match::No;
+    }
+    let mut fields = term
+        .match_fields
+        .iter()
+        .map(|requirement| matches_field(requirement, node));
+    let mut labels = term
+        .match_expressions
+        .iter()
+        .map(|requirement| matches_expression(requirement, node));
+    all(&mut fields).min(all(&mut labels))
+}
+
+/// Whether a node satisfies a requirement on a label.
+pub fn matches_expression(requirement: &Expression<'_>, node: &impl NodeLabels) -> Match {
+    match node.label_value(&requirement.key) {
+        LabelValue::Is(value) => holds(requirement, Some(&value)).into(),
+        LabelValue::Absent => holds(requirement, None).into(),
+        LabelValue::Unknown => Match::Unknown,
+    }
+}
+
+/// Whether a node satisfies a requirement of `matchFields`: its name, compared with one value.
+pub fn matches_field(requirement: &Expression<'_>, node: &impl NodeLabels) -> Match {
+    let [name] = &*requirement.values else {
+        return Match::No;
+    };
+    if &*requirement.key != NAME_FIELD {
+        return Match::No;
+    }
+    // The nodes of a pool that has none yet get names of their own.
+    let is_named = node.node_name() == Some(&**name);
+    match &*requirement.operator {
+        "In" => is_named.into(),
+        "NotIn" => (!is_named).into(),
+        _ => Match::No,
+    }
+}
+
+/// Whether a label with this value, or none, satisfies a requirement. The API server accepts no other operators, and the
+/// scheduler takes what it cannot read for a requirement that no node satisfies.
+pub fn holds(requirement: &Expression<'_>, value: Option<&str>) -> bool {
+    let values = &*requirement.values;
+    let listed = || value.is_some_and(|value| values.iter().any(|one| **one == *value));
+    match &*requirement.operator {
+        "In" => listed(),
+        "NotIn" => !values.is_empty() && !listed(),
+        "Exists" => values.is_empty() && value.is_some(),
+        "DoesNotExist" => values.is_empty() && value.is_none(),
+        "Gt" => compares(values, value, |value, bound| value > bound),
+        "Lt" => compares(values, value, |value, bound| value < bound),
+        _ => false,
+    }
+}
+
+fn compares(values: &[Str<'_>], value: Option<&str>, is: fn(i64, i64) -> bool) -> bool {
+    let [bound] = values else { return false };
+    let (Some(value), Some(bound)) = (value.and_then(integer), integer(bound)) else {
+        return false;
+    };
+    is(value, bound)
+}
+
+/// As Go's `strconv.ParseInt` reads it in base 10.
+fn integer(text: &str) -> Option<i64> {
+    text.parse().ok()
+}
+
+fn all(matches: &mut impl Iterator<Item = Match>) -> Match {
+    let mut least = Match::Yes;
+    for one in matches {
+        least = least.min(one);
+        if least == Match::No {
+            break;
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct TestNode {
+        name: Option<&'static str>,
+        labels: BTreeMap<&'static str, &'static str>,
+    }
+
+    impl NodeLabels for TestNode {
+        fn node_name(&self) -> Option<&str> {
+            self.name
+        }
+
+        fn label_value(&self, key: &str) -> LabelValue<'_> {
+            match self.labels.get(key) {
+                Some(value) => LabelValue::Is((*value).into()),
+                None if self.name.is_some() => LabelValue::Absent,
+                None => LabelValue::Unknown,
+            }
+        }
+    }
+
+    fn labels() -> BTreeMap<&'static str, &'static str> {
+        BTreeMap::from([("os", "windows"), ("cores", "8"), ("empty", "")])
+    }
+
+    fn node() -> TestNode {
+        TestNode {
+            name: Some("w1"),
+            labels: labels(),
+        }
+    }
+
+    fn pool() -> TestNode {
+        TestNode {
+            name: None,
+            labels: labels(),
+        }
+    }
+
+    /// Rows from `nodeaffinity_test.go` and from what `labels.NewRequirement` refuses.
+    #[test]
+    fn a_requirement_holds_as_the_scheduler_evaluates_it() {
+        use Match::{No, Unknown, Yes};
+        for (key, operator, values, of_node, of_pool) in [
+            ("os", "In", &["windows"][..], Yes, Yes),
+            ("os", "In", &["linux", "windows"], Yes, Yes),
+            ("os", "In", &["linux"], No, No),
+            ("os", "In", &["Windows"], No, No),
+            ("os", "In", &[], No, No),
+            ("os", "NotIn", &["windows"], No, No),
+            ("os", "NotIn", &["linux"], Yes, Yes),
+            ("os", "NotIn", &[], No, No),
+            ("os", "Exists", &[], Yes, Yes),
+            ("os", "Exists", &["windows"], No, No),
+            ("os", "DoesNotExist", &[], No, No),
+            ("zone", "In", &["a"], No, Unknown),
+            ("zone", "NotIn", &["a"], Yes, Unknown),
+            ("zone", "Exists", &[], No, Unknown),
+            ("zone", "DoesNotExist", &[], Yes, Unknown),
+            ("empty", "In", &[""], Yes, Yes),
+            ("cores", "Gt", &["4"], Yes, Yes),
+            ("cores", "Gt", &["8"], No, No),
+            ("cores", "Lt", &["9"], Yes, Yes),
+            ("cores", "Lt", &["8"], No, No),
+            ("cores", "Gt", &["4", "5"], No, No),
+            ("cores", "Gt", &["four"], No, No),
+            ("os", "Gt", &["1"], No, No),
+            ("zone", "Gt", &["1"], No, Unknown),
+            ("os", "Matches", &["windows"], No, No),
+        ] {
+            let requirement = Expression {
+                key: key.into(),
+                operator: operator.into(),
+                values: super::super::field::List(values.iter().map(|v| (*v).into()).collect()),
+            };
+            let shown = format!("{key} {operator} {values:?}");
+            assert_eq!(matches_expression(&requirement, &node()), of_node, "{shown}");
+            assert_eq!(matches_expression(&requirement, &pool()), of_pool, "{shown}");
+        }
+    }
+
+    #[test]
+    fn terms_are_alternatives_and_an_empty_one_matches_no_node() {
+        use Match::{No, Unknown, Yes};
+        let os = r#"{"matchExpressions": [{"key": "os", "operator": "In", "values": ["windows"]}]}"#;
+        let zone = r#"{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}"#;
+        let both = r#"{"matchExpressions": [{"key": "os", "operator": "Exists"}, {"key": "zone", "operator": "Exists"}]}"#;
+        let named = r#"{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w1"]}]}"#;
+        let another = r#"{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["w1"]}]}"#;
+        let several =
+            r#"{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w1", "w2"]}]}"#;
+        let namespace =
+            r#"{"matchFields": [{"key": "metadata.namespace", "operator": "In", "values": ["w1"]}]}"#;
+        let mixed = r#"{"matchExpressions": [{"key": "os", "operator": "Exists"}], "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w2"]}]}"#;
+        for (terms, of_node, of_pool) in [
+            (vec![], No, No),
+            (vec!["{}"], No, No),
+            (vec!["{}", os], Yes, Yes),
+            (vec![os], Yes, Yes),
+            (vec![zone], No, Unknown),
+            (vec![zone, os], Yes, Yes),
+            (vec![both], No, Unknown),
+            (vec![named], Yes, No),
+            (vec![another], No, Yes),
+            (vec![several], No, No),
+            (vec![namespace], No, No),
+            (vec![mixed], No, No),
+        ] {
+            let pod = format!(
+                r#"{{"affinity": {{"nodeAffinity": {{"requiredDuringSchedulingIgnoredDuringExecution":
+                    {{"nodeSelectorTerms": [{}]}}}}}}}}"#,
+                terms.join(",")
+            );
+            let pod: PodSpec<'_> = serde_json::from_str(&pod).unwrap();
+            assert_eq!(matches(&pod, &node()), of_node, "{terms:?}");
+            assert_eq!(matches(&pod, &pool()), of_pool, "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn the_node_selector_and_the_affinity_must_both_hold() {
+        let affinity = r#""affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+            [{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}]}}}"#;
+        for (selector, expected) in [
+            (r#"{"os": "windows"}"#, Match::Yes),
+            (r#"{"os": "windows", "empty": ""}"#, Match::Yes),
+            (r#"{"os": "linux"}"#, Match::No),
+            (r#"{"zone": ""}"#, Match::No),
+        ] {
+            let pod = format!(r#"{{"nodeSelector": {selector}, {affinity}}}"#);
+            let pod: PodSpec<'_> = serde_json::from_str(&pod).unwrap();
+            assert_eq!(matches(&pod, &node()), expected, "{selector}");
+        }
+    }
+}

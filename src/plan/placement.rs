@@ -1,0 +1,82 @@
+//! The placement that a plan assumes: whether the next pods are given tolerations decides which of them can move.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::model::policy::{Policy, Switch};
+use crate::model::text::list;
+
+/// What the policies say of placement in the namespaces that have Windows workloads.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssumedPlacement {
+    /// In how many of these namespaces placement is `Off`, `DryRun` or `Apply`.
+    pub namespaces: BTreeMap<&'static str, usize>,
+    /// The policies that say so; `built-in` if no WindowsPodPolicy selects the namespace.
+    pub policies: BTreeSet<String>,
+}
+
+impl AssumedPlacement {
+    /// By the policy of each namespace: its name, and its `placement`.
+    pub(super) fn of<'p>(policies: impl IntoIterator<Item = &'p (String, Switch)>) -> Self {
+        let mut assumed = AssumedPlacement::default();
+        for (policy, placement) in policies {
+            *assumed.namespaces.entry(placement.as_str()).or_default() += 1;
+            assumed.policies.insert(policy.clone());
+        }
+        assumed
+    }
+}
+
+/// In one line, as in `Apply in 2 namespaces, by the policy default`.
+impl fmt::Display for AssumedPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespaces.is_empty() {
+            return f.write_str("none, because no Windows workload is known");
+        }
+        let modes = self.namespaces.iter().map(|(placement, count)| {
+            let s = if *count == 1 { "" } else { "s" };
+            format!("{placement} in {count} namespace{s}")
+        });
+        let modes: Vec<String> = modes.collect();
+        let is_built_in = |name: &String| *name == Policy::standalone().name;
+        let policies: Vec<&String> = self.policies.iter().filter(|name| !is_built_in(name)).collect();
+        let by = match policies.len() {
+            0 => "the built-in policy, because no WindowsPodPolicy applies".to_owned(),
+            1 => format!("the WindowsPodPolicy {}", list(&policies, 1)),
+            _ => format!("the WindowsPodPolicies {}", list(&policies, 5)),
+        };
+        write!(f, "{}, by {by}", modes.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_the_modes_and_the_policies() {
+        let of = |policies: &[(&str, Switch)]| {
+            let policies: Vec<(String, Switch)> = policies
+                .iter()
+                .map(|(name, mode)| ((*name).to_owned(), *mode))
+                .collect();
+            AssumedPlacement::of(&policies).to_string()
+        };
+        assert_eq!(of(&[]), "none, because no Windows workload is known");
+        assert_eq!(
+            of(&[("built-in", Switch::DryRun)]),
+            "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies"
+        );
+        assert_eq!(
+            of(&[
+                ("default", Switch::Apply),
+                ("team", Switch::Apply),
+                ("default", Switch::Off)
+            ]),
+            "Apply in 2 namespaces, Off in 1 namespace, by the WindowsPodPolicies default, team"
+        );
+    }
+}

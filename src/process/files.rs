@@ -1,0 +1,155 @@
+//! Reading files that users name: only what has an end, and no more of it than a bound.
+
+use std::fs::{self, File, FileType};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// The most bytes of one manifest, and of standard input. All pods of a cluster with 50,000 of them are smaller.
+pub const MANIFEST_BYTES: u64 = 512 << 20;
+/// The most bytes of a policy file. One object of the API server has at most 1.5 MiB.
+pub const POLICY_BYTES: u64 = 16 << 20;
+/// The most bytes of a file of certificates or keys.
+pub const CERTIFICATE_BYTES: u64 = 4 << 20;
+
+/// Which files are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accept {
+    /// Regular files, directly or by symbolic links: a server reads its files again and again, and a pipe would block it.
+    Regular,
+    /// Pipes too, as a shell passes them for `<(command)`: for commands that read a file once.
+    RegularOrPipe,
+}
+
+/// Opens a file of an accepted type.
+///
+/// # Errors
+/// It cannot be opened, or it is a folder, a device, a socket, or a pipe that is not accepted.
+pub fn open(path: &Path, accept: Accept) -> io::Result<File> {
+    // Asked first, because opening a pipe waits for the process that writes it.
+    check_type(path, accept)?;
+    File::open(path)
+}
+
+/// Checks the type of a file without opening it.
+///
+/// # Errors
+/// As [`open`].
+pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_file() || accept == Accept::RegularOrPipe && is_pipe(kind) {
+        return Ok(());
+    }
+    let cure = match accept {
+        Accept::Regular => "write the content to a regular file",
+        Accept::RegularOrPipe => "name a regular file or a pipe, or pass the content on standard input",
+    };
+    let text = format!("it is {}, not a regular file; {cure}", describe(kind));
+    Err(io::Error::new(ErrorKind::InvalidInput, text))
+}
+
+/// The content of a file of an accepted type.
+///
+/// # Errors
+/// As [`open`], or it has more than `most` bytes.
+pub fn read(path: &Path, accept: Accept, most: u64) -> io::Result<Vec<u8>> {
+    read_all(open(path, accept)?, most)
+}
+
+/// The content of a regular file, for asynchronous callers.
+///
+/// # Errors
+/// As [`read`].
+pub async fn read_async(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || read(&path, Accept::Regular, most));
+    read.await.map_err(io::Error::other)?
+}
+
+/// All bytes of a stream.
+///
+/// # Errors
+/// It cannot be read, or it has more than `most` bytes.
+pub fn read_all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut stream = stream.take(most.saturating_add(1));
+    stream.read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let text = format!(
+            "it is larger than {} MiB, the most that is read; split it",
+            most >> 20
+        );
+        return Err(io::Error::new(ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
+}
+
+#[cfg(unix)]
+fn is_pipe(kind: FileType) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: FileType) -> bool {
+    false
+}
+
+fn describe(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a folder"
+    } else if is_pipe(kind) {
+        "a pipe"
+    } else {
+        "a device or a socket"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_larger_than_the_bound_is_refused_after_the_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, [0; 16]).unwrap();
+        assert_eq!(read(&file, Accept::Regular, 16).unwrap().len(), 16);
+        let error = read(&file, Accept::Regular, 15).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
+        // A stream without an end is read to the bound only.
+        let error = read_all(io::repeat(0), 1 << 20).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "it is larger than 1 MiB, the most that is read; split it"
+        );
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn devices_are_refused_and_pipes_where_they_would_block() {
+        for accept in [Accept::Regular, Accept::RegularOrPipe] {
+            let error = read(Path::new("/dev/zero"), accept, 1 << 20).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(
+                error.to_string().starts_with("it is a device or a socket"),
+                "{error}"
+            );
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let error = read(&pipe, Accept::Regular, 1 << 20).unwrap_err();
+        assert!(error.to_string().starts_with("it is a pipe"), "{error}");
+        check_type(&pipe, Accept::RegularOrPipe).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_symbolic_link_to_a_regular_file_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        std::fs::write(&file, "a").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read(&link, Accept::Regular, 1).unwrap(), b"a");
+    }
+}

@@ -1,0 +1,420 @@
+//! Which of the known Windows nodes a pod can reach, which of those run its images, and what placement may therefore require
+//! and tolerate: never so that a pod loses a node that runs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::facts::RuntimeClassFacts;
+use crate::model::node::{Host, OWN_LABELS, Taint};
+use crate::model::node_affinity::Match;
+use crate::model::selection::is_build_label;
+use crate::rules::context::PodCx;
+use crate::rules::scheduling::{Constraints, Givable};
+
+/// Whether the images of a pod run on a host, by their builds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// They do, or nothing says that they do not.
+    Right,
+    /// One of them does not.
+    Wrong,
+}
+
+/// A node or pool that the selectors of a pod let it reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Reached<'c> {
+    /// The node or pool.
+    pub host: &'c Host,
+    /// Whether it is a pool that the policy declares.
+    pub is_declared: bool,
+    /// Whether the pod's images run there.
+    pub fit: Fit,
+}
+
+/// The builds of a pod's images.
+pub struct ImageBuilds {
+    /// They, ascending; none for images whose build is not known.
+    pub builds: Vec<Build>,
+    /// Whether every one is certain: from a registry, or from a tag of Microsoft's.
+    pub are_certain: bool,
+    isolation: Isolation,
+}
+
+impl ImageBuilds {
+    /// Those of a pod. Nothing is known of HostProcess containers, which run on every build, nor with a RuntimeClass that is
+    /// not known: it may isolate with Hyper-V, which older images run with.
+    pub fn of(cx: &PodCx<'_>) -> Self {
+        let isolation = cx.isolation();
+        let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
+        let mut known: Vec<(Build, bool)> = Vec::new();
+        if isolation != Isolation::HostProcess && !in_doubt {
+            known.extend(cx.containers().filter_map(|container| cx.image_build(&container)));
+        }
+        let are_certain = known.iter().all(|(_, certain)| *certain);
+        let mut builds: Vec<Build> = known.into_iter().map(|(build, _)| build).collect();
+        builds.sort_unstable();
+        builds.dedup();
+        ImageBuilds {
+            builds,
+            are_certain,
+            isolation,
+        }
+    }
+
+    /// Whether the images run on a host of this build.
+    pub fn fit(&self, host: Option<Build>) -> Fit {
+        let fails = |image: &Build| {
+            host.is_some_and(|host| compatibility(*image, host, self.isolation) == Compatibility::Fails)
+        };
+        if self.builds.iter().any(fails) {
+            Fit::Wrong
+        } else {
+            Fit::Right
+        }
+    }
+
+    /// The builds of every release that is known to run all of the images.
+    fn hosts(&self) -> Vec<Build> {
+        let runs =
+            |image: &Build, host: Build| compatibility(*image, host, self.isolation) == Compatibility::Runs;
+        let first = self.builds.first().copied();
+        let of_first = first
+            .into_iter()
+            .flat_map(|first| compatible_hosts(first, self.isolation));
+        of_first
+            .filter(|host| self.builds.iter().all(|image| runs(image, *host)))
+            .collect()
+    }
+}
+
+/// The constraints of a pod as its scheduler, or the controller of its DaemonSet, reads them.
+pub fn constraints<'c>(cx: &PodCx<'c>) -> Constraints<'c> {
+    let class = cx.runtime_class().filter(|_| !cx.is_daemonset_template());
+    Constraints::new(cx.spec, class)
+}
+
+/// The hosts that match the selectors of a pod. A pool whose labels are not all known matches unless one of them
+/// contradicts.
+pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
+    let images = ImageBuilds::of(cx);
+    let constraints = constraints(cx);
+    let reached = |host: &'c Host, is_declared: bool| Reached {
+        host,
+        is_declared,
+        fit: images.fit(host.build),
+    };
+    let matches = |host: &&'c Host| constraints.matches(*host) != Match::No;
+    let mut hosts: Vec<Reached<'c>> = if constraints.name_any(&OWN_LABELS) {
+        let each = cx.facts.hosts().iter().filter(matches);
+        each.map(|host| reached(host, false)).collect()
+    } else {
+        let sorts = cx.facts.sorts().filter(matches);
+        sorts.map(|host| reached(host, false)).collect()
+    };
+    let declared = cx.policy.pools.iter().filter(matches);
+    hosts.extend(declared.map(|host| reached(host, true)));
+    hosts
+}
+
+/// Of the matched hosts those whose lasting taints the pod tolerates, or would if placement gave it every toleration that it
+/// may give.
+fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
+    let givable = Givable::of(&cx.subject.namespace, cx.facts, cx.policy);
+    let constraints = constraints(cx);
+    let may_enter = |reached: &Reached<'_>| {
+        let mut lacking = constraints.untolerated(&reached.host.taints);
+        lacking.all(|taint| !taint.lasts() || givable.tolerates(taint))
+    };
+    let mut hosts = matched(cx);
+    hosts.retain(may_enter);
+    hosts
+}
+
+/// What a pod needs to land on a build that runs its images.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BuildNeed {
+    /// Nothing: no build is known of its images, or no node that it can reach is wrong.
+    Nothing,
+    /// That is not known: the images tell a build, but no Windows node or pool is known that its
+    /// selectors match.
+    NoHostKnown(Build),
+    /// One of these builds: every right node carries the label.
+    OneOf {
+        /// The builds that run the images.
+        allowed: Vec<Build>,
+        /// The known builds that do not.
+        wrong: Vec<Build>,
+    },
+    /// None of these builds: some right node does not carry the label, so only the known wrong ones can be excluded.
+    NoneOf(Vec<Build>),
+    /// Something that placement cannot give without taking a right node from the pod.
+    Withheld(Withheld, Vec<Build>),
+}
+
+/// Why placement requires no build although the pod can reach wrong nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Withheld {
+    /// The label does not separate right nodes from wrong ones.
+    Label,
+    /// The wrong nodes are needed as domains of a topology spread constraint, with this key.
+    Domains(String),
+}
+
+/// Whether a pod must be kept off the builds that do not run its images, and how.
+pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
+    let images = ImageBuilds::of(cx);
+    let Some(first) = images.builds.first().copied() else {
+        return BuildNeed::Nothing;
+    };
+    if cx.facts.hosts().is_empty() && cx.policy.pools.is_empty() {
+        return if names_builds(cx) {
+            BuildNeed::Nothing
+        } else {
+            BuildNeed::NoHostKnown(first)
+        };
+    }
+    if cx.selects_build() {
+        return BuildNeed::Nothing;
+    }
+    let reach = reachable(cx);
+    if reach.is_empty() && matched(cx).is_empty() && !names_builds(cx) {
+        return BuildNeed::NoHostKnown(first);
+    }
+    let wrong = reach.iter().filter(|reached| reached.fit == Fit::Wrong);
+    if wrong.clone().next().is_none() {
+        return BuildNeed::Nothing;
+    }
+    let right = || reach.iter().filter(|reached| reached.fit == Fit::Right);
+    let right_nodes = || right().filter(|reached| !reached.host.may_be_at_zero);
+    // A guess must be confirmed by a node or a declared pool: what was only remembered may be gone for good. And where the
+    // author chose among builds, and none of them is right, it is not for placement to choose another.
+    let is_confirmed = right().any(|reached| reached.is_declared || !reached.host.may_be_at_zero);
+    if !is_confirmed && (!images.are_certain || names_builds(cx)) {
+        return BuildNeed::Nothing;
+    }
+    let mut allowed = images.hosts();
+    if allowed.is_empty() {
+        return BuildNeed::Nothing;
+    }
+    let label = cx.policy.build_label();
+    let wrong_builds: Vec<Build> = (cx.host_builds().into_iter())
+        .filter(|build| images.fit(Some(*build)) == Fit::Wrong)
+        .collect();
+    if let Some(key) = missing_domains(cx, &reach) {
+        return BuildNeed::Withheld(Withheld::Domains(key), allowed);
+    }
+    if right_nodes().all(|reached| reached.host.is_labelled(label)) {
+        allowed.extend(right().filter_map(|reached| reached.host.build));
+        allowed.sort_unstable();
+        allowed.dedup();
+        return BuildNeed::OneOf {
+            allowed,
+            wrong: wrong_builds,
+        };
+    }
+    let said_by = |build: &Build, reached: &Reached<'_>| reached.host.labelled_build(label) == Some(*build);
+    let excludable = wrong_builds
+        .into_iter()
+        .filter(|build| !right_nodes().any(|reached| said_by(build, reached)));
+    let excludable: Vec<Build> = excludable.collect();
+    let helps = wrong.clone().any(|reached| {
+        let of_pool =
+            || reached.host.may_be_at_zero && reached.host.build.is_some_and(|b| excludable.contains(&b));
+        excludable.iter().any(|build| said_by(build, reached)) || of_pool()
+    });
+    if helps {
+        BuildNeed::NoneOf(excludable)
+    } else {
+        BuildNeed::Withheld(Withheld::Label, allowed)
+    }
+}
+
+/// A wrong node that the pod can reach although it selects the right builds: the label of the node says another build than
+/// its kernel.
+pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
+    let images = ImageBuilds::of(cx);
+    if images.builds.is_empty() {
+        return None;
+    }
+    let label = cx.policy.build_label();
+    let says_right = |host: &Host| {
+        host.labelled_build(label)
+            .is_some_and(|says| images.fit(Some(says)) == Fit::Right)
+    };
+    let mut reach = reachable(cx).into_iter();
+    let wrong = reach.find(|reached| reached.fit == Fit::Wrong && says_right(reached.host))?;
+    Some(wrong.host)
+}
+
+/// Whether a wrong node that the pod can reach has the labels of a pool's template, and not the label of the build.
+pub fn lets_in_wrong(cx: &PodCx<'_>, label: &str, template: &BTreeMap<String, String>) -> bool {
+    let is_so = |host: &Host| {
+        !host.may_be_at_zero
+            && !host.labels.contains_key(label)
+            && template
+                .iter()
+                .all(|(key, value)| host.labels.get(key) == Some(value))
+    };
+    let mut reach = reachable(cx).into_iter();
+    reach.any(|reached| reached.fit == Fit::Wrong && is_so(reached.host))
+}
+
+/// Whether every way in which the required affinity can be satisfied names builds, or the nodeSelector does.
+fn names_builds(cx: &PodCx<'_>) -> bool {
+    let terms = cx.spec.required_terms();
+    cx.selects_build()
+        || cx.build_of_pool().is_some()
+        || (!terms.is_empty()
+            && terms.iter().all(|term| {
+                term.is_empty()
+                    || (term.match_expressions.iter())
+                        .any(|e| is_build_label(&e.key) || !cx.builds_of(e).is_empty())
+            }))
+}
+
+/// How many values the Windows nodes that a pod can reach have for a label.
+pub fn domains(cx: &PodCx<'_>, key: &str) -> i64 {
+    domains_of(reachable(cx).iter(), key)
+}
+
+fn domains_of<'r>(reach: impl Iterator<Item = &'r Reached<'r>>, key: &str) -> i64 {
+    let nodes = reach.filter(|reached| !reached.host.may_be_at_zero);
+    let values: BTreeSet<&String> = nodes.filter_map(|reached| reached.host.labels.get(key)).collect();
+    i64::try_from(values.len()).unwrap_or(i64::MAX)
+}
+
+/// Whether a required topology spread constraint counts only the domains whose taints the pod tolerates.
+fn spread_honors_taints(cx: &PodCx<'_>) -> bool {
+    let mut spread = cx.spec.topology_spread_constraints.iter();
+    spread.any(|one| one.is_required() && one.honors_taints())
+}
+
+/// The key of a topology spread constraint that would have fewer domains than it asks for without the wrong nodes, and has
+/// enough with them.
+fn missing_domains(cx: &PodCx<'_>, reach: &[Reached<'_>]) -> Option<String> {
+    let spread = cx.spec.topology_spread_constraints.iter();
+    let mut strict = spread.filter(|one| one.is_required() && one.honors_affinity());
+    let missing = strict.find(|one| {
+        let domains = |with_wrong: bool| {
+            let counted = reach
+                .iter()
+                .filter(|reached| with_wrong || reached.fit == Fit::Right);
+            domains_of(counted, &one.topology_key)
+        };
+        // Without any right node in a domain there is none to be lost.
+        one.min_domains
+            .is_some_and(|least| domains(true) >= least && (1..least).contains(&domains(false)))
+    })?;
+    Some(missing.topology_key.to_string())
+}
+
+/// The tolerations that a pod needs to reach the Windows nodes that run it, and those of the policy, whether a node carries
+/// the taint or not.
+///
+/// None that would open wrong nodes to a pod that has right ones, and none that would add a domain to a topology spread
+/// constraint that honors taints, as long as a node takes the pod without it. What is only remembered adds none.
+pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
+    let constraints = constraints(cx);
+    let reach = matched(cx);
+    let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
+    let enters = |reached: &&Reached<'_>| constraints.untolerated(&reached.host.taints).next().is_none();
+    // Where the pod could run today without any of them.
+    let open: Vec<&Reached<'_>> = nodes()
+        .filter(|reached| reached.fit == Fit::Right)
+        .filter(enters)
+        .collect();
+    let is_daemonset = cx.is_daemonset_template();
+    if !open.is_empty() && !is_daemonset && spread_honors_taints(cx) {
+        return Vec::new();
+    }
+    let has_builds = !ImageBuilds::of(cx).builds.is_empty();
+    let is_wrong = |reached: &Reached<'_>| {
+        let is_another = || !open.iter().any(|known| known.host.build == reached.host.build);
+        reached.fit == Fit::Wrong || (!has_builds && !open.is_empty() && is_another())
+    };
+    let has_right = reach.iter().any(|reached| reached.fit == Fit::Right);
+    let opens_wrong = |taint: &Taint| {
+        let mut carriers = nodes()
+            .filter(|reached| reached.host.taints.contains(taint))
+            .peekable();
+        if carriers.peek().is_none() || is_daemonset {
+            return false;
+        }
+        if open.is_empty() {
+            has_right && carriers.all(is_wrong)
+        } else {
+            carriers.any(is_wrong)
+        }
+    };
+    let of_nodes = nodes().flat_map(|reached| &reached.host.taints);
+    let of_pools = reach
+        .iter()
+        .filter(|reached| reached.is_declared)
+        .flat_map(|reached| &reached.host.taints);
+    let mut needed: Vec<&'c Taint> = Vec::new();
+    for taint in cx.policy.taints.iter().chain(of_nodes).chain(of_pools) {
+        if Givable::is_known(cx.policy, taint)
+            && taint.keeps_off()
+            && !needed.contains(&taint)
+            && !constraints.tolerates(taint)
+            && !opens_wrong(taint)
+        {
+            needed.push(taint);
+        }
+    }
+    needed
+}
+
+/// Whether a pod must ask for an address of the VPC: every node that it can be scheduled on and that has been Ready for a
+/// while gives one, and there is such a node; or a declared pool says so.
+pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
+    let constraints = constraints(cx);
+    let enters = |reached: &&Reached<'_>| {
+        let mut lacking = constraints.untolerated(&reached.host.taints);
+        lacking.all(|taint| !taint.lasts())
+    };
+    let reach = matched(cx);
+    let mut settled = (reach.iter())
+        .filter(|reached| reached.host.is_settled)
+        .filter(enters)
+        .peekable();
+    let has_node = settled.peek().is_some();
+    let declared = || {
+        let mut pools = reach.iter().filter(|reached| reached.is_declared);
+        pools.any(|reached| reached.host.offers_private_ipv4)
+    };
+    settled.all(|reached| reached.host.offers_private_ipv4) && (has_node || declared())
+}
+
+/// Whether the RuntimeClass of this name can be given to a pod: its scheduling leaves the pod every right node that it can
+/// reach, and opens no wrong one to it.
+pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
+    let with = Constraints::new(cx.spec, Some(class));
+    let before = constraints(cx);
+    let reach = reachable(cx);
+    let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
+    let right = || nodes().filter(|reached| reached.fit == Fit::Right);
+    let enters = |of: &Constraints<'_>, host: &Host| of.untolerated(&host.taints).next().is_none();
+    let has_open = right().any(|reached| enters(&before, reached.host));
+    let opens_wrong = nodes().any(|reached| {
+        reached.fit == Fit::Wrong
+            && with.matches(reached.host) != Match::No
+            && enters(&with, reached.host)
+            && !enters(&before, reached.host)
+    });
+    let adds_domain = !class.tolerations.is_empty() && has_open && spread_honors_taints(cx);
+    let is_possible = right().next().is_some() || with.matches(&class_labels(class)) != Match::No;
+    is_possible
+        && right().all(|reached| with.matches(reached.host) != Match::No)
+        && !(has_open && opens_wrong)
+        && !adds_domain
+}
+
+/// A node of which only what the class selects is known.
+fn class_labels(class: &RuntimeClassFacts) -> Host {
+    Host {
+        labels: class.node_selector.clone().into(),
+        may_be_at_zero: true,
+        ..Host::default()
+    }
+}

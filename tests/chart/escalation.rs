@@ -1,0 +1,602 @@
+//! What an attacker with the token of Transom's account cannot get: on a real API server, with the rights and the
+//! admission policies of the chart.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::TRANSOM;
+use super::container::kubeconfig_of;
+use super::control_plane::{ControlPlane, Printed, free_ports, wait};
+use super::engine::{Engine, engine};
+use super::install;
+use super::leaving::{CLASS, untainted};
+
+const NAMESPACE: &str = "transom-system";
+const SECRET: &str = "transom-certificates";
+
+/// An API server with the account of a release, its rights and its admission policies, and nothing that runs.
+struct Attack {
+    cluster: ControlPlane,
+    account: String,
+}
+
+impl Attack {
+    fn start(what: &str, values: &Value) -> Option<Attack> {
+        let engine = engine()?;
+        let cluster = ControlPlane::start_or_skip(what)?;
+        for namespace in ["apps", NAMESPACE] {
+            cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        }
+        define_reports(&cluster);
+        let attack = Attack {
+            cluster,
+            account: format!("system:serviceaccount:{NAMESPACE}:transom"),
+        };
+        attack.install(engine, values);
+        Some(attack)
+    }
+
+    /// Applies what of the chart decides what the account may do.
+    fn install(&self, engine: &Engine, values: &Value) {
+        let rendered = engine.render(values).unwrap();
+        let kinds = [
+            "ServiceAccount",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Role",
+            "RoleBinding",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ];
+        let items: Vec<&Value> = rendered
+            .objects
+            .iter()
+            .filter(|object| kinds.iter().any(|kind| object["kind"] == *kind))
+            .collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        apply(&self.cluster, &list);
+    }
+
+    fn as_transom(&self, arguments: &[&str], input: &Value) -> Printed {
+        let arguments = [arguments, &["--as", &self.account]].concat();
+        self.cluster.kubectl_with(&arguments, &input.to_string())
+    }
+
+    fn create(&self, object: &Value) -> Printed {
+        self.as_transom(&["create", "-f", "-"], object)
+    }
+
+    /// Waits until the API server knows the policies, each of which refuses one of these.
+    fn is_held(&self) {
+        for object in [
+            in_namespace("v1", "Secret", "other", json!({"type": "Opaque"})),
+            in_namespace("v1", "ConfigMap", "other", json!({})),
+            in_namespace("coordination.k8s.io/v1", "Lease", "other", json!({})),
+            event("other", json!({"reportingController": "kubelet"})),
+            report("other", &json!({})),
+        ] {
+            let held = || {
+                let arguments = ["create", "--dry-run=server", "-f", "-"];
+                self.as_transom(&arguments, &object)
+                    .err
+                    .contains("ValidatingAdmissionPolicy")
+            };
+            assert!(wait(Duration::from_secs(60), held), "it may create {object}");
+        }
+    }
+}
+
+/// Something with a name in Transom's namespace.
+fn in_namespace(api_version: &str, kind: &str, name: &str, more: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE},
+    });
+    merge(&mut object, more);
+    object
+}
+
+fn event(name: &str, more: Value) -> Value {
+    let mut event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": "apps"},
+        "reportingController": "transom", "reportingInstance": "transom", "action": "A", "reason": "B", "note": "c",
+        "type": "Warning", "eventTime": "2026-01-01T00:00:00.000000Z",
+        "regarding": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "apps"},
+    });
+    merge(&mut event, more);
+    event
+}
+
+fn report(name: &str, metadata: &Value) -> Value {
+    let mut report = json!({
+        "apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": {"name": name, "namespace": "apps"},
+    });
+    merge(&mut report["metadata"], metadata.clone());
+    report
+}
+
+/// Puts the fields of `more` into `object`, maps in maps.
+fn merge(object: &mut Value, more: Value) {
+    match (object, more) {
+        (Value::Object(object), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(object.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (object, more) => *object = more,
+    }
+}
+
+fn define_reports(cluster: &ControlPlane) {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "reports.openreports.io"},
+        "spec": {
+            "group": "openreports.io", "scope": "Namespaced", "names": {"kind": "Report", "plural": "reports"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    apply(cluster, &definition.to_string());
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "crd/reports.openreports.io",
+    ];
+    cluster.kubectl(&established).succeeded();
+}
+
+/// Applies objects; an API server that has just started does not know its own schemas yet.
+fn apply(cluster: &ControlPlane, objects: &str) {
+    let applied = || {
+        let arguments = ["apply", "--server-side", "-f", "-"];
+        cluster.kubectl_with(&arguments, objects).ok
+    };
+    assert!(wait(Duration::from_secs(60), applied), "{objects}");
+}
+
+/// The Secret as the leader makes it.
+fn certificates() -> Value {
+    in_namespace(
+        "v1",
+        "Secret",
+        SECRET,
+        json!({
+            "metadata": {
+                "labels": {"app.kubernetes.io/managed-by": "transom"}, "annotations": {"transom.dev/owned": "secret"},
+            },
+            "type": "kubernetes.io/tls",
+            "stringData": {"ca.crt": "a", "ca.key": "b", "tls.crt": "c", "tls.key": "d"},
+        }),
+    )
+}
+
+/// A Secret into which the token controller puts a token of another account.
+fn token() -> Value {
+    in_namespace(
+        "v1",
+        "Secret",
+        SECRET,
+        json!({
+            "metadata": {"annotations": {"kubernetes.io/service-account.name": "operator"}},
+            "type": "kubernetes.io/service-account-token",
+        }),
+    )
+}
+
+/// The whole way to a token of another account of the namespace; `Err`: what refused it.
+fn steal(attack: &Attack) -> Result<String, String> {
+    // The garbage collector deletes what has an owner that is not there.
+    let owner = json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000001"}]}});
+    let path = ["patch", "secret", SECRET, "-n", NAMESPACE, "--type=merge", "-p"];
+    let patched = attack.as_transom(&[&path[..], &[&owner.to_string()]].concat(), &Value::Null);
+    if !patched.ok {
+        return Err(patched.err);
+    }
+    let secret = ["get", "secret", SECRET, "-n", NAMESPACE, "-o", "json"];
+    let gone = || !attack.as_transom(&secret, &Value::Null).ok;
+    assert!(wait(Duration::from_secs(60), gone), "nothing collects the Secret");
+    let created = attack.create(&token());
+    if !created.ok {
+        return Err(created.err);
+    }
+    let mut token = None;
+    let read = || {
+        let seen = attack.as_transom(&secret, &Value::Null);
+        token = seen
+            .ok
+            .then(|| seen.object()["data"]["token"].as_str().map(str::to_owned));
+        token.iter().flatten().next().is_some()
+    };
+    assert!(
+        wait(Duration::from_secs(60), read),
+        "the token controller made no token"
+    );
+    token.flatten().ok_or_else(|| "no token".to_owned())
+}
+
+#[test]
+fn the_account_gets_no_token_of_another_account() {
+    let off = json!({"admissionPolicies": {"enabled": false}});
+    let Some(attack) = Attack::start("what the account could get", &off) else {
+        return;
+    };
+    let key = attack.cluster.path("accounts.key");
+    let controllers = "garbage-collector-controller,serviceaccount-token-controller";
+    let key = format!("--service-account-private-key-file={}", key.display());
+    if let Err(missing) = attack.cluster.start_controllers_with(controllers, &[&key]) {
+        super::engine::skipped("that the account gets no token of another account", &missing);
+        return;
+    }
+    attack
+        .cluster
+        .kubectl(&["create", "serviceaccount", "operator", "-n", NAMESPACE])
+        .succeeded();
+    // The rights alone allow it.
+    attack.create(&certificates()).succeeded();
+    steal(&attack).unwrap();
+    let deleted = ["delete", "secret", SECRET, "-n", NAMESPACE];
+    attack.cluster.kubectl(&deleted).succeeded();
+
+    let Some(engine) = engine() else { return };
+    attack.install(engine, &json!({"reports": {"enabled": true}}));
+    attack.is_held();
+    let refusal = attack.create(&token()).err;
+    assert!(
+        refusal.contains("ValidatingAdmissionPolicy 'transom-secrets'"),
+        "{refusal}"
+    );
+    attack.create(&certificates()).succeeded();
+    let refusal = steal(&attack).unwrap_err();
+    assert!(
+        refusal.contains("an owner or finalizer of the Secret"),
+        "{refusal}"
+    );
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
+fn the_account_creates_nothing_that_another_controller_acts_on() {
+    let values = json!({"reports": {"enabled": true}});
+    let Some(attack) = Attack::start("what the account may create", &values) else {
+        return;
+    };
+    attack.is_held();
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}]);
+    let labelled = json!({"app.kubernetes.io/managed-by": "transom"});
+    let secret = |more: Value| {
+        let mut secret = certificates();
+        merge(&mut secret, more);
+        secret
+    };
+    let seen = |more| {
+        let mut map = in_namespace(
+            "v1",
+            "ConfigMap",
+            "transom-seen",
+            json!({"metadata": {"labels": labelled}, "data": {"pools.json": "[]"}}),
+        );
+        merge(&mut map, more);
+        map
+    };
+    let lease = |more| in_namespace("coordination.k8s.io/v1", "Lease", "transom", more);
+    let ours = |more: Value| {
+        let mut metadata = json!({"labels": labelled});
+        merge(&mut metadata, more);
+        report("transom-deployment-1", &metadata)
+    };
+    let finalizers = json!(["example.com/stay"]);
+    let metadata = |key: &str, value: &Value| json!({"metadata": {key: value}});
+    let label = metadata("labels", &json!({"owner": "helm"}));
+    let empty_label = metadata("labels", &json!({"owner": ""}));
+    let annotation = metadata("annotations", &json!({"meta.helm.sh/release-name": "x"}));
+    let core_event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "core", "namespace": NAMESPACE},
+        "involvedObject": {"kind": "ConfigMap", "name": "x", "namespace": NAMESPACE}, "reason": "A", "message": "b",
+        "source": {"component": "kubelet"}, "type": "Normal",
+    });
+    let cases = [
+        // A release of Helm is a Secret or a ConfigMap of this label, which an administrator applies.
+        (secret(label.clone()), Some("a label or annotation of the Secret")),
+        (secret(empty_label), Some("a label or annotation of the Secret")),
+        (
+            secret(annotation.clone()),
+            Some("a label or annotation of the Secret"),
+        ),
+        (
+            secret(metadata(
+                "labels",
+                &json!({"app.kubernetes.io/managed-by": "Helm"}),
+            )),
+            Some("a label or annotation of the Secret"),
+        ),
+        (
+            secret(metadata("ownerReferences", &owner)),
+            Some("an owner or finalizer of the Secret"),
+        ),
+        (
+            secret(metadata("finalizers", &finalizers)),
+            Some("an owner or finalizer of the Secret"),
+        ),
+        (
+            secret(json!({"stringData": {"release": "x"}})),
+            Some("a key of the Secret other than"),
+        ),
+        (
+            secret(json!({"immutable": true})),
+            Some("a key of the Secret other than"),
+        ),
+        (
+            secret(json!({"type": "helm.sh/release.v1"})),
+            Some("of another type than kubernetes.io/tls"),
+        ),
+        (
+            secret(json!({"metadata": {"name": "sh.helm.release.v1.app.v2"}})),
+            Some("Transom writes one Secret: transom-certificates"),
+        ),
+        (secret(json!({})), None),
+        (seen(label), Some("a label or annotation of the ConfigMap")),
+        (seen(annotation), Some("a label or annotation of the ConfigMap")),
+        (
+            seen(metadata("ownerReferences", &owner)),
+            Some("an owner or finalizer of the ConfigMap"),
+        ),
+        (
+            seen(json!({"data": {"dashboard.json": "{}"}})),
+            Some("a key of the ConfigMap other than"),
+        ),
+        (
+            seen(json!({"binaryData": {"x": "eA=="}})),
+            Some("a key of the ConfigMap other than"),
+        ),
+        (
+            seen(json!({"metadata": {"name": "kube-root-ca.crt"}})),
+            Some("Transom writes one ConfigMap: transom-seen"),
+        ),
+        (seen(json!({})), None),
+        (
+            lease(json!({"metadata": {"name": "their-controller"}})),
+            Some("Transom writes one Lease: transom"),
+        ),
+        (
+            lease(metadata("finalizers", &finalizers)),
+            Some("an owner or finalizer of the Lease"),
+        ),
+        (lease(json!({"spec": {"holderIdentity": "a"}})), None),
+        (
+            event("a", json!({"reportingController": "kubelet"})),
+            Some("an Event of another controller"),
+        ),
+        // A namespace does not go while an object in it has a finalizer.
+        (
+            event("b", metadata("finalizers", &finalizers)),
+            Some("finalizer of an Event"),
+        ),
+        (
+            core_event,
+            Some("cannot create resource \"events\" in API group \"\""),
+        ),
+        (event("c", json!({})), None),
+        (
+            ours(json!({"labels": {"app.kubernetes.io/managed-by": "kyverno"}})),
+            Some("a report that is not Transom's"),
+        ),
+        (
+            ours(json!({"name": "theirs"})),
+            Some("a report that is not Transom's"),
+        ),
+        (
+            ours(json!({"finalizers": finalizers})),
+            Some("a finalizer of a report"),
+        ),
+        (ours(json!({})), None),
+    ];
+    for (object, words) in &cases {
+        let made = attack.create(object);
+        match words {
+            None => assert!(made.ok, "{object}: {}", made.err),
+            Some(words) => assert!(made.err.contains(words), "{object}: {words}: {}", made.err),
+        }
+    }
+
+    // What is there belongs to another one, or to Transom.
+    let admin = |object: &Value| {
+        attack
+            .cluster
+            .kubectl_with(&["create", "-f", "-"], &object.to_string())
+            .succeeded();
+    };
+    admin(&report(
+        "theirs",
+        &json!({"labels": {"app.kubernetes.io/managed-by": "kyverno"}}),
+    ));
+    let kept = |reporter: &str| {
+        let more = json!({"metadata": {"namespace": "default"}, "regarding": {"namespace": "default"}, "reportingController": reporter});
+        event("kept", more)
+    };
+    admin(&kept("kubelet"));
+    // Labels of other writers on the Secret must not block Transom's own writes.
+    attack
+        .cluster
+        .kubectl(&["label", "secret", SECRET, "team=a", "-n", NAMESPACE])
+        .succeeded();
+    let patch = |object: &[&str], patch: &Value| {
+        let patch = patch.to_string();
+        let arguments = [&["patch"], object, &["--type=merge", "-p", &patch]].concat();
+        attack.as_transom(&arguments, &Value::Null)
+    };
+    // Without a read before it: the account may not read these objects.
+    let apply = |object: &Value| {
+        let arguments = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--validate=false",
+            "-f",
+            "-",
+        ];
+        attack.as_transom(&arguments, object)
+    };
+    let certificates = ["secret", SECRET, "-n", NAMESPACE];
+    patch(&certificates, &json!({"data": {"next-ca.key": "YQ=="}})).succeeded();
+    let mut relabelled = kept("kubelet");
+    relabelled["metadata"]["labels"] = json!({"team": "a"});
+    let refused = [
+        (
+            patch(&certificates, &json!({"data": {"token": "YQ=="}})),
+            "a key of the Secret",
+        ),
+        (
+            patch(&certificates, &metadata("labels", &json!({"owner": "helm"}))),
+            "a label or annotation of the Secret",
+        ),
+        (
+            patch(&certificates, &metadata("finalizers", &finalizers)),
+            "an owner or finalizer of the Secret",
+        ),
+        (
+            apply(&report("theirs", &json!({"labels": labelled}))),
+            "a report that is not Transom's",
+        ),
+        (
+            attack.as_transom(
+                &["delete", "report", "theirs", "-n", "apps", "--wait=false"],
+                &Value::Null,
+            ),
+            "a report that is not Transom's",
+        ),
+        (apply(&relabelled), "an Event of another controller"),
+        (
+            attack.as_transom(&["get", "secret", "other", "-n", NAMESPACE], &Value::Null),
+            "cannot get resource",
+        ),
+        (
+            attack.as_transom(&["get", "secrets", "-A"], &Value::Null),
+            "cannot list resource",
+        ),
+        (
+            attack.as_transom(&["create", "token", "transom", "-n", NAMESPACE], &Value::Null),
+            "cannot create resource",
+        ),
+    ];
+    for (printed, words) in refused {
+        assert!(!printed.ok && printed.err.contains(words), "{words}: {printed:?}");
+    }
+    let ours = [
+        "delete",
+        "report",
+        "transom-deployment-1",
+        "-n",
+        "apps",
+        "--wait=false",
+    ];
+    attack.as_transom(&ours, &Value::Null).succeeded();
+}
+
+const POLICIES: &str = "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {name: default}
+spec: {validation: Deny, placement: Apply}
+---
+apiVersion: transom.dev/v1alpha1
+kind: WindowsNodePolicy
+metadata: {name: default}
+spec: {taints: {mode: Apply}, runtimeClasses: {managed: true}}
+";
+
+#[test]
+fn the_program_writes_all_that_it_keeps_within_the_policies() {
+    let node_policy = json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true}}});
+    let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
+    let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
+        return;
+    };
+    attack.is_held();
+    let cluster = &attack.cluster;
+    apply(cluster, &install::transom(&["generate", "crds"]));
+    let created = |object: &str| cluster.kubectl_with(&["create", "-f", "-"], object).ok;
+    apply(cluster, POLICIES);
+    assert!(created(&untainted().to_string()));
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+                      "containers": [{"name": "a", "image": "a"}]});
+    let labels = json!({"app": "a"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "bad", "namespace": "apps"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    });
+    assert!(created(&deployment.to_string()));
+
+    let [port, health] = free_ports();
+    let kubeconfig = kubeconfig_of(cluster, NAMESPACE, "transom").display().to_string();
+    let (url, listen) = (format!("https://127.0.0.1:{port}"), format!("127.0.0.1:{port}"));
+    let health = format!("127.0.0.1:{health}");
+    let arguments = [
+        "serve",
+        "--kubeconfig",
+        &kubeconfig,
+        "--namespace",
+        NAMESPACE,
+        "--identity",
+        "one",
+        "--webhook-url",
+        &url,
+        "--listen",
+        &listen,
+        "--health-listen",
+        &health,
+        "--reports",
+    ];
+    install::register(cluster, port, &[]);
+    cluster.run_program("transom", TRANSOM.as_ref(), &arguments.map(str::to_owned));
+
+    let has = |place: &[&str], part: &str| {
+        let printed = cluster.kubectl(&[&["get", "-o", "json"], place].concat());
+        printed.ok && printed.out.contains(part)
+    };
+    let everything: [(&[&str], &str); 7] = [
+        (&["secret", SECRET, "-n", NAMESPACE], "tls.key"),
+        (&["lease", "transom", "-n", NAMESPACE], "holderIdentity"),
+        (&["configmap", "transom-seen", "-n", NAMESPACE], "10.0.20348"),
+        (&["runtimeclass", CLASS], "transom.dev/owned"),
+        (&["node", "win-1"], "transom.dev/owned"),
+        (
+            &["events.events.k8s.io", "-n", "default"],
+            "\"reportingController\": \"transom\"",
+        ),
+        (&["reports", "-n", "apps"], "transom-deployment-"),
+    ];
+    for (place, part) in everything {
+        let written = wait(Duration::from_secs(60), || has(place, part));
+        assert!(written, "{place:?}\n{}", cluster.end_of_log("transom"));
+    }
+    // What others have put on an object does not keep Transom from writing its own part of it.
+    let seen = ["configmap", "transom-seen", "-n", NAMESPACE];
+    let forgotten = json!({"metadata": {"annotations": {"note": "theirs"}, "labels": {"team": "a"}},
+                           "data": {"pools.json": "[]"}});
+    let forgotten = forgotten.to_string();
+    let patch = ["--type=merge", "-p", &forgotten];
+    cluster
+        .kubectl(&[&["patch"], &seen[..], &patch].concat())
+        .succeeded();
+    let again = wait(Duration::from_secs(60), || has(&seen, "10.0.20348"));
+    let log = std::fs::read_to_string(cluster.path("transom.log")).unwrap();
+    assert!(again, "{log}");
+    assert!(
+        !log.contains("ValidatingAdmissionPolicy") && !log.contains("is forbidden"),
+        "{log}"
+    );
+}
+
+#[test]
+fn transom_is_not_installed_where_a_secret_is_the_cluster() {
+    let Some(engine) = engine() else { return };
+    for namespace in ["kube-system", "kube-public", "kube-node-lease"] {
+        let refusal = engine.render_as("transom", namespace, &json!({})).unwrap_err();
+        let words = format!("namespace: Transom does not belong in {namespace}");
+        assert!(refusal.contains(&words), "{refusal}");
+    }
+}
