@@ -254,7 +254,11 @@ pub fn eks(cluster: &ControlPlane) {
         .kubectl(&["get", "nodes", "-l", "kubernetes.io/os=windows", "-o", "json"])
         .succeeded()
         .objects();
-    let room = json!({"status": {"capacity": {ADDRESS: "14"}, "allocatable": {ADDRESS: "14"}}}).to_string();
+    // What a node offers is believed once its kubelet has reported it Ready for a while.
+    let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let room = json!({"status": {"capacity": {ADDRESS: "14"}, "allocatable": {ADDRESS: "14"}, "conditions": ready}})
+        .to_string();
     for node in &nodes {
         let name = node["metadata"]["name"].as_str().unwrap();
         cluster
