@@ -20,7 +20,7 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{infer, inspect};
 use transom::model::facts::Facts;
 use transom::model::image::{ImageRef, build_hint, os_hint};
-use transom::model::policy::{Inert, Policy};
+use transom::model::policy::{IgnoredFields, Policy};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 
@@ -45,7 +45,7 @@ fn main() {
 
 fn policies() -> [(&'static str, PolicySet); 2] {
     let repairing = Policy {
-        inert: Inert::Repair,
+        inert: IgnoredFields::Remove,
         ..Policy::standalone()
     };
     [

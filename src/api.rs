@@ -2,6 +2,7 @@
 
 mod compile;
 mod crd;
+mod node_pools;
 // Printer columns have the same keys by nature.
 #[allow(clippy::duplicated_attributes)]
 mod node_policy;
@@ -15,18 +16,18 @@ mod selector;
 mod stored;
 
 pub use crd::{definitions, node_policy_definition, pod_policy_definition};
+pub use node_pools::DeclaredPools;
 pub use node_policy::{
-    BuildCount, Drift, Isolation, NodeDrift, NodeLabels, NodeRuntimeClasses, NodeTaintSpec, NodeTaints,
-    RuntimeHandlers, TaintEffect, TaintMode, WindowsNodePolicy, WindowsNodePolicySpec,
-    WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
+    NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TaintEffect, TaintMode, WindowsNodePolicy,
+    WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 pub use pod_policy::{
-    BuildSpec, Evidence, ExemptionSpec, LastGood, MatchedNamespaces, Parts, Pool, PoolLabelSpec, PoolTaint,
-    WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
+    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementSpec, PoolTaint, RuntimeClassSpec,
+    ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
-pub use policy_file::{PolicyFileError, read_policies, read_policy};
+pub use policy_file::{PolicyFile, PolicyFileError, read_node_policy, read_policies, read_policy};
 pub use problem::in_one_line;
-pub use schema::{OrOff, Repair};
 pub use selector::node_selector;
 pub use stored::{DecodedPolicy, PolicyError, decode_policy};
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 pub use self::choice::Choice;
 pub use self::scope::Scope;
-use crate::api::{API_VERSION, POD_POLICY};
+use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, because, infer, inspect};
 use crate::manifest::{self, Document, Locator, Position, Step};
@@ -27,7 +27,7 @@ use crate::model::object::MetaOnly;
 use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
-use crate::model::policy::{Action, Inert, Switch};
+use crate::model::policy::{Action, IgnoredFields, PlacementMode};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 
@@ -210,6 +210,8 @@ enum Role<'a> {
     Namespace,
     /// A WindowsPodPolicy.
     Policy,
+    /// A WindowsNodePolicy: its pools are facts.
+    NodePolicy,
     /// Of a kind that rules do not know, with the name of that kind.
     Other(String),
 }
@@ -307,6 +309,11 @@ impl Manifests {
                         let name = namespace.metadata.name.to_string();
                         Arc::make_mut(&mut facts.namespaces)
                             .insert(name, NamespaceFacts::of(&namespace.metadata));
+                    }
+                }
+                Ok(Role::NodePolicy) => {
+                    if let Ok(declared) = read_node_policy(document) {
+                        declared.add_to(facts);
                     }
                 }
                 Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
@@ -426,7 +433,7 @@ impl Manifests {
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
             let off = policy.to_mut();
-            (off.validation, off.placement, off.inert) = (Action::Off, Switch::Off, Inert::Deny);
+            (off.validation, off.placement, off.ignored_fields) = (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
         }
         let inspection = inspect(&subject, facts, &policy);
         let why = |finding| because(finding, &subject, &policy).filter(|_| not_admitted.is_none());
@@ -519,6 +526,7 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
         Some(kind) => Role::Subject(kind, api_version),
         None if kind == "Namespace" && api_version == "v1" => Role::Namespace,
         None if kind == POD_POLICY && same_group(&api_version, API_VERSION) => Role::Policy,
+        None if kind == NODE_POLICY && same_group(&api_version, API_VERSION) => Role::NodePolicy,
         // Knative has a Service too.
         None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
             let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);

@@ -11,6 +11,7 @@ pub mod once;
 pub mod pace;
 pub mod policies;
 pub mod pools;
+pub mod revisions;
 pub mod snapshot;
 pub mod stored;
 pub mod survey;

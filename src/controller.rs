@@ -10,6 +10,7 @@
 
 pub mod cleanup;
 pub mod conditions;
+pub mod keep_revisions;
 pub mod node_policies;
 pub mod pod_policies;
 pub mod probe;

@@ -32,7 +32,7 @@ use crate::engine::infer;
 use crate::model::build::{Build, Isolation};
 use crate::model::facts::Facts;
 use crate::model::os::Verdict;
-use crate::model::policy::Switch;
+use crate::model::policy::PlacementMode;
 use crate::model::subject::{Body, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Image};
@@ -77,7 +77,7 @@ pub struct Planner<'f> {
     answers: BTreeMap<String, Answer>,
     has_pods: bool,
     /// The policy of each namespace with a Windows workload: its name, and its `placement`.
-    placements: BTreeMap<String, (String, Switch)>,
+    placements: BTreeMap<String, (String, PlacementMode)>,
 }
 
 impl<'f> Planner<'f> {

@@ -18,9 +18,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
 use self::conditions::{Sieve, conditions};
-use crate::engine::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL};
+use crate::engine::namespace_labels::IGNORE_LABEL;
 use crate::model::named::named;
-use crate::model::policy::{Policy, PoolLabel};
+use crate::model::node::PoolLabel;
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
@@ -28,20 +28,13 @@ pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 /// Namespaces that are left out unless the operator says otherwise: networks and policy engines that nodes wait for.
 pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeeper-system"];
 
-/// The label of namespaces that AKS keeps to itself, whatever its value; they are left out.
-pub const CONTROL_PLANE: &str = "control-plane";
-
 /// The label of namespaces that AKS manages.
 const MANAGED_BY: &str = "kubernetes.azure.com/managedby";
 
 /// The labels that leave a namespace out: with this value, or with any.
-const LEFT_OUT: [(&str, Option<&str>); 4] = [
-    // What AKS leaves out of every webhook.
-    (CONTROL_PLANE, None),
+const LEFT_OUT: [(&str, Option<&str>); 2] = [
     (MANAGED_BY, Some("aks")),
     (IGNORE_LABEL, Some("true")),
-    // The name that users of the gMSA webhook know.
-    (DISABLED_LABEL, Some("true")),
 ];
 
 /// The longest that the API server may wait for Transom. Its own clients give up after a few seconds.
@@ -91,7 +84,7 @@ pub struct Options {
     pub timeout: Duration,
     /// Namespaces that are left out, besides [`NEVER`] and Transom's own.
     pub excluded_namespaces: Vec<String>,
-    /// Labels of node pools that say Windows, as in the policies' `evidence.poolLabels`, well-known ones included.
+    /// Labels of node pools that say Windows, as in `poolLabels` of node policies, well-known ones included.
     pub pool_labels: Vec<PoolLabel>,
     /// The namespaces with a reverse guard. Their pods that nothing keeps off Windows nodes are looked at too.
     pub reverse_guard: Option<LabelSelector>,
@@ -111,7 +104,7 @@ impl Default for Options {
             validate_failure_policy: FailurePolicy::Ignore,
             timeout: LONGEST_TIMEOUT,
             excluded_namespaces: BY_DEFAULT.map(str::to_owned).into(),
-            pool_labels: Policy::well_known_pool_labels(),
+            pool_labels: PoolLabel::well_known(),
             reverse_guard: None,
             default_os: None,
         }

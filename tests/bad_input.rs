@@ -10,7 +10,7 @@ use transom::check::{Input, Manifests, Unreadable};
 use transom::engine::effective::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::image::ImageRef;
-use transom::model::policy::{Inert, Policy};
+use transom::model::policy::{IgnoredFields, Policy};
 use transom::model::subject::Stage;
 
 const REAL: &str = include_str!("reviews/pod-create-linux-fields.json");
@@ -25,7 +25,7 @@ fn respond(phase: Phase, body: &[u8]) -> Result<Value, MalformedReview> {
     let policies = PolicySet::new(
         Vec::new(),
         Policy {
-            inert: Inert::Repair,
+            inert: IgnoredFields::Remove,
             ..Policy::standalone()
         },
     );
@@ -354,7 +354,7 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
     };
     for phase in PHASES {
         let started = Instant::now();
-        let response = respond_by(phase, &body, &by(Inert::Deny)).unwrap();
+        let response = respond_by(phase, &body, &by(IgnoredFields::Deny)).unwrap();
         assert_eq!(
             (&response["uid"], &response["allowed"]),
             (&json!("u-1"), &json!(false))
@@ -373,7 +373,7 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
             started.elapsed()
         );
     }
-    let repaired = respond_by(Phase::Mutate, &body, &by(Inert::Repair)).unwrap();
+    let repaired = respond_by(Phase::Mutate, &body, &by(IgnoredFields::Remove)).unwrap();
     assert_bounded(&repaired);
 }
 

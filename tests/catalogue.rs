@@ -12,7 +12,7 @@ use transom::engine::effective::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::fields::Fields;
-use transom::model::policy::{Policy, ReverseGuard};
+use transom::model::policy::{Policy, LinuxPods};
 use transom::model::subject::{Stage, Subject};
 use transom::rules::{Rule, catalogue, examples};
 
@@ -52,7 +52,7 @@ fn case(example: &str) -> Case {
                 }
                 "--reverse-guard" => {
                     assert_eq!(words.next(), Some("Warn"));
-                    case.policy.reverse_guard = ReverseGuard::Warn;
+                    case.policy.linux_pods = LinuxPods::Warn;
                 }
                 "--stored" => case.stage = Stage::Stored,
                 other => panic!("unknown option {other} in example: {example}"),

@@ -337,9 +337,9 @@ fn values_that_say_repair_say_what_becomes_of_inert_fields() {
     for (values, inert) in [
         (json!({}), "Deny"),
         (json!({"inert": "Warn"}), "Warn"),
-        (json!({"repair": "Inert"}), "Repair"),
+        (json!({"repair": "IgnoredFields"}), "Repair"),
         (json!({"repair": "DryRun"}), "DryRun"),
-        (json!({"repair": "Inert", "inert": "Warn"}), "Warn"),
+        (json!({"repair": "IgnoredFields", "inert": "Warn"}), "Warn"),
     ] {
         let rendered = engine.render(&values).unwrap();
         let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];

@@ -26,7 +26,7 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{Decision, Inspection};
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
-use transom::model::policy::{Policy, ReverseGuard};
+use transom::model::policy::{Policy, LinuxPods};
 use transom::model::severity::Severity;
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
@@ -135,9 +135,9 @@ fn world(text: &str) -> World {
                 facts.feature_gates.insert(gate);
             }
             "--reverse-guard" => {
-                policy.reverse_guard = match value() {
-                    "Warn" => ReverseGuard::Warn,
-                    "Apply" => ReverseGuard::Apply,
+                policy.linux_pods = match value() {
+                    "Warn" => LinuxPods::Warn,
+                    "Apply" => LinuxPods::Apply,
                     other => panic!("unknown reverse guard {other}"),
                 };
             }

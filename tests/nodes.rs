@@ -24,7 +24,7 @@ use transom::controller::node_policies::nodes::write::{Outcome, bring_about};
 use transom::controller::node_policies::policies::NodePolicy;
 use transom::controller::node_policies::take_back::{Options, take_back_everything};
 use transom::controller::node_policies::writer::Writer;
-use transom::model::node::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
+use transom::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 use world::{World, node, policy, quick};
 
 const LTSC2022: &str = "10.0.20348.2700";
@@ -76,7 +76,7 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
     world
         .create(&node("stale", LTSC2022, &[(BUILD_LABEL, "10.0.17763")]))
         .await;
-    let forged = [(BUILD_LABEL, "10.0.20348"), (TRUSTED_BUILD_LABEL, "10.0.26100")];
+    let forged = [(BUILD_LABEL, "10.0.20348"), (RESTRICTED_BUILD_LABEL, "10.0.26100")];
     world.create(&node("forged", LTSC2022, &forged)).await;
     world
         .create(&node("odd", LTSC2022, &[(BUILD_LABEL, &"x".repeat(63))]))
@@ -86,7 +86,7 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
     for name in ["missing", "stale", "forged", "odd"] {
         let right = |node: &Value| {
             label(node, BUILD_LABEL) == Some("10.0.20348")
-                && label(node, TRUSTED_BUILD_LABEL) == Some("10.0.20348")
+                && label(node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
         };
         world.node_until(name, right).await;
     }
@@ -621,7 +621,7 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_lets_no_node_go() {
         ))
         .await;
     let _running = world.run(quick());
-    let mirror = |node: &Value| label(node, TRUSTED_BUILD_LABEL) == Some("10.0.20348");
+    let mirror = |node: &Value| label(node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348");
     world.node_until("kept", mirror).await;
 
     // The API server takes any key here.
@@ -875,7 +875,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     let w2 = world.node("w2").await;
     assert_eq!(taints(&w2), ["os=windows:NoSchedule"]);
     assert_eq!(
-        (label(&w2, TRUSTED_BUILD_LABEL), owned(&w2)),
+        (label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)),
         (Some("10.0.20348"), None)
     );
     let report = take_back_everything(&world.client, Options::default()).await;
@@ -917,7 +917,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         "{left}"
     );
     let w2 = world.node("w2").await;
-    assert_eq!((label(&w2, TRUSTED_BUILD_LABEL), owned(&w2)), (None, None));
+    assert_eq!((label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)), (None, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -975,7 +975,7 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     let all = nodes.list(&ListParams::default()).await.unwrap();
     let right = all.items.iter().filter(|node| {
         let node = serde_json::to_value(node).unwrap();
-        taints(&node) == ["os=windows:NoSchedule"] && label(&node, TRUSTED_BUILD_LABEL) == Some("10.0.20348")
+        taints(&node) == ["os=windows:NoSchedule"] && label(&node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
     });
     assert_eq!(right.count(), NODES as usize);
 }

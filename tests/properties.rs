@@ -31,7 +31,7 @@ use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
 use transom::model::node::Host;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
-use transom::model::policy::{Inert, Policy, ReverseGuard};
+use transom::model::policy::{IgnoredFields, Policy, LinuxPods};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
@@ -402,7 +402,7 @@ proptest! {
             let migrated = place == "/spec/nodeSelector/beta.kubernetes.io~1os"
                 && beta.as_str().is_some_and(|os| os.eq_ignore_ascii_case("windows"))
                 && after["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows";
-            let repaired = may_take.contains(&place) && policy.inert == Inert::Repair;
+            let repaired = may_take.contains(&place) && policy.ignored_fields == IgnoredFields::Remove;
             prop_assert!(migrated || repaired, "{place} is lost by {operations:?}");
         }
         prop_assert_ne!(operations, Some(Patch::default()), "an empty patch is none");
@@ -422,7 +422,7 @@ proptest! {
             for operation in operations.iter().flat_map(|patch| patch.iter()) {
                 let path = operation.path().as_str();
                 let is_toleration = path == "/spec/tolerations" || path == "/spec/tolerations/-";
-                let is_repair = policy.inert == Inert::Repair && may_take.iter().any(|place| place == path);
+                let is_repair = policy.ignored_fields == IgnoredFields::Remove && may_take.iter().any(|place| place == path);
                 prop_assert!(is_toleration || is_repair, "{path}");
             }
         }
@@ -692,7 +692,7 @@ proptest! {
     fn a_pod_without_a_sign_of_windows_is_left_alone(
         pod in pods::bare(Signs::NoneOfWindows), facts in any_cluster(), policy in any_policy(),
     ) {
-        prop_assume!(policy.reverse_guard == ReverseGuard::Off);
+        prop_assume!(policy.linux_pods == LinuxPods::Disabled);
         let inspection = inspected(&pod, &facts, &policy);
         prop_assert!(matches!(inspection.inference.verdict, Verdict::Linux | Verdict::Unknown), "{:?}", inspection.inference);
         // A name of an operating system that no API server takes is refused whatever the pod is for.
@@ -801,7 +801,7 @@ fn a_patch_is_only_made_for_a_pod_with_a_spec() {
         ..Host::default()
     });
     let guard = Policy {
-        reverse_guard: ReverseGuard::Apply,
+        reverse_guard: LinuxPods::Apply,
         ..Policy::standalone()
     };
     let default = Policy {

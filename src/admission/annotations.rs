@@ -23,7 +23,7 @@ pub fn schema() -> (&'static str, String) {
 
 /// The open findings that are told.
 pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
-    inspection.open().filter(|finding| finding.action > Action::Off)
+    inspection.open().filter(|finding| finding.action > Action::Disabled)
 }
 
 /// What was found, and what came of it.
@@ -41,7 +41,7 @@ pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> An
     if denied {
         add(&mut annotations, "denied-by", &denied_by(inspection));
     }
-    if policy.validation != Action::Off {
+    if policy.validation != Action::Disabled {
         add(&mut annotations, "would-deny", &would_deny(inspection));
     }
     let notes: Vec<&str> = inspection

@@ -18,7 +18,7 @@ use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
-use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
 use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::text::one_line;
@@ -106,9 +106,9 @@ pub(super) fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Co
 
 /// Whether nothing would come of a judgement by this policy.
 fn does_nothing(policy: &Policy) -> bool {
-    policy.validation == Action::Off
-        && policy.placement == Switch::Off
-        && matches!(policy.inert, Inert::Deny | Inert::Warn)
+    policy.validation == Action::Disabled
+        && policy.placement == PlacementMode::Disabled
+        && matches!(policy.ignored_fields, IgnoredFields::Deny | IgnoredFields::Warn)
 }
 
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
@@ -193,7 +193,7 @@ fn added_by_scc(subject: &Subject<'_>, inspection: &Inspection, facts: &Facts) -
     {
         return Vec::new();
     }
-    let forbidden = inspection.findings.iter().filter(|finding| finding.is_inert());
+    let forbidden = inspection.findings.iter().filter(|finding| finding.is_ignored_field());
     let mut fields: Vec<Path> = forbidden
         .filter(|finding| finding.class == Class::Api && finding.edit.is_some())
         .map(|finding| finding.path.clone())

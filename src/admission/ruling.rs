@@ -96,7 +96,7 @@ impl<'j> Case<'j> {
         }
         let mut annotations = annotations::of_edits(inspection, self.policy);
         // The API server refuses it before `/validate` could say that we would have.
-        if self.policy.validation != Action::Off && self.is_refused_next(|finding| finding.wanted) {
+        if self.policy.validation != Action::Disabled && self.is_refused_next(|finding| finding.wanted) {
             if annotations.is_empty() {
                 annotations = annotations::of_findings(inspection, self.policy, false);
             } else {

@@ -131,7 +131,7 @@ fn denial(kind: Kind, oversize: Oversize) -> String {
 
 /// The warning to a person whose object passed; none where the policy does not validate, or where nothing would be denied.
 fn warning(kind: Kind, oversize: Oversize, outcome: Outcome, policy: &Policy) -> Option<String> {
-    let is_told = outcome == Outcome::Policy && policy.validation != Action::Off && oversize.has_sign;
+    let is_told = outcome == Outcome::Policy && policy.validation != Action::Disabled && oversize.has_sign;
     is_told.then(|| {
         format!(
             "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn under_other_policies_a_person_is_warned_and_it_is_recorded() {
-        for (validation, warned) in [(Action::Warn, true), (Action::Audit, true), (Action::Off, false)] {
+        for (validation, warned) in [(Action::Warn, true), (Action::Audit, true), (Action::Disabled, false)] {
             let (record, answer) = judged(&head("Pod", "CREATE", "alice", ""), SIZE, validation);
             assert_eq!(
                 (answer["allowed"].clone(), record.labels.decision),

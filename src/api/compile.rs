@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::civil::Date;
 
-use super::pod_policy::{ExemptionSpec, Pool, PoolTaint, WindowsPodPolicySpec};
+use super::pod_policy::{ExemptionSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec};
 use super::problem::{Place, Problem, place, spell};
-use super::schema::{OrOff, Repair, USERS_IN_FULL};
+use super::schema::{USERS_IN_FULL, WHOM};
 use super::selector;
 use crate::engine::effective::{DatedExemption, StoredPolicy};
-use crate::model::build::{Build, RELEASES, Release};
-use crate::model::node::{Host, PRIVATE_IPV4_RESOURCE, Taint};
-use crate::model::policy::{Action, Exemption, Inert, PlacementParts, Policy, PoolLabel};
+use crate::model::build::{RELEASES, Release};
+use crate::model::node::Taint;
+use crate::model::policy::{Action, Exemption, Explicit, PlacementParts, Policy, RulesVersion};
 use crate::rules;
 
 /// Names that this version does not know.
@@ -60,37 +60,34 @@ struct Compiler<'u> {
 
 impl Compiler<'_> {
     fn policy(&mut self, name: String, spec: WindowsPodPolicySpec) -> StoredPolicy {
-        let mut pool_labels = Policy::well_known_pool_labels();
-        pool_labels.extend(spec.evidence.pool_labels.into_iter().map(|l| PoolLabel {
-            key: l.key,
-            value: l.value,
-        }));
-        let pools = spec.pools.into_iter().enumerate();
+        let ValidationSpec {
+            action,
+            ignored_fields,
+            rules,
+            rules_version,
+        } = spec.validation;
+        let placement = spec.placement;
         let exemptions = spec.exemptions.into_iter().enumerate();
         let policy = Policy {
             name,
-            validation: spec.validation.0,
-            placement: spec.placement.0,
-            parts: PlacementParts {
-                os: spec.placement_parts.os,
-                os_field: spec.placement_parts.os_field,
-                tolerations: spec.placement_parts.tolerations,
-                build: spec.placement_parts.build,
-                runtime_class: spec.placement_parts.runtime_class,
+            explicit: Explicit {
+                action,
+                ignored_fields,
+                placement: placement.mode,
             },
-            inert: inert(spec.inert, spec.repair),
-            reverse_guard: spec.reverse_guard.0,
-            actions: self.actions(spec.rules),
-            pool_labels,
+            parts: PlacementParts::of(&placement.fields),
+            linux_pods: placement.linux_pods,
+            actions: self.actions(rules),
+            rules_version: rules_version.and_then(|version| self.rules_version(&version)),
             image_evidence: spec.evidence.images,
             namespace_default_os: spec.evidence.namespace_default_os,
-            taints: spec.tolerations.into_iter().map(taint).collect(),
-            pools: pools.map(|(i, pool)| self.host(i, pool)).collect(),
-            trusted_build_label: spec.build.trusted,
-            runtime_classes: self.runtime_classes(spec.runtime_classes),
-            controllers: self.controllers(spec.controllers),
-            exemptions: Vec::new(),
+            taints: placement.tolerated_taints.iter().map(Taint::from).collect(),
+            build_label: placement.build_label,
+            runtime_classes: self.runtime_classes(placement.runtime_classes),
+            controllers: self.controllers(spec.controller_usernames),
+            ..Policy::standalone()
         };
+        let policy = policy.in_mode(spec.mode);
         let exemptions = exemptions.filter_map(|(i, written)| self.exemption(i, written));
         let exemptions = exemptions.collect();
         self.problems.extend(selector::problems(
@@ -106,13 +103,23 @@ impl Compiler<'_> {
         }
     }
 
-    fn actions(&mut self, written: BTreeMap<String, OrOff<Action>>) -> BTreeMap<&'static str, Action> {
+    fn rules_version(&mut self, written: &str) -> Option<RulesVersion> {
+        let version = RulesVersion::parse(written);
+        if version.is_none() {
+            let path = place(&["spec", "validation", "rulesVersion"]);
+            let message = format!("\"{written}\" is no version; write major and minor, as in 0.1");
+            self.problems.push(Problem::at(path, &message));
+        }
+        version
+    }
+
+    fn actions(&mut self, written: BTreeMap<String, Action>) -> BTreeMap<&'static str, Action> {
         let mut actions = BTreeMap::new();
         for (name, action) in written {
-            let mut path = place(&["spec", "rules"]);
+            let mut path = place(&["spec", "validation", "rules"]);
             path.push(Place::Key(name.clone()));
             if let Some(id) = self.rule(&name, path) {
-                actions.insert(id, action.0);
+                actions.insert(id, action);
             }
         }
         actions
@@ -120,16 +127,17 @@ impl Compiler<'_> {
 
     /// The id of the rule; `None` where it is unknown.
     fn rule(&mut self, name: &str, path: Vec<Place>) -> Option<&'static str> {
-        if let Some(rule) = rules::find(name) {
+        let found = rules::find(name);
+        if let Some(rule) = found.filter(|rule| rule.name == name) {
             return Some(rule.id);
         }
         if let Unknown::LeftOut(names) = &mut self.unknown {
             names.rules.insert(name.to_owned());
             return None;
         }
-        let hint = match rules::nearest(name) {
+        let hint = match found.map(|rule| rule.name).or_else(|| rules::nearest(name)) {
             Some(nearest) => format!("did you mean {nearest}?"),
-            None => "see transom rules".to_owned(),
+            None => "transom rules lists them".to_owned(),
         };
         let list = spell(path.split_last().map_or(&[][..], |(_, list)| list));
         let message = format!("{list}: there is no rule \"{name}\"; {hint}");
@@ -139,22 +147,17 @@ impl Compiler<'_> {
 
     /// The classes of releases that are known. After a rollback the others must not take the policy out of force: as
     /// with rules, what is said of them is left out.
-    fn runtime_classes(&mut self, written: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    fn runtime_classes(&mut self, written: Vec<RuntimeClassSpec>) -> BTreeMap<String, String> {
         let mut classes = BTreeMap::new();
-        for (release, class) in written {
+        for (i, RuntimeClassSpec { release, name }) in written.into_iter().enumerate() {
             if RELEASES.iter().any(|known| known.name == release) {
-                classes.insert(release, class);
+                classes.insert(release, name);
             } else if let Unknown::LeftOut(names) = &mut self.unknown {
                 names.releases.insert(release);
             } else {
-                let mut path = place(&["spec", "runtimeClasses"]);
-                let message = format!(
-                    "{}: there is no release {}",
-                    spell(&path),
-                    known_releases(&release)
-                );
-                path.push(Place::Key(release));
-                self.problems.push(Problem { path, message });
+                let path = place(&["spec", "placement", "runtimeClasses", &i.to_string(), "release"]);
+                let message = format!("there is no release {}", known_releases(&release));
+                self.problems.push(Problem::at(path, &message));
             }
         }
         classes
@@ -168,32 +171,10 @@ impl Compiler<'_> {
                 name if name.contains('*') => USERS_IN_FULL,
                 _ => continue,
             };
-            let path = place(&["spec", "controllers", &i.to_string()]);
+            let path = place(&["spec", "controllerUsernames", &i.to_string()]);
             self.problems.push(Problem::at(path, problem));
         }
         users
-    }
-
-    fn host(&mut self, index: usize, pool: Pool) -> Host {
-        let build = pool.build.as_deref().and_then(|text| {
-            let build = Build::parse_label(text);
-            if build.is_none() {
-                self.problems.push(Problem::at(
-                    place(&["spec", "pools", &index.to_string(), "build"]),
-                    &format!("\"{text}\" is no build; write it as in 10.0.20348"),
-                ));
-            }
-            build
-        });
-        Host {
-            name: pool.name,
-            build,
-            taints: pool.taints.into_iter().map(taint).collect(),
-            labels: pool.labels.into(),
-            offers_private_ipv4: pool.resources.iter().any(|name| name == PRIVATE_IPV4_RESOURCE),
-            may_be_at_zero: true,
-            ..Host::default()
-        }
     }
 
     /// The exemption; `None` where it is for unknown rules only: without them it would be for every rule.
@@ -207,13 +188,29 @@ impl Compiler<'_> {
                 &format!("\"{text}\" is no date; write it as in 2027-03-31"),
             ));
         }
+        let is_for_all = written.rules.iter().any(|rule| rule == "*");
         let mut rules = Vec::new();
-        for (i, name) in written.rules.iter().enumerate() {
+        for (i, name) in written.rules.iter().enumerate().filter(|(_, name)| *name != "*") {
             let path = place(&["spec", "exemptions", &at, "rules", &i.to_string()]);
             rules.extend(self.rule(name, path));
         }
+        if written.rules.is_empty() {
+            let path = place(&["spec", "exemptions", &at, "rules"]);
+            self.problems.push(Problem::at(path, "name the rules; [\"*\"] stands for all"));
+        }
+        let whom = [
+            &written.namespaces,
+            &written.images,
+            &written.usernames,
+            &written.groups,
+        ];
+        if whom.iter().all(|list| list.is_empty()) {
+            self.problems.push(Problem::at(place(&["spec", "exemptions", &at]), WHOM));
+        }
         let expires = expires?;
-        if rules.is_empty() && !written.rules.is_empty() {
+        if is_for_all {
+            rules.clear();
+        } else if rules.is_empty() {
             return None;
         }
         let note = format!("{} until {expires}: {}", written.owner, written.reason);
@@ -223,28 +220,11 @@ impl Compiler<'_> {
                 images: written.images,
                 note,
             },
-            users: written.users,
+            usernames: written.usernames,
             groups: written.groups,
             namespaces: written.namespaces,
             expires,
         })
-    }
-}
-
-/// What becomes of inert fields: what `inert` says, and in a policy of before it what `repair` says.
-fn inert(written: Option<Inert>, before: Option<OrOff<Repair>>) -> Inert {
-    written.unwrap_or(match before.map(|repair| repair.0) {
-        Some(Repair::Inert) => Inert::Repair,
-        Some(Repair::DryRun) => Inert::DryRun,
-        Some(Repair::Off) | None => Inert::Deny,
-    })
-}
-
-fn taint(written: PoolTaint) -> Taint {
-    Taint {
-        key: written.key,
-        value: written.value,
-        effect: written.effect,
     }
 }
 
@@ -265,13 +245,14 @@ fn known_releases(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::policy::Mode;
 
     #[test]
     fn a_controller_is_a_user_who_is_named_in_full() {
         let compiled = |controllers: &[&str]| {
             let spec = WindowsPodPolicySpec {
-                controllers: controllers.iter().map(ToString::to_string).collect(),
-                ..WindowsPodPolicySpec::default()
+                controller_usernames: controllers.iter().map(ToString::to_string).collect(),
+                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
             };
             let compiled = compile("p".to_owned(), spec, Unknown::Refused);
             compiled
@@ -288,28 +269,10 @@ mod tests {
         assert_eq!(
             compiled(&["a", " ", "system:*"]),
             Err(vec![
-                "spec.controllers[1]: no user is named".to_owned(),
-                "spec.controllers[2]: a user is named in full here, without *".to_owned(),
+                "spec.controllerUsernames[1]: no user is named".to_owned(),
+                "spec.controllerUsernames[2]: a user is named in full here, without *".to_owned(),
             ])
         );
-    }
-
-    #[test]
-    fn repair_says_what_becomes_of_inert_fields_as_long_as_inert_does_not() {
-        for (spec, expected) in [
-            ("{}", Inert::Deny),
-            (r#"{"repair": "Off"}"#, Inert::Deny),
-            (r#"{"repair": "DryRun"}"#, Inert::DryRun),
-            (r#"{"repair": "Inert"}"#, Inert::Repair),
-            (r#"{"inert": "Warn"}"#, Inert::Warn),
-            // The API server has written the default of `repair` into policies of before.
-            (r#"{"inert": "Warn", "repair": "Off"}"#, Inert::Warn),
-            (r#"{"inert": "Deny", "repair": "Inert"}"#, Inert::Deny),
-        ] {
-            let spec: WindowsPodPolicySpec = serde_json::from_str(spec).unwrap();
-            let compiled = compile("p".to_owned(), spec.clone(), Unknown::Refused).unwrap();
-            assert_eq!(compiled.policy.inert, expected, "{spec:?}");
-        }
     }
 
     #[test]

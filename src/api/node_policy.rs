@@ -1,5 +1,6 @@
 //! `WindowsNodePolicy`: what Transom keeps true on Windows nodes, and what it reports of them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
@@ -7,6 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pod_policy::PoolTaint;
 use super::schema;
 use crate::model::named::named;
 
@@ -24,9 +26,9 @@ use crate::model::named::named;
     doc = "What Transom keeps true on Windows nodes (labels, taints, RuntimeClasses), and what it reports of them."
 )]
 #[kube(printcolumn = r#"{"name": "Taints", "type": "string", "jsonPath": ".spec.taints.mode"}"#)]
-#[kube(printcolumn = r#"{"name": "Nodes", "type": "integer", "jsonPath": ".status.nodes"}"#)]
+#[kube(printcolumn = r#"{"name": "Nodes", "type": "integer", "jsonPath": ".status.nodeCount"}"#)]
 #[kube(printcolumn = r#"{"name": "Builds", "type": "string", "jsonPath": ".status.buildSummary"}"#)]
-#[kube(printcolumn = r#"{"name": "Drift", "type": "integer", "jsonPath": ".status.drift.count"}"#)]
+#[kube(printcolumn = r#"{"name": "Drift", "type": "integer", "jsonPath": ".status.driftedNodeCount"}"#)]
 #[kube(
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
 )]
@@ -36,6 +38,9 @@ use crate::model::named::named;
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsNodePolicySpec {
+    /// Of the policies that select a node the one with the highest number applies; ties go to the name that sorts first.
+    #[schemars(range(min = -1000, max = 1000))]
+    pub priority: i32,
     /// The nodes that it is for, among the Windows nodes; empty: all of them.
     #[schemars(schema_with = "schema::label_selector")]
     pub node_selector: LabelSelector,
@@ -45,36 +50,116 @@ pub struct WindowsNodePolicySpec {
     pub taints: NodeTaints,
     /// RuntimeClasses for the releases of Windows on the nodes.
     pub runtime_classes: NodeRuntimeClasses,
+    /// Pools of Windows nodes that may be at zero nodes. Placement knows the pools of every policy.
+    #[schemars(
+        length(max = 128),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub pools: Vec<Pool>,
+    /// Labels of nodes that say Windows, beside those of AKS, GKE and OpenShift, which are known. Those of every policy
+    /// are evidence.
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"])
+    )]
+    pub pool_labels: Vec<PoolLabelSpec>,
+}
+
+/// A Windows pool that may be at zero nodes.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Pool {
+    /// What people call it.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Labels of its nodes that an autoscaler knows before there is a node: of its node template, or of the platform.
+    /// Without the build label among them, placement lets pods go by these too.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::labels")]
+    pub labels: BTreeMap<String, String>,
+    /// The build of its nodes, as in 10.0.20348.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::build")]
+    pub build: Option<String>,
+    /// The taints of its nodes.
+    #[serde(default)]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
+    )]
+    pub taints: Vec<PoolTaint>,
+    /// Extended resources that its nodes offer each pod, such as vpc.amazonaws.com/PrivateIPv4Address on EKS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub resources: Vec<String>,
+}
+
+/// A label of nodes that says Windows.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.valuePrefix) != (has(self.values) && size(self.values) > 0)",
+    "message": schema::VALUES_OR_PREFIX,
+}]))]
+pub struct PoolLabelSpec {
+    /// The label's key.
+    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
+    pub key: String,
+    /// Its values that say Windows, compared with regard to case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::label_values")]
+    pub values: Vec<String>,
+    /// Or how such values begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_value_prefix")]
+    pub value_prefix: Option<String>,
 }
 
 /// Which labels are kept true.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeLabels {
-    /// node.kubernetes.io/windows-build is what the kernel says; corrected where it is missing, stale or forged, never
-    /// taken away.
-    pub windows_build: bool,
-    /// The same value in node-restriction.kubernetes.io/windows-build, which a kubelet cannot write; taken away when
-    /// the policy goes. Placement uses it where a WindowsPodPolicy says build.trusted.
-    pub trusted_build: bool,
+    /// node.kubernetes.io/windows-build is what the kernel says: Correct writes it where it is missing, stale or forged,
+    /// and never removes it; Disabled leaves it alone.
+    pub kubelet: KubeletLabel,
+    /// The same value in transom.dev.node-restriction.kubernetes.io/windows-build, which a kubelet cannot write; removed
+    /// when the policy goes. Placement uses it where a WindowsPodPolicy says placement.buildLabel: NodeRestriction.
+    pub node_restriction: Management,
 }
 
-impl Default for NodeLabels {
-    fn default() -> Self {
-        NodeLabels {
-            windows_build: true,
-            trusted_build: true,
-        }
-    }
+/// Whether the kubelet's label of the build is corrected.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
+#[schemars(inline)]
+pub enum KubeletLabel {
+    /// It is corrected.
+    #[default]
+    Correct,
+    /// It is left alone.
+    Disabled,
+}
+
+/// Whether Transom creates, updates and removes something.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
+#[schemars(inline)]
+pub enum Management {
+    /// It does.
+    #[default]
+    Managed,
+    /// It does not.
+    Disabled,
 }
 
 /// The taints of Windows nodes.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.allowNoExecute || !self.taints.exists(t, t.effect == 'NoExecute')",
-    "message": "NoExecute evicts running pods; set allowNoExecute to true if that is what you want",
-    "fieldPath": ".taints",
+    "rule": "self.noExecute == 'Allowed' || !self.required.exists(t, t.effect == 'NoExecute')",
+    "message": "NoExecute evicts running pods; set noExecute: Allowed if that is what you want",
+    "fieldPath": ".required",
 }]))]
 pub struct NodeTaints {
     /// Report says what is missing; Apply sets it, unless pods that run today would be hurt.
@@ -84,23 +169,34 @@ pub struct NodeTaints {
         length(max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
-    pub taints: Vec<NodeTaintSpec>,
-    /// Whether a taint with effect NoExecute may be asked for: it evicts what runs and does not tolerate it.
-    pub allow_no_execute: bool,
+    pub required: Vec<NodeTaintSpec>,
+    /// Whether a taint with effect NoExecute may be required: it evicts what runs and does not tolerate it.
+    pub no_execute: NoExecute,
 }
 
 impl Default for NodeTaints {
     fn default() -> Self {
         NodeTaints {
             mode: TaintMode::Report,
-            taints: vec![NodeTaintSpec {
+            required: vec![NodeTaintSpec {
                 key: "os".to_owned(),
                 value: "windows".to_owned(),
                 effect: TaintEffect::NoSchedule,
             }],
-            allow_no_execute: false,
+            no_execute: NoExecute::Forbidden,
         }
     }
+}
+
+/// Whether taints with effect NoExecute may be required.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
+#[schemars(inline)]
+pub enum NoExecute {
+    /// They may not.
+    #[default]
+    Forbidden,
+    /// They may.
+    Allowed,
 }
 
 /// Whether taints are set or only reported.
@@ -125,7 +221,7 @@ pub struct NodeTaintSpec {
     #[serde(default)]
     #[schemars(length(max = 63), regex(pattern = schema::LABEL_VALUE))]
     pub value: String,
-    /// What it does to pods that do not tolerate it; NoExecute only with allowNoExecute.
+    /// What it does to pods that do not tolerate it; NoExecute only with noExecute: Allowed.
     #[serde(default)]
     pub effect: TaintEffect,
 }
@@ -154,8 +250,8 @@ named! {
     "fieldPath": ".namePattern",
 }]))]
 pub struct NodeRuntimeClasses {
-    /// Whether Transom makes and keeps them.
-    pub managed: bool,
+    /// Whether Transom creates, updates and deletes them.
+    pub management: Management,
     /// The isolations that there are classes for.
     #[schemars(length(min = 1, max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub isolations: Vec<Isolation>,
@@ -173,7 +269,7 @@ pub struct NodeRuntimeClasses {
 impl Default for NodeRuntimeClasses {
     fn default() -> Self {
         NodeRuntimeClasses {
-            managed: false,
+            management: Management::Disabled,
             isolations: vec![Isolation::Process],
             handlers: RuntimeHandlers::default(),
             name_pattern: "windows-{release}".to_owned(),
@@ -247,14 +343,17 @@ pub struct WindowsNodePolicyStatus {
     /// Conditions, by type.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// How many Windows nodes it selects.
-    pub nodes: i64,
+    /// How many Windows nodes it applies to.
+    pub node_count: i32,
     /// Those nodes by build, the oldest first.
     pub builds: Vec<BuildCount>,
     /// The same in one line.
     pub build_summary: Option<String>,
-    /// What on the nodes is not as it is to be.
-    pub drift: Drift,
+    /// How many of them differ from what they should be.
+    pub drifted_node_count: i32,
+    /// The first of these by name, 20 at most.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub drifted_nodes: Vec<DriftedNode>,
     /// The last thing that went wrong, in words; null where nothing is wrong.
     pub last_problem: Option<String>,
 }
@@ -268,7 +367,7 @@ pub struct BuildCount {
     /// Its release, such as ltsc2022; null where it is not known.
     pub release: Option<String>,
     /// How many nodes.
-    pub nodes: i64,
+    pub node_count: i32,
 }
 
 impl BuildCount {
@@ -278,35 +377,25 @@ impl BuildCount {
         for count in builds {
             let name = count.release.as_deref().unwrap_or(&count.build);
             let comma = if line.is_empty() { "" } else { ", " };
-            let _ = write!(line, "{comma}{name} {}", count.nodes);
+            let _ = write!(line, "{comma}{name} {}", count.node_count);
         }
         Some(line).filter(|line| !line.is_empty())
     }
 }
 
-/// What on the nodes is not as it is to be.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Drift {
-    /// On how many nodes.
-    pub count: i64,
-    /// The first of them by name, 20 at most.
-    pub nodes: Vec<NodeDrift>,
+impl WindowsNodePolicyStatus {
+    /// How many drifted nodes are named.
+    pub const MOST_DRIFTED: usize = 20;
 }
 
-impl Drift {
-    /// How many nodes are named.
-    pub const MOST: usize = 20;
-}
-
-/// What on one node is not as it is to be.
+/// A node that differs from what it should be.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeDrift {
+pub struct DriftedNode {
     /// The node.
     pub name: String,
-    /// What is not as it is to be, in words.
-    pub what: String,
+    /// What differs, in words.
+    pub message: String,
 }
 
 #[cfg(test)]
@@ -318,7 +407,10 @@ mod tests {
         let spec: WindowsNodePolicySpec = serde_json::from_str("{}").unwrap();
         assert_eq!(spec, WindowsNodePolicySpec::default());
         assert_eq!(spec.taints.mode, TaintMode::Report);
-        assert!(spec.labels.windows_build && spec.labels.trusted_build && !spec.runtime_classes.managed);
+        assert_eq!(
+            (spec.labels.kubelet, spec.labels.node_restriction, spec.runtime_classes.management),
+            (KubeletLabel::Correct, Management::Managed, Management::Disabled)
+        );
     }
 
     #[test]
@@ -345,7 +437,7 @@ mod tests {
         let count = |build: &str, release: Option<&str>, nodes| BuildCount {
             build: build.to_owned(),
             release: release.map(str::to_owned),
-            nodes,
+            node_count: nodes,
         };
         let builds = [
             count("10.0.17763", Some("ltsc2019"), 2),

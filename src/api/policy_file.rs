@@ -4,6 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::compile::{Unknown, compile};
+use super::node_pools::DeclaredPools;
+use super::node_policy::WindowsNodePolicySpec;
 use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{MOST_PROBLEMS, Place, Problem};
 use super::read::read;
@@ -20,15 +22,40 @@ struct Written {
     #[serde(rename = "kind")]
     _kind: String,
     metadata: Metadata,
-    #[serde(default)]
     spec: WindowsPodPolicySpec,
+    #[serde(rename = "status", default)]
+    _status: Option<serde::de::IgnoredAny>,
+}
+
+/// The same of a `WindowsNodePolicy`.
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenForNodes {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "metadata")]
+    _metadata: Metadata,
+    #[serde(default)]
+    spec: WindowsNodePolicySpec,
     #[serde(rename = "status", default)]
     _status: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize, Debug)]
 struct Metadata {
+    #[allow(dead_code)] // read for both kinds, used of one
     name: String,
+}
+
+/// What the policies of a file say.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PolicyFile {
+    /// Every `WindowsPodPolicy`.
+    pub pod_policies: Vec<StoredPolicy>,
+    /// The pools and pool labels of every `WindowsNodePolicy`.
+    pub declared: Vec<DeclaredPools>,
 }
 
 /// A policy file, or a part of it, that cannot be used.
@@ -41,13 +68,13 @@ pub struct PolicyFileError {
     pub message: String,
 }
 
-/// Reads every `WindowsPodPolicy` of a YAML or JSON file. A `WindowsNodePolicy` beside them is passed over: nodes are not
-/// what is judged by a file.
+/// Reads every policy of a YAML or JSON file. Of a `WindowsNodePolicy` its pools and pool labels count: they say which
+/// nodes there may be.
 ///
 /// # Errors
 /// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
 /// so that the author never gets half of what was written.
-pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFileError>> {
+pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>> {
     let parsed = manifest::parse(bytes);
     let mut errors: Vec<PolicyFileError> = (parsed.errors.into_iter())
         .map(|error| PolicyFileError {
@@ -55,24 +82,23 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<Vec<StoredPolicy>, Vec<PolicyFile
             message: error.message,
         })
         .collect();
-    let mut policies = Vec::new();
+    let mut file = PolicyFile::default();
     for document in &parsed.documents {
-        if is_a(document, NODE_POLICY) {
-            continue;
-        }
-        match read_policy(document) {
-            Ok(policy) => policies.push(policy),
-            Err(problems) => errors.extend(problems),
-        }
+        let read = if is_a(document, NODE_POLICY) {
+            read_node_policy(document).map(|declared| file.declared.push(declared))
+        } else {
+            read_policy(document).map(|policy| file.pod_policies.push(policy))
+        };
+        errors.extend(read.err().into_iter().flatten());
     }
-    if policies.is_empty() && errors.is_empty() {
+    if file.pod_policies.is_empty() && errors.is_empty() {
         errors.push(PolicyFileError {
             line: 1,
             message: format!("there is no {POD_POLICY} in the file"),
         });
     }
     if errors.is_empty() {
-        Ok(policies)
+        Ok(file)
     } else {
         Err(errors)
     }
@@ -116,7 +142,31 @@ pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileEr
     compiled(document).map_err(|problems| in_order(document, problems))
 }
 
+/// Reads the pools and pool labels of one document that is a `WindowsNodePolicy`.
+///
+/// # Errors
+/// Up to ten problems of it with their lines.
+pub fn read_node_policy(document: &Document) -> Result<DeclaredPools, Vec<PolicyFileError>> {
+    let declared = value_of(document).and_then(|value| {
+        let reading = read::<WrittenForNodes>(value, None);
+        reading.then(|written| {
+            let declared = DeclaredPools::of(&written.spec);
+            if declared.problems.is_empty() {
+                Ok(declared)
+            } else {
+                Err(declared.problems)
+            }
+        })
+    });
+    declared.map_err(|problems| in_order(document, problems))
+}
+
 fn compiled(document: &Document) -> Result<StoredPolicy, Vec<Problem>> {
+    let reading = read::<Written>(value_of(document)?, None);
+    reading.then(|written| compile(written.metadata.name, written.spec, Unknown::Refused))
+}
+
+fn value_of(document: &Document) -> Result<Value, Vec<Problem>> {
     let value: Value = serde_json::from_str(document.json())
         .map_err(|error| vec![Problem::at(Vec::new(), &error.to_string())])?;
     if value.get("spec").is_some_and(Value::is_array) {
@@ -127,8 +177,7 @@ fn compiled(document: &Document) -> Result<StoredPolicy, Vec<Problem>> {
             "a list stands here, and it has to be a map of fields",
         )]);
     }
-    let reading = read::<Written>(value, None);
-    reading.then(|written| compile(written.metadata.name, written.spec, Unknown::Refused))
+    Ok(value)
 }
 
 /// The problems with their lines, in the order of the file; of many the first.
@@ -158,7 +207,7 @@ fn in_order(document: &Document, problems: Vec<Problem>) -> Vec<PolicyFileError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::policy::{Action, Inert, Policy, Switch};
+    use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
 
     fn errors(spec: &str) -> String {
         let text = format!(
@@ -173,66 +222,79 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_spec_is_the_default_policy() {
-        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: built-in}\n";
-        let policies = read_policies(text.into()).unwrap();
+    fn a_policy_that_enforces_is_the_one_of_serve_standalone() {
+        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: built-in}\nspec: {mode: Enforce}\n";
+        let policies = read_policies(text.into()).unwrap().pod_policies;
         assert_eq!(policies, [StoredPolicy::for_all(Policy::standalone())]);
+        // A policy that only holds an exemption must not turn denial on.
+        let without = text.replace("mode: Enforce", "priority: 1");
+        let errors = read_policies(without.into()).unwrap_err();
+        assert_eq!(errors[0].message, "spec: the field \"mode\" is missing; it has no default");
     }
 
     #[test]
-    fn off_may_be_written_without_quotes() {
-        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  validation: Warn\n  placement: Off\n  repair: Inert\n  rules:\n    run-as-user: Off\n    TSM301: Audit\n";
-        let policy = &read_policies(text.into()).unwrap()[0].policy;
+    fn what_the_policy_says_itself_counts_instead_of_its_mode() {
+        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  mode: Warn\n  placement: {mode: Disabled}\n  validation:\n    ignoredFields: Remove\n    rules: {run-as-user: Disabled, host-network: Audit}\n";
+        let policy = &read_policies(text.into()).unwrap().pod_policies[0].policy;
         assert_eq!(
-            (policy.validation, policy.placement, policy.inert),
-            (Action::Warn, Switch::Off, Inert::Repair)
+            (policy.validation, policy.placement, policy.ignored_fields),
+            (Action::Warn, PlacementMode::Disabled, IgnoredFields::Remove)
         );
-        assert_eq!(policy.actions.get("TSM204"), Some(&Action::Off));
+        assert_eq!(policy.actions.get("TSM204"), Some(&Action::Disabled));
         assert_eq!(policy.actions.get("TSM301"), Some(&Action::Audit));
     }
 
     #[test]
     fn what_is_unknown_is_refused_with_its_line_and_the_nearest_name() {
         assert_eq!(
-            errors("  validaton: Deny\n"),
-            "6: spec: there is no field \"validaton\"; did you mean validation?"
+            errors("  mode: Audit\n  validaton: {}\n"),
+            "7: spec: there is no field \"validaton\"; did you mean validation?"
         );
         assert_eq!(
-            errors("  repair: Off\n  validation: Dny\n"),
-            "7: spec.validation: there is no value \"Dny\"; did you mean Deny?"
+            errors("  mode: Enforc\n"),
+            "6: spec.mode: there is no value \"Enforc\"; did you mean Enforce?"
         );
         assert_eq!(
-            errors("  rules:\n    host-pid: Warn\n    run-as-usr: Warn\n"),
-            "8: spec.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?"
+            errors("  mode: Audit\n  validation:\n    rules:\n      host-pid: Warn\n      run-as-usr: Warn\n"),
+            "10: spec.validation.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?"
+        );
+        // Rules go by their names, as labels do.
+        assert_eq!(
+            errors("  mode: Audit\n  validation:\n    rules:\n      TSM204: Warn\n"),
+            "9: spec.validation.rules: there is no rule \"TSM204\"; did you mean run-as-user?"
         );
         assert_eq!(
-            errors("  rules:\n    run-as-user: warn\n"),
-            "7: spec.rules.run-as-user: there is no value \"warn\"; did you mean Warn?"
+            errors("  mode: Audit\n  validation:\n    rules: {run-as-user: warn}\n"),
+            "8: spec.validation.rules.run-as-user: there is no value \"warn\"; did you mean Warn?"
         );
         assert_eq!(
-            errors("  exemptions:\n  - {expires: soon, owner: a, reason: b}\n"),
-            "7: spec.exemptions[0].expires: \"soon\" is no date; write it as in 2027-03-31"
+            errors(
+                "  mode: Audit\n  exemptions:\n  - {name: e, expires: soon, owner: a, reason: b, rules: [\"*\"], users: [c]}\n"
+            ),
+            "8: spec.exemptions[0]: there is no field \"users\"; did you mean usernames?\n8: spec.exemptions[0].expires: \
+             \"soon\" is no date; write it as in 2027-03-31"
         );
         assert_eq!(
-            errors("  pools:\n  - name: win\n    build: ltsc2022\n"),
-            "8: spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348"
+            errors("  mode: Audit\n  exemptions:\n  - {name: e, expires: 2027-01-01, owner: a, reason: b, rules: []}\n"),
+            "8: spec.exemptions[0]: say for whom: at least one of namespaces, images, usernames or groups\n8: \
+             spec.exemptions[0].rules: name the rules; [\"*\"] stands for all"
         );
     }
 
     #[test]
     fn every_problem_is_told_in_the_order_of_the_file() {
-        let spec = "  priority: high\n  validation: deny\n  rules: {run-as-usr: Warn}\n  runtimeClasses:\n    \
-                    \"1809\": windows-2019\n    ltsc2022: windows-2022\n  namespaceSelector:\n    matchLabels:\n      \
+        let spec = "  priority: high\n  mode: audit\n  validation: {rules: {run-as-usr: Warn}}\n  placement:\n    runtimeClasses:\n    \
+                    - {release: \"1809\", name: windows-2019}\n  namespaceSelector:\n    matchLabels:\n      \
                     not a key!: x\n    matchExpressions:\n    - {key: team, operator: In}\n  exemptions:\n  \
-                    - {expires: soon, owner: 7}\n";
+                    - {name: e, expires: soon, owner: 7, rules: [\"*\"], groups: [g]}\n";
         let found = errors(spec);
         let releases: Vec<&str> = crate::model::build::RELEASES.iter().map(|r| r.name).collect();
         let expected = [
             "6: spec.priority: the text \"high\" stands here, and it has to be a whole number".to_owned(),
-            "7: spec.validation: there is no value \"deny\"; did you mean Deny?".to_owned(),
-            "8: spec.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
+            "7: spec.mode: there is no value \"audit\"; did you mean Audit?".to_owned(),
+            "8: spec.validation.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
             format!(
-                "10: spec.runtimeClasses: there is no release \"1809\"; did you mean ltsc2019? there are {}",
+                "11: spec.placement.runtimeClasses[0].release: there is no release \"1809\"; did you mean ltsc2019? there are {}",
                 releases.join(", ")
             ),
             "14: spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label: its name takes letters, \
@@ -251,14 +313,14 @@ mod tests {
     #[test]
     fn of_many_problems_the_first_are_told_and_how_many_more_there_are() {
         use std::fmt::Write as _;
-        let mut spec = "  rules:\n".to_owned();
+        let mut spec = "  mode: Audit\n  validation:\n   rules:\n".to_owned();
         for i in 0..25 {
             let _ = writeln!(spec, "    no-rule-{i}: Warn");
         }
         let found = errors(&spec);
         let lines: Vec<&str> = found.lines().collect();
         assert_eq!(lines.len(), 11, "{found}");
-        assert_eq!(lines[10], "17: and 15 more problems from here on");
+        assert_eq!(lines[10], "19: and 15 more problems from here on");
     }
 
     #[test]
@@ -272,17 +334,22 @@ mod tests {
     }
 
     #[test]
-    fn a_node_policy_beside_the_policies_is_passed_over() {
-        let nodes = format!("apiVersion: {API_VERSION}\nkind: WindowsNodePolicy\nmetadata: {{name: a}}\n");
-        let pods = format!("apiVersion: {API_VERSION}\nkind: WindowsPodPolicy\nmetadata: {{name: a}}\n");
+    fn of_a_node_policy_beside_the_policies_the_pools_count() {
+        let nodes = format!(
+            "apiVersion: {API_VERSION}\nkind: WindowsNodePolicy\nmetadata: {{name: a}}\nspec:\n  pools: [{{name: win}}]\n"
+        );
+        let pods = format!(
+            "apiVersion: {API_VERSION}\nkind: WindowsPodPolicy\nmetadata: {{name: a}}\nspec: {{mode: Audit}}\n"
+        );
+        let file = read_policies(format!("{pods}---\n{nodes}").into()).unwrap();
+        assert_eq!((file.pod_policies.len(), file.declared[0].pools.len()), (1, 1));
+        let wrong = nodes.replace("name: win", "name: win, build: ltsc2022");
+        let errors = read_policies(format!("{pods}---\n{wrong}").into()).unwrap_err();
         assert_eq!(
-            read_policies(format!("{pods}---\n{nodes}").into()).unwrap().len(),
-            1
+            errors[0].to_string(),
+            "10: spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348"
         );
-        assert!(
-            read_policies(nodes.into()).is_err(),
-            "no policy for pods is in it"
-        );
+        assert!(read_policies(nodes.into()).is_err(), "no policy for pods is in it");
         let older = "apiVersion: transom.dev/v1\nkind: WindowsNodePolicy\n";
         assert!(read_policies(format!("{pods}---\n{older}").into()).is_err());
     }

@@ -1,88 +1,10 @@
 //! Parts of the custom resources' OpenAPI schemas that do not come out of the types by themselves.
 
-use std::borrow::Cow;
+use schemars::{Schema, SchemaGenerator, json_schema};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserializer, IntoDeserializer, Visitor};
-use serde::{Deserialize, Serialize};
-
-use crate::model::policy::{Action, Inert, ReverseGuard, Switch};
-
-/// A value that may be written `Off` without quotes in a file, which YAML 1.1 (and so kubectl) reads as `false`. The
-/// API server takes names only: a structural schema has one type.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct OrOff<T>(pub T);
-
-impl<'de, T: Deserialize<'de> + Names> Deserialize<'de> for OrOff<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + Names> Visitor<'de> for Name<T> {
-            type Value = OrOff<T>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "one of {}", T::NAMES.join(", "))
-            }
-            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Self::Value, E> {
-                if on {
-                    return Err(E::custom(
-                        "true (or an unquoted On) is no value here; there is only Off",
-                    ));
-                }
-                T::deserialize("Off".into_deserializer()).map(OrOff)
-            }
-            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-                T::deserialize(name.into_deserializer()).map(OrOff)
-            }
-        }
-        deserializer.deserialize_any(Name(std::marker::PhantomData))
-    }
-}
-
-/// A type with a few names, one of them `Off`.
-pub trait Names {
-    /// The names, as they are written.
-    const NAMES: &'static [&'static str];
-}
-
-impl Names for Action {
-    const NAMES: &'static [&'static str] = &["Deny", "Warn", "Audit", "Off"];
-}
-
-impl Names for Switch {
-    const NAMES: &'static [&'static str] = &["Apply", "DryRun", "Off"];
-}
-
-/// What `inert` was called before.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Repair {
-    /// Inert fields are denied.
-    Off,
-    /// They are denied, and what repair would do is told.
-    DryRun,
-    /// They are taken out.
-    Inert,
-}
-
-impl Names for Repair {
-    const NAMES: &'static [&'static str] = &["Inert", "DryRun", "Off"];
-}
-
-impl Names for ReverseGuard {
-    const NAMES: &'static [&'static str] = &["Apply", "Warn", "Off"];
-}
-
-impl<T: Names> JsonSchema for OrOff<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::NAMES.join("Or").into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "enum": T::NAMES})
-    }
-}
+use crate::model::policy::{
+    Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
+};
 
 /// The key of a label or taint, with or without a prefix.
 pub const QUALIFIED_NAME: &str =
@@ -176,15 +98,110 @@ pub fn namespace_overrides(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["None", "Stricter", "Any"]})
 }
 
-/// What becomes of inert fields.
-pub fn inert(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": Inert::ALL.map(Inert::as_str)})
+fn one_of(names: &[&str]) -> Schema {
+    json_schema!({"type": "string", "enum": names})
 }
 
-/// What `inert` was called before.
-pub fn repair(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": Repair::NAMES})
+/// How much a policy does.
+pub fn mode(_: &mut SchemaGenerator) -> Schema {
+    one_of(&Mode::ALL.map(Mode::as_str))
 }
+
+/// What findings do.
+pub fn action(_: &mut SchemaGenerator) -> Schema {
+    one_of(&Action::ALL.map(Action::as_str))
+}
+
+/// What becomes of ignored fields.
+pub fn ignored_fields(_: &mut SchemaGenerator) -> Schema {
+    one_of(&IgnoredFields::ALL.map(IgnoredFields::as_str))
+}
+
+/// What placement does.
+pub fn placement_mode(_: &mut SchemaGenerator) -> Schema {
+    one_of(&PlacementMode::ALL.map(PlacementMode::as_str))
+}
+
+/// What happens to Linux pods.
+pub fn linux_pods(_: &mut SchemaGenerator) -> Schema {
+    one_of(&LinuxPods::ALL.map(LinuxPods::as_str))
+}
+
+/// The label by which builds are required.
+pub fn build_label(_: &mut SchemaGenerator) -> Schema {
+    one_of(&BuildLabel::ALL.map(BuildLabel::as_str))
+}
+
+/// Whether images are evidence.
+pub fn image_evidence(_: &mut SchemaGenerator) -> Schema {
+    one_of(&ImageEvidence::ALL.map(ImageEvidence::as_str))
+}
+
+/// What placement writes.
+pub fn placement_fields(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": PlacementField::ALL.len(),
+        "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "enum": PlacementField::ALL.map(PlacementField::as_str)},
+    })
+}
+
+/// Rules by name, and what their findings do.
+pub fn rule_actions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 512,
+        "additionalProperties": {"type": "string", "enum": Action::ALL.map(Action::as_str)},
+    })
+}
+
+/// The names of rules, or `*`.
+pub fn rule_names(_: &mut SchemaGenerator) -> Schema {
+    let mut list = strings(64);
+    list.insert("minItems".to_owned(), serde_json::json!(1));
+    list
+}
+
+/// A minor version of Transom.
+pub fn rules_version(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 16,
+        "x-kubernetes-validations": [{
+            "rule": r"self.matches('^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$')",
+            "message": "write major and minor version, as in 0.1",
+        }],
+    })
+}
+
+/// The name of a RuntimeClass.
+pub fn runtime_class_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string", "minLength": 1, "maxLength": 253,
+        "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    })
+}
+
+/// Values of a node label.
+pub fn label_values(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "minLength": 1, "maxLength": 63, "pattern": LABEL_VALUE},
+    })
+}
+
+/// How the value of a node label begins.
+pub fn label_value_prefix(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": r"^[A-Za-z0-9][-A-Za-z0-9_.]*$"})
+}
+
+/// What an exemption lacks that is for everybody and everything.
+pub const WHOM: &str = "say for whom: at least one of namespaces, images, usernames or groups";
+/// What a pool label lacks, or has too much.
+pub const VALUES_OR_PREFIX: &str = "write values or valuePrefix, one of both";
 
 /// An operating system, as a policy names it.
 pub fn os(_: &mut SchemaGenerator) -> Schema {
@@ -212,19 +229,7 @@ pub fn labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// RuntimeClass names by release.
-pub fn runtime_classes(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "maxProperties": 64,
-        "additionalProperties": {
-            "type": "string", "minLength": 1, "maxLength": 253,
-            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        },
-    })
-}
-
-/// Names of rules or namespaces, possibly with `*`.
+/// Names of namespaces, possibly with `*`.
 pub fn short_strings(_: &mut SchemaGenerator) -> Schema {
     strings(64)
 }

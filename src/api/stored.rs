@@ -46,8 +46,7 @@ impl PolicyError {
 /// What is read of a stored policy.
 #[derive(Deserialize)]
 struct Stored {
-    #[serde(default)]
-    spec: Option<WindowsPodPolicySpec>,
+    spec: WindowsPodPolicySpec,
 }
 
 /// Reads a stored policy. Rules, releases and fields that this version does not know are left out and named: a newer
@@ -60,8 +59,8 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let spec = object.get("spec").cloned().unwrap_or_default();
-    if !spec.is_object() && !spec.is_null() {
+    let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
+    if !spec.is_object() {
         // serde would take a list for the fields in their order.
         let path = vec![Place::Key("spec".to_owned())];
         return Err(PolicyError::of(vec![Problem::at(
@@ -73,8 +72,7 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
     let reading = read::<Stored>(json!({"spec": spec}), Some(&mut unknown_fields));
     let mut left_out = LeftOut::default();
     let policy = reading.then(|stored| {
-        let spec = stored.spec.unwrap_or_default();
-        compile(name.to_owned(), spec, Unknown::LeftOut(&mut left_out))
+        compile(name.to_owned(), stored.spec, Unknown::LeftOut(&mut left_out))
     });
     Ok(DecodedPolicy {
         policy: Arc::new(policy.map_err(PolicyError::of)?),

@@ -1,7 +1,7 @@
 //! Which policy counted for an object, and why: so that a report cannot be taken for that of another policy.
 
 use crate::engine::effective::{Asker, PolicySet};
-use crate::model::policy::{Action, Policy, Switch};
+use crate::model::policy::{Action, Policy, PlacementMode};
 
 /// The policy that counted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -11,7 +11,7 @@ pub struct Choice {
     /// What findings do at most.
     pub validation: Action,
     /// What placement does.
-    pub placement: Switch,
+    pub placement: PlacementMode,
     /// Why it is this one.
     pub why: String,
 }

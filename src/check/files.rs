@@ -5,9 +5,10 @@ use std::io;
 use std::path::Path;
 
 use super::{Input, Manifests, Unreadable};
-use crate::api::read_policies;
+use crate::api::{DeclaredPools, PolicyFile, read_policies};
 use crate::engine::effective::PolicySet;
 use crate::engine::exemption::matches;
+use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::process::files::{self, Accept};
@@ -28,13 +29,32 @@ pub enum PolicyFileError {
     Useless(Vec<String>),
 }
 
+/// The policies that count, and what node policies beside them declare.
+pub struct Policies {
+    /// The policies for pods.
+    pub set: PolicySet,
+    declared: Vec<DeclaredPools>,
+}
+
+impl Policies {
+    /// Adds the pools and pool labels of the file's node policies to what is known of the cluster.
+    pub fn declare(&self, facts: &mut Facts) {
+        for declared in &self.declared {
+            declared.add_to(facts);
+        }
+    }
+}
+
 /// The policies of a file, or what counts without one.
 ///
 /// # Errors
 /// Everything that is wrong with the file, one line each.
-pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<PolicySet, PolicyFileError> {
+pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<Policies, PolicyFileError> {
     let Some(file) = file else {
-        return Ok(PolicySet::new(Vec::new(), fallback));
+        return Ok(Policies {
+            set: PolicySet::new(Vec::new(), fallback),
+            declared: Vec::new(),
+        });
     };
     let name = file.display();
     let bytes = files::read(file, Accept::RegularOrPipe, files::POLICY_BYTES);
@@ -43,7 +63,13 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<PolicySet, Poli
         why,
     })?;
     match read_policies(bytes) {
-        Ok(stored) => Ok(PolicySet::new(stored, fallback)),
+        Ok(PolicyFile {
+            pod_policies,
+            declared,
+        }) => Ok(Policies {
+            set: PolicySet::new(pod_policies, fallback),
+            declared,
+        }),
         Err(errors) => {
             let lines = errors
                 .iter()

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::{Manifests, Role, Unreadable, role};
-use crate::api::read_policy;
+use crate::api::{read_node_policy, read_policy};
 use crate::engine::effective::StoredPolicy;
 
 impl Manifests {
-    /// Reads every WindowsPodPolicy among the inputs; one that cannot be used is an error of the input. Two of a name
+    /// Reads every policy among the inputs; one that cannot be used is an error of the input. Two of a name
     /// cannot be in one cluster: where they are to `count`, that is an error too.
     pub fn policies(&mut self, count: bool) -> Vec<StoredPolicy> {
         let mut found: Vec<StoredPolicy> = Vec::new();
         let mut places: BTreeMap<String, String> = BTreeMap::new();
         let mut errors = Vec::new();
         for (source, document) in &self.documents {
-            if !matches!(role(document), Ok(Role::Policy)) {
+            let role = role(document);
+            if !matches!(role, Ok(Role::Policy | Role::NodePolicy)) {
                 continue;
             }
             let Some(source) = self.sources.get(*source).map(|source| &source.name) else {
@@ -25,6 +26,11 @@ impl Manifests {
                 line,
                 message,
             };
+            if matches!(role, Ok(Role::NodePolicy)) {
+                let problems = read_node_policy(document).err().into_iter().flatten();
+                errors.extend(problems.map(|it| unreadable(it.line, it.message)));
+                continue;
+            }
             let line = document.start().line;
             match read_policy(document) {
                 Err(problems) => {

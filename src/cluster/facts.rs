@@ -1,5 +1,6 @@
 //! From the view to the facts that reviews are judged by; pure.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
@@ -8,9 +9,9 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::pools::Memory;
 use super::view::{ClusterView, NamespaceView, UNREADABLE_ANNOTATION};
-use crate::api::{NodeLabels, node_selector};
+use crate::api::{DeclaredPools, KubeletLabel, Management, NodeLabels, WindowsNodePolicy, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
-use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, TRUSTED_BUILD_LABEL};
+use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::pod::Toleration;
 use crate::model::selector::LabelSelector;
 
@@ -63,6 +64,9 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts, now: Timestamp) -> 
         }
         facts.add_windows_csi_drivers(drivers);
     }
+    for policy in usable_node_policies(view) {
+        DeclaredPools::of(&policy.spec).add_to(&mut facts);
+    }
     facts.runtime_classes = (view.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
@@ -78,18 +82,25 @@ pub fn change_at(view: &ClusterView, now: Timestamp) -> Option<Timestamp> {
         .min()
 }
 
+/// The node policies that can be read and are not being deleted, by name.
+fn usable_node_policies(view: &ClusterView) -> impl Iterator<Item = &WindowsNodePolicy> {
+    let policies = view.node_policies.values().map(AsRef::as_ref);
+    policies.filter(|policy: &&WindowsNodePolicy| {
+        let annotations = policy.metadata.annotations.as_ref();
+        policy.metadata.deletion_timestamp.is_none()
+            && !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
+    })
+}
+
 /// The node policies that keep labels of the build, each with the nodes that it selects: what a new node lacks for a moment
 /// is not missing.
 struct LabelKeepers(Vec<(LabelSelector, NodeLabels)>);
 
 impl LabelKeepers {
     fn of(view: &ClusterView) -> Self {
-        let usable = view.node_policies.values().filter(|policy| {
-            let annotations = policy.metadata.annotations.as_ref();
-            policy.metadata.deletion_timestamp.is_none()
-                && !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
-        });
-        let keepers = usable.filter_map(|policy| {
+        let mut policies: Vec<&WindowsNodePolicy> = usable_node_policies(view).collect();
+        policies.sort_by_key(|policy| Reverse(policy.spec.priority));
+        let keepers = policies.into_iter().filter_map(|policy| {
             let selector = node_selector(&policy.spec.node_selector).ok()?;
             Some((selector, policy.spec.labels.clone()))
         });
@@ -100,8 +111,8 @@ impl LabelKeepers {
     fn keep(&self, label: &str, of_node: &BTreeMap<String, String>) -> bool {
         let first = self.0.iter().find(|(selector, _)| selector.selects(of_node));
         first.is_some_and(|(_, labels)| match label {
-            BUILD_LABEL => labels.windows_build,
-            TRUSTED_BUILD_LABEL => labels.trusted_build,
+            BUILD_LABEL => labels.kubelet == KubeletLabel::Correct,
+            RESTRICTED_BUILD_LABEL => labels.node_restriction == Management::Managed,
             _ => false,
         })
     }

@@ -16,7 +16,7 @@ pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
 
 /// The label that proves what [`OWNED_ANNOTATION`] of a node says of taints: a hash of them. A kubelet can write annotations
 /// of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
-pub const PROOF_LABEL: &str = "node-restriction.kubernetes.io/transom-taints";
+pub const PROOF_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/taints";
 
 /// A Node, with no more of it than is read: a node's list of images alone is larger than everything else.
 #[derive(Resource, Deserialize, Clone, Debug)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::CSINode;
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use super::errors::answered_within;
 use super::node::StoredNode;
+use super::revisions::RevisionView;
 use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use super::watches::{ApiGroups, trim};
@@ -130,6 +132,13 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
                 "windowsnodepolicies",
                 &Api::all_with(client.clone(), &WindowsNodePolicy::api_resource()),
                 trim::node_policy,
+            )
+            .await,
+        revisions: reading
+            .all(
+                "controllerrevisions",
+                &Api::<ControllerRevision>::namespaced(client.clone(), namespace),
+                RevisionView::of,
             )
             .await,
         seen: reading.seen(namespace).await,

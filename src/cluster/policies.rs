@@ -1,14 +1,14 @@
 //! Stored pod policies: which of them count as they are stored, and which as they were when they could last be used; pure.
 //!
-//! That version is kept in memory, and by the leader in the status of the policy, where a replica that starts finds it.
+//! That version is kept in memory, and by the leader as a ControllerRevision, where a replica that starts finds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::api::{DecodedPolicy, LastGood, PolicyError, decode_policy};
+use super::revisions::{RevisionView, of_policy};
+use crate::api::{DecodedPolicy, PolicyError, decode_policy};
 use crate::engine::effective::PolicySet;
 use crate::model::policy::Policy;
 
@@ -21,8 +21,8 @@ pub enum Outcome {
     LastGood {
         /// That version.
         good: DecodedPolicy,
-        /// That version as it was stored.
-        kept: LastGood,
+        /// The generation of that version.
+        generation: i64,
         /// Why the one that is stored cannot be used.
         error: PolicyError,
     },
@@ -48,46 +48,33 @@ impl Outcome {
 struct Good {
     /// Another policy of the same name has another uid.
     uid: String,
-    source: GoodSource,
+    generation: i64,
     decoded: DecodedPolicy,
 }
 
-/// Where the last good version comes from.
-#[derive(Clone, Debug)]
-enum GoodSource {
-    /// This replica has seen it. Not copied: the view has the same object, until another version is stored.
-    Seen(Arc<Value>),
-    /// The leader has kept it in the status.
-    Status(LastGood),
-}
-
 impl Good {
-    /// The version that the leader has kept in the status, where this program can use it. What has the generation that is
-    /// stored, or a later one, is not an earlier version: it was not written by a leader.
-    fn kept_in(object: &Value) -> Option<Self> {
-        let kept = kept(object)?;
-        let spec: Value = serde_json::from_str(&kept.spec).ok()?;
-        let decoded = decode_policy(&json!({"metadata": object.get("metadata"), "spec": spec})).ok()?;
-        Some(Good {
-            uid: text(object, "/metadata/uid").to_owned(),
-            source: GoodSource::Status(kept),
-            decoded,
+    /// The newest version before the stored one that is kept as a revision and that this program can use.
+    fn kept(object: &Value, revisions: &Revisions) -> Option<Self> {
+        let uid = text(object, "/metadata/uid");
+        let stored = generation(object);
+        let mut earlier = of_policy(revisions, uid).into_iter();
+        earlier.find_map(|(_, revision)| {
+            // What has the generation that is stored, or a later one, is not an earlier version.
+            if revision.generation >= stored {
+                return None;
+            }
+            let version = json!({"metadata": object.get("metadata"), "spec": revision.spec});
+            Some(Good {
+                uid: uid.to_owned(),
+                generation: revision.generation,
+                decoded: decode_policy(&version).ok()?,
+            })
         })
     }
-
-    fn kept(&self) -> LastGood {
-        match &self.source {
-            GoodSource::Seen(object) => as_stored(object),
-            GoodSource::Status(kept) => kept.clone(),
-        }
-    }
 }
 
-/// What the status of a policy keeps of an earlier version.
-pub fn kept(object: &Value) -> Option<LastGood> {
-    let kept = LastGood::deserialize(object.pointer("/status/lastGood")?).ok()?;
-    (kept.generation < generation(object)).then_some(kept)
-}
+/// The kept versions of policies, by the names of their revisions.
+type Revisions = BTreeMap<String, Arc<RevisionView>>;
 
 /// The policies of the cluster, with the last good version of each. Where none is stored, the built-in policy counts
 /// that denies and changes nothing.
@@ -113,15 +100,17 @@ impl Default for PodPolicies {
 impl PodPolicies {
     /// Takes in what is stored now. [`PodPolicies::set`] stays the same set, not only an equal one, as long as nothing
     /// changes that counts. A policy that has not changed is not read again.
-    pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>) {
-        if is_same(&self.stored, stored) {
+    pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>, revisions: &Revisions) {
+        // A revision is read only where the stored version cannot be used and no other is known.
+        let skips = |outcome: &Outcome| matches!(outcome, Outcome::Skipped { .. });
+        if is_same(&self.stored, stored) && !self.outcomes.values().any(skips) {
             return;
         }
         let known = Arc::clone(&self.outcomes);
         let outcomes = stored.iter().map(|(name, object)| {
             let unchanged = self.stored.get(name).is_some_and(|before| before == object);
-            let known = known.get(name).filter(|_| unchanged);
-            let outcome = known.map_or_else(|| self.outcome(name, object), Outcome::clone);
+            let known = known.get(name).filter(|known| unchanged && !skips(known));
+            let outcome = known.map_or_else(|| self.outcome(name, object, revisions), Outcome::clone);
             (name.clone(), outcome)
         });
         let outcomes: BTreeMap<String, Outcome> = outcomes.collect();
@@ -133,7 +122,9 @@ impl PodPolicies {
         if *self.set != set {
             self.set = Arc::new(set);
         }
-        self.outcomes = Arc::new(outcomes);
+        if *self.outcomes != outcomes {
+            self.outcomes = Arc::new(outcomes);
+        }
     }
 
     /// What reviews are to be judged by.
@@ -146,27 +137,26 @@ impl PodPolicies {
         &self.outcomes
     }
 
-    fn outcome(&mut self, name: &str, object: &Arc<Value>) -> Outcome {
+    fn outcome(&mut self, name: &str, object: &Arc<Value>, revisions: &Revisions) -> Outcome {
         let uid = text(object, "/metadata/uid");
         match decode_policy(object) {
             Ok(decoded) => {
                 let good = Good {
                     uid: uid.to_owned(),
-                    source: GoodSource::Seen(Arc::clone(object)),
+                    generation: generation(object),
                     decoded: decoded.clone(),
                 };
                 self.good.insert(name.to_owned(), good);
                 Outcome::InForce(decoded)
             }
             Err(error) => {
-                // What this replica has seen itself comes first: others may write a status.
                 let seen = self.good.remove(name).filter(|good| good.uid == uid);
-                let Some(good) = seen.or_else(|| Good::kept_in(object)) else {
+                let Some(good) = seen.or_else(|| Good::kept(object, revisions)) else {
                     return Outcome::Skipped { error };
                 };
                 let outcome = Outcome::LastGood {
                     good: good.decoded.clone(),
-                    kept: good.kept(),
+                    generation: good.generation,
                     error,
                 };
                 self.good.insert(name.to_owned(), good);
@@ -181,20 +171,12 @@ fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Valu
     one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && (Arc::ptr_eq(x, y) || x == y))
 }
 
-/// The version that is stored, as it is kept in case that the next one cannot be used.
-pub fn as_stored(object: &Value) -> LastGood {
-    LastGood {
-        generation: generation(object),
-        spec: object.get("spec").unwrap_or(&json!({})).to_string(),
-    }
-}
-
 /// Whether the status of a stored policy says that a version of it counts: so the leader has read it, or goes on by one
 /// that it has seen.
 pub fn is_said_to_count(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().find(|it| it["type"] == "Ready");
-    ready.is_some_and(|ready| ready["status"] == "True" || ready["reason"] == "KeptLastGood")
+    let accepted = conditions.into_iter().flatten().find(|it| it["type"] == "Accepted");
+    accepted.is_some_and(|accepted| accepted["status"] == "True" || accepted["reason"] == "PreviousVersionApplies")
 }
 
 /// A text of a stored object; empty where there is none.

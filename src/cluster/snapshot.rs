@@ -13,7 +13,7 @@ use super::pools::Memory;
 use super::view::{ClusterView, same};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
-use crate::model::policy::{Policy, Switch};
+use crate::model::policy::{Policy, PlacementMode};
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 
@@ -138,7 +138,7 @@ impl Snapshot {
             policy.namespace_default_os = None;
         }
         NamespacePolicy {
-            places: !is_left_out && policy.placement == Switch::Apply && policy.parts.tolerations,
+            places: !is_left_out && policy.placement == PlacementMode::Apply && policy.parts.tolerations,
             policy,
         }
     }
@@ -190,7 +190,7 @@ impl Snapshots {
             self.base.namespaces = Arc::new(facts::namespaces(view));
         }
         self.last = Arc::clone(view);
-        self.policies.update(&view.pod_policies);
+        self.policies.update(&view.pod_policies, &view.revisions);
         let pools = Memory::of(&view.seen);
         Snapshot {
             facts: facts::of(view, &pools, &self.base, now),

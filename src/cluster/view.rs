@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::node::NodeView;
+use super::revisions::RevisionView;
 use crate::api::WindowsNodePolicy;
 
 /// Set on a node policy in a view, and nowhere else: why its spec cannot be read, as after a rollback to this version.
@@ -69,6 +70,8 @@ pub struct ClusterView {
     pub node_policies: BTreeMap<String, Arc<WindowsNodePolicy>>,
     /// Stored pod policies by name, as JSON: what of them can be read is not the watch's business.
     pub pod_policies: BTreeMap<String, Arc<serde_json::Value>>,
+    /// The versions of pod policies that could be used, by the names of their ControllerRevisions.
+    pub revisions: BTreeMap<String, Arc<RevisionView>>,
     /// What is remembered of pools, under the name of its ConfigMap; nothing where there is none yet.
     pub seen: BTreeMap<String, Arc<SeenView>>,
 }
@@ -85,6 +88,7 @@ impl ClusterView {
             && same(&self.namespaces, &other.namespaces)
             && same(&self.node_policies, &other.node_policies)
             && same(&self.pod_policies, &other.pod_policies)
+            && same(&self.revisions, &other.revisions)
             && same(&self.seen, &other.seen)
     }
 }

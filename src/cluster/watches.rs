@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, CustomResourceExt as _, Resource};
@@ -21,6 +22,7 @@ use super::errors::{answered, words};
 use super::freshness::Freshness;
 use super::pace::WatchBackoff;
 use super::pools::SEEN_CONFIG_MAP;
+use super::revisions::{POLICY_UID_LABEL, RevisionView};
 use super::view::ClusterView;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::{Facts, GMSA_GROUP, SCC_GROUP};
@@ -37,13 +39,14 @@ const PAGE: u32 = 100;
 
 /// What a view is made of: the watches, and the version of the API server with its API groups. Each holds readiness under its name until
 /// it has been seen once.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     NODES,
     CLASSES,
     CSI_NODES,
     NAMESPACES,
     POD_POLICIES,
     NODE_POLICIES,
+    REVISIONS,
     SEEN,
     VERSION,
 ];
@@ -53,6 +56,7 @@ const CSI_NODES: &str = "csinodes";
 const NAMESPACES: &str = "namespaces";
 const POD_POLICIES: &str = "windowspodpolicies";
 const NODE_POLICIES: &str = "windowsnodepolicies";
+const REVISIONS: &str = "controllerrevisions";
 const SEEN: &str = "configmaps";
 const VERSION: &str = "version";
 
@@ -60,7 +64,8 @@ const VERSION: &str = "version";
 pub type Views = watch::Receiver<Option<Arc<ClusterView>>>;
 
 /// Watches the cluster until a watch ends, which none ever should; says which. Readiness is held until there is
-/// a first view, and no longer. `namespace` is Transom's own: what is remembered of pools is there.
+/// a first view, and no longer. `namespace` is Transom's own: what is remembered of pools and
+/// policies is there.
 pub async fn run(
     client: Client,
     namespace: &str,
@@ -116,6 +121,13 @@ pub async fn run(
         all(),
         trim::node_policy,
         Building::part(|view| &mut view.node_policies),
+    );
+    watches.add(
+        REVISIONS,
+        Api::<ControllerRevision>::namespaced(of(REVISIONS), namespace),
+        all().labels(POLICY_UID_LABEL),
+        RevisionView::of,
+        Building::part(|view| &mut view.revisions),
     );
     let in_seen = Building::part(|view| &mut view.seen);
     watches.add(SEEN, seen, only_seen, trim::seen, in_seen);

@@ -4,7 +4,7 @@
 
 mod build_labels;
 mod labels;
-mod registered;
+mod programmed;
 mod report;
 #[cfg(test)]
 mod tests;

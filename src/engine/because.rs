@@ -13,9 +13,9 @@ pub fn because(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Opt
     }
     let Policy { name, validation, .. } = policy;
     let rule = finding.rule.name;
-    let said = policy.rule_action(finding.rule.id, finding.severity);
+    let said = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let why = if finding.wanted > finding.action {
-        format!("validation of the policy {name} is {}", validation.as_str())
+        format!("the policy {name} says {} at most", validation.as_str())
     } else if said == finding.wanted {
         format!("the policy {name} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror {
@@ -25,8 +25,8 @@ pub fn because(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Opt
     } else if subject.is_written_by_kubectl(&finding.path) {
         "a profile of kubectl debug writes it".to_owned()
     } else {
-        let inert = policy.inert.as_str();
-        format!("Windows ignores it, and inert of the policy {name} is {inert}")
+        let word = policy.ignored_fields.as_str();
+        format!("Windows ignores it, and validation.ignoredFields of the policy {name} is {word}")
     };
     Some(format!(
         "{} instead of {}: {why}",
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
     use crate::engine::inspect;
     use crate::model::facts::Facts;
-    use crate::model::policy::Inert;
+    use crate::model::policy::IgnoredFields;
     use crate::model::subject::Stage;
     use crate::model::workload::Kind;
 
     #[test]
     fn a_field_that_is_let_be_names_the_word_of_the_policy_that_lets_it_be() {
         let policy = Policy {
-            inert: Inert::Warn,
+            ignored_fields: IgnoredFields::Warn,
             ..Policy::standalone()
         };
         let spec = json!({"nodeName": "win-1", "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}],
@@ -62,7 +62,7 @@ mod tests {
             "metadata": {"name": "node-debugger-win-1-x7k2p",
                 "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}}});
         let by_policy = format!(
-            "Windows ignores it, and inert of the policy {} is Warn",
+            "Windows ignores it, and validation.ignoredFields of the policy {} is Warn",
             policy.name
         );
         for (kind, object, expected) in [

@@ -9,7 +9,7 @@ use crate::model::edit::Edit;
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
-use crate::model::policy::{Inert, ReverseGuard, Switch};
+use crate::model::policy::{IgnoredFields, LinuxPods, PlacementMode};
 use crate::model::subject::{Editable, Subject, Template};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Finding, Resolver};
@@ -48,8 +48,8 @@ impl<'p> Changes<'p> {
                 },
             },
         };
-        let repairs = policy.inert == Inert::Repair;
-        let (on, withheld) = drafting.draft(policy.placement == Switch::Apply, repairs);
+        let repairs = policy.ignored_fields == IgnoredFields::Remove;
+        let (on, withheld) = drafting.draft(policy.placement == PlacementMode::Apply, repairs);
         let (edits, changed) = on.into_parts();
         let mut changes = Changes {
             edits,
@@ -57,13 +57,10 @@ impl<'p> Changes<'p> {
             withheld,
             changed,
         };
-        if policy.placement == Switch::DryRun || policy.inert == Inert::DryRun {
-            let would_repair = repairs || policy.inert == Inert::DryRun;
-            let (both, withheld) = drafting.draft(policy.placement != Switch::Off, would_repair);
+        if policy.placement == PlacementMode::DryRun {
+            let (both, withheld) = drafting.draft(true, repairs);
             changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
-            if policy.placement == Switch::DryRun {
-                changes.withheld = withheld;
-            }
+            changes.withheld = withheld;
         }
         changes
     }
@@ -101,7 +98,7 @@ impl<'p> Changes<'p> {
         for finding in findings {
             if !is_still_there(finding) {
                 finding.resolved_by = Some(if repaired.contains(&finding.path) {
-                    Resolver::Repair
+                    Resolver::Removal
                 } else {
                     Resolver::Placement
                 });
@@ -111,7 +108,7 @@ impl<'p> Changes<'p> {
 
     /// The fields that repair takes out.
     pub fn repaired(&self) -> impl Iterator<Item = &Path> {
-        let by_repair = self.edits.iter().filter(|(_, by)| *by == Resolver::Repair);
+        let by_repair = self.edits.iter().filter(|(_, by)| *by == Resolver::Removal);
         by_repair.map(|(edit, _)| edit.path())
     }
 
@@ -162,9 +159,9 @@ impl<'p> Drafting<'p, '_> {
                 repair::plan(&mut draft, self.findings, &spec.field("ephemeralContainers"));
             }
             Verdict::Linux | Verdict::Unknown
-                if placement && policy.reverse_guard == ReverseGuard::Apply && self.is_drafted_whole() =>
+                if placement && policy.linux_pods == LinuxPods::Apply && self.is_drafted_whole() =>
             {
-                self.placement.reverse_guard(&mut draft);
+                self.placement.linux_pod(&mut draft);
             }
             _ => {}
         }

@@ -284,7 +284,7 @@ impl<'t, 'a> Draft<'t, 'a> {
         if !clear(&mut self.template.to_mut().spec, rest) {
             return false;
         }
-        self.edits.push((Edit::Remove(path.clone()), Resolver::Repair));
+        self.edits.push((Edit::Remove(path.clone()), Resolver::Removal));
         true
     }
 }

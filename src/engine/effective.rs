@@ -11,7 +11,7 @@ use super::exemption::matches;
 use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
 use crate::model::field::Str;
 use crate::model::named::named;
-use crate::model::policy::{Action, Exemption, Inert, Policy, Switch};
+use crate::model::policy::{Exemption, Policy};
 use crate::model::selector::LabelSelector;
 
 /// An exemption as it is written down.
@@ -20,7 +20,7 @@ pub struct DatedExemption {
     /// What it lifts.
     pub exemption: Exemption,
     /// Users that it is for; empty: every user.
-    pub users: Vec<String>,
+    pub usernames: Vec<String>,
     /// Groups that it is for; empty: every group.
     pub groups: Vec<String>,
     /// Namespaces that it is for (`*` stands for anything); empty: every namespace.
@@ -171,8 +171,7 @@ impl PolicySet {
         let stored = self.selecting(labels).unwrap_or(&self.fallback);
         let mut policy = Cow::Borrowed(&stored.policy);
         if namespace_labels::is_out(labels) {
-            let off = policy.to_mut();
-            (off.validation, off.placement, off.inert) = (Action::Off, Switch::Off, Inert::Deny);
+            policy.to_mut().disable();
             return policy;
         }
         namespace_labels::apply(&mut policy, labels, stored.overrides);
@@ -184,8 +183,8 @@ impl PolicySet {
 }
 
 fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
-    let for_whom = dated.users.is_empty() && dated.groups.is_empty()
-        || dated.users.iter().any(|user| user == asker.user)
+    let for_whom = dated.usernames.is_empty() && dated.groups.is_empty()
+        || dated.usernames.iter().any(|user| user == asker.user)
         || dated
             .groups
             .iter()
@@ -198,8 +197,9 @@ fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
 mod tests {
     use jiff::civil::date;
 
-    use super::super::namespace_labels::{DISABLED_LABEL, IGNORE_LABEL, PLACEMENT_LABEL, VALIDATION_LABEL};
+    use super::super::namespace_labels::{IGNORE_LABEL, MODE_LABEL};
     use super::*;
+    use crate::model::policy::{Action, Mode, PlacementMode};
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs
@@ -221,8 +221,7 @@ mod tests {
     fn warn(name: &str, priority: i32) -> StoredPolicy {
         let policy = Policy {
             name: name.into(),
-            validation: Action::Warn,
-            ..Policy::standalone()
+            ..Policy::standalone().in_mode(Mode::Warn)
         };
         StoredPolicy {
             priority,
@@ -248,31 +247,30 @@ mod tests {
 
     #[test]
     fn labels_only_make_a_policy_stricter_unless_it_allows_more() {
-        let deny = labels(&[(VALIDATION_LABEL, "Deny"), (PLACEMENT_LABEL, "Off")]);
-        let off = labels(&[(VALIDATION_LABEL, "Off")]);
+        let enforce = labels(&[(MODE_LABEL, "Enforce")]);
+        let audit = labels(&[(MODE_LABEL, "Audit")]);
         let mut stored = warn("p", 0);
         let stricter = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
-        assert_eq!(stricter.effective(&ask(&deny, "")).validation, Action::Deny);
-        assert_eq!(stricter.effective(&ask(&deny, "")).placement, Switch::Apply);
-        assert_eq!(stricter.effective(&ask(&off, "")).validation, Action::Warn);
+        assert_eq!(stricter.effective(&ask(&enforce, "")).validation, Action::Deny);
+        assert_eq!(stricter.effective(&ask(&audit, "")).validation, Action::Warn);
         stored.overrides = NamespaceOverrides::Any;
         let any = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
-        assert_eq!(any.effective(&ask(&off, "")).validation, Action::Off);
-        assert_eq!(any.effective(&ask(&deny, "")).placement, Switch::Off);
+        assert_eq!(any.effective(&ask(&audit, "")).validation, Action::Audit);
+        assert_eq!(any.effective(&ask(&audit, "")).placement, PlacementMode::DryRun);
         stored.overrides = NamespaceOverrides::None;
         let fixed = PolicySet::new(vec![stored], Policy::cluster_default());
-        assert_eq!(fixed.effective(&ask(&deny, "")).validation, Action::Warn);
+        assert_eq!(fixed.effective(&ask(&enforce, "")).validation, Action::Warn);
     }
 
     #[test]
     fn an_ignored_namespace_is_left_alone_whatever_the_policy_allows() {
         let set = PolicySet::new(vec![], Policy::standalone());
-        for label in [IGNORE_LABEL, DISABLED_LABEL] {
-            assert_eq!(
-                set.effective(&ask(&labels(&[(label, "true")]), "")).validation,
-                Action::Off
-            );
-        }
+        let out = labels(&[(IGNORE_LABEL, "true"), (MODE_LABEL, "Enforce")]);
+        let effective = set.effective(&ask(&out, ""));
+        assert_eq!(
+            (effective.validation, effective.placement),
+            (Action::Disabled, PlacementMode::Disabled)
+        );
         assert_eq!(
             set.effective(&ask(&labels(&[(IGNORE_LABEL, "false")]), ""))
                 .validation,
@@ -297,20 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn either_label_takes_a_namespace_out_as_it_does_at_the_api_server() {
-        let set = PolicySet::new(vec![], Policy::standalone());
-        let one_of_both = labels(&[(IGNORE_LABEL, "false"), (DISABLED_LABEL, "true")]);
-        assert_eq!(set.effective(&ask(&one_of_both, "")).validation, Action::Off);
-    }
-
-    #[test]
     fn an_exemption_is_told_of_before_its_last_day_and_after() {
         let state = |expires| {
             let exemption = Exemption::default();
-            let (users, groups, namespaces) = (vec![], vec![], vec![]);
+            let (usernames, groups, namespaces) = (vec![], vec![], vec![]);
             let dated = DatedExemption {
                 exemption,
-                users,
+                usernames,
                 groups,
                 namespaces,
                 expires,

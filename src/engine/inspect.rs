@@ -126,9 +126,9 @@ fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<
 /// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod
 /// runs whatever we say.
 fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
-    let action = policy.rule_action(finding.rule.id, finding.severity);
+    let action = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let action = if is_let_be(finding, subject, policy) {
-        action.min(policy.inert.most())
+        action.min(policy.ignored_fields.most())
     } else {
         action
     };
@@ -146,11 +146,11 @@ fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
     action
 }
 
-/// Whether the policy's word for inert fields counts for a finding: not where the API server refuses the field, where the
+/// Whether the policy's word for ignored fields counts for a finding: not where the API server refuses the field, where the
 /// author counts on something that the pod then does without, or where the policy has a word for the rule itself.
 fn is_let_be(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> bool {
     let says_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
-    finding.is_inert()
+    finding.is_ignored_field()
         && !finding.rule.asks_for_node
         && !policy.actions.contains_key(finding.rule.id)
         && (finding.class == Class::Ignored || !says_windows())

@@ -5,21 +5,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::policy::{Action, Policy, Switch};
+use crate::model::policy::{Mode, Policy};
 
-/// The label that overrides what findings do in a namespace.
-pub const VALIDATION_LABEL: &str = "transom.dev/validation";
-/// The label that overrides what placement does in a namespace.
-pub const PLACEMENT_LABEL: &str = "transom.dev/placement";
+/// The label that changes the mode of the policy in a namespace.
+pub const MODE_LABEL: &str = "transom.dev/mode";
 /// The label that takes a namespace out.
 pub const IGNORE_LABEL: &str = "transom.dev/ignore";
-/// The same, as users of the gMSA webhook know it.
-pub const DISABLED_LABEL: &str = "windows.k8s.io/disabled";
 
 /// What every label of ours begins with.
 const PREFIX: &str = "transom.dev/";
-const ACTIONS: [Action; 4] = [Action::Deny, Action::Warn, Action::Audit, Action::Off];
-const SWITCHES: [Switch; 3] = [Switch::Apply, Switch::DryRun, Switch::Off];
 
 /// What namespace labels may change of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -35,34 +29,24 @@ pub enum NamespaceOverrides {
 
 /// Whether a label takes the namespace out; the API server's selectors ask the same.
 pub fn is_out(labels: &BTreeMap<String, String>) -> bool {
-    let is_true = |label: &str| labels.get(label).is_some_and(|value| value == "true");
-    is_true(IGNORE_LABEL) || is_true(DISABLED_LABEL)
+    labels.get(IGNORE_LABEL).is_some_and(|value| value == "true")
 }
 
-/// Lets the labels change the policy, as far as it allows.
+/// Lets the label change the mode of the policy, as far as the policy allows it. What the policy says itself stays.
 pub fn apply(policy: &mut Cow<'_, Policy>, labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) {
-    let validation = labels.get(VALIDATION_LABEL).and_then(|value| validation(value));
-    let changes = |v: &Action| *v != policy.validation && allows(overrides, *v, policy.validation);
-    if let Some(validation) = validation.filter(changes) {
-        policy.to_mut().validation = validation;
-    }
-    let placement = labels.get(PLACEMENT_LABEL).and_then(|value| placement(value));
-    let changes = |p: &Switch| *p != policy.placement && allows(overrides, *p, policy.placement);
-    if let Some(placement) = placement.filter(changes) {
-        policy.to_mut().placement = placement;
+    let mode = labels.get(MODE_LABEL).and_then(|value| mode(value));
+    let changes = |mode: &Mode| *mode != policy.mode && allows(overrides, *mode, policy.mode);
+    if let Some(mode) = mode.filter(changes) {
+        policy.to_mut().set_mode(mode);
     }
 }
 
-fn validation(value: &str) -> Option<Action> {
-    ACTIONS.into_iter().find(|action| action.as_str() == value)
-}
-
-fn placement(value: &str) -> Option<Switch> {
-    SWITCHES.into_iter().find(|switch| switch.as_str() == value)
+fn mode(value: &str) -> Option<Mode> {
+    Mode::ALL.into_iter().find(|mode| mode.as_str() == value)
 }
 
 /// Whether a label may change what the policy says; it may always say the same.
-fn allows<T: Ord + Copy>(overrides: NamespaceOverrides, label: T, policy: T) -> bool {
+fn allows(overrides: NamespaceOverrides, label: Mode, policy: Mode) -> bool {
     label == policy
         || match overrides {
             NamespaceOverrides::None => false,
@@ -105,9 +89,7 @@ pub fn ignored(labels: &BTreeMap<String, String>, in_force: &InForce<'_>) -> Vec
     if is_out(labels) {
         return Vec::new();
     }
-    let ours = labels
-        .iter()
-        .filter(|(key, _)| key.starts_with(PREFIX) || *key == DISABLED_LABEL);
+    let ours = labels.iter().filter(|(key, _)| key.starts_with(PREFIX));
     ours.filter_map(|(key, value)| why_ignored(key, value, labels, in_force))
         .collect()
 }
@@ -123,20 +105,14 @@ fn why_ignored(
     } = *in_force;
     let mut is_unknown = false;
     let (why, meant, or_else) = match key {
-        VALIDATION_LABEL => match validation(value) {
-            Some(action) if allows(overrides, action, policy.validation) => return None,
+        MODE_LABEL => match mode(value) {
+            Some(mode) if allows(overrides, mode, policy.mode) => return None,
             Some(_) => not_allowed(in_force),
-            None => no_such_value(VALIDATION_LABEL, value, &ACTIONS.map(Action::as_str)),
-        },
-        PLACEMENT_LABEL => match placement(value) {
-            Some(switch) if allows(overrides, switch, policy.placement) => return None,
-            Some(_) => not_allowed(in_force),
-            None => no_such_value(PLACEMENT_LABEL, value, &SWITCHES.map(Switch::as_str)),
+            None => no_such_value(MODE_LABEL, value, &Mode::ALL.map(Mode::as_str)),
         },
         // It says that the namespace is not out, and that is so.
-        IGNORE_LABEL | DISABLED_LABEL if value == "false" => return None,
+        IGNORE_LABEL if value == "false" => return None,
         IGNORE_LABEL => not_true(IGNORE_LABEL, value),
-        DISABLED_LABEL => not_true(DISABLED_LABEL, value),
         _ => {
             is_unknown = true;
             no_such_label(key, value, labels)
@@ -185,13 +161,12 @@ fn not_true(key: &'static str, value: &str) -> Reason {
 }
 
 fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> Reason {
-    let known = [VALIDATION_LABEL, PLACEMENT_LABEL, IGNORE_LABEL];
+    let known = [MODE_LABEL, IGNORE_LABEL];
     let why = format!("Transom knows no such label; there are {}", known.join(", "));
     let meant = nearest(key, &known).filter(|label| !labels.contains_key(*label));
     let meant = meant.and_then(|label| {
         let values: &[&'static str] = match label {
-            VALIDATION_LABEL => &ACTIONS.map(Action::as_str),
-            PLACEMENT_LABEL => &SWITCHES.map(Switch::as_str),
+            MODE_LABEL => &Mode::ALL.map(Mode::as_str),
             _ => &["true"],
         };
         Some((label, nearest(value, values)?))
@@ -211,6 +186,7 @@ fn nearest(written: &str, known: &[&'static str]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::policy::{Action, PlacementMode};
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs
@@ -219,12 +195,11 @@ mod tests {
             .collect()
     }
 
-    /// What does nothing beside a policy that warns and applies.
+    /// What does nothing beside a policy that warns.
     fn beside_warn(labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) -> Vec<Ignored> {
         let policy = Policy {
             name: "base".into(),
-            validation: Action::Warn,
-            ..Policy::standalone()
+            ..Policy::standalone().in_mode(Mode::Warn)
         };
         let in_force = InForce {
             policy: &policy,
@@ -235,40 +210,36 @@ mod tests {
     }
 
     #[test]
+    fn the_label_changes_the_mode_and_nothing_that_the_policy_says_itself() {
+        let mut written = Policy::standalone();
+        written.explicit.placement = Some(PlacementMode::Disabled);
+        let written = written.in_mode(Mode::Warn);
+        for (overrides, label, action) in [
+            (NamespaceOverrides::Stricter, "Enforce", Action::Deny),
+            (NamespaceOverrides::Stricter, "Audit", Action::Warn),
+            (NamespaceOverrides::Any, "Audit", Action::Audit),
+            (NamespaceOverrides::None, "Enforce", Action::Warn),
+            (NamespaceOverrides::Any, "enforce", Action::Warn),
+        ] {
+            let mut policy = Cow::Borrowed(&written);
+            apply(&mut policy, &labels(&[(MODE_LABEL, label)]), overrides);
+            assert_eq!(policy.validation, action, "{overrides:?} {label}");
+            assert_eq!(policy.placement, PlacementMode::Disabled, "{overrides:?} {label}");
+        }
+    }
+
+    #[test]
     fn labels_that_count_or_say_the_same_are_no_problem() {
         use NamespaceOverrides::{Any, None, Stricter};
         for (overrides, pairs) in [
-            (
-                Stricter,
-                &[
-                    ("transom.dev/validation", "Deny"),
-                    ("transom.dev/placement", "Apply"),
-                ][..],
-            ),
-            (
-                Any,
-                &[
-                    ("transom.dev/validation", "Off"),
-                    ("transom.dev/placement", "DryRun"),
-                ],
-            ),
-            (None, &[("transom.dev/validation", "Warn"), ("team", "deny")]),
-            (
-                Stricter,
-                &[
-                    ("transom.dev/ignore", "false"),
-                    ("windows.k8s.io/disabled", "false"),
-                ],
-            ),
+            (Stricter, &[("transom.dev/mode", "Enforce")][..]),
+            (Any, &[("transom.dev/mode", "Audit")]),
+            (None, &[("transom.dev/mode", "Warn"), ("team", "deny")]),
+            (Stricter, &[("transom.dev/ignore", "false")]),
             // It is out, as its label says.
-            (
-                Stricter,
-                &[("transom.dev/ignore", "true"), ("transom.dev/validation", "off")],
-            ),
-            (
-                Stricter,
-                &[("windows.k8s.io/disabled", "true"), ("transom.dev/ignore", "no")],
-            ),
+            (Stricter, &[("transom.dev/ignore", "true"), ("transom.dev/mode", "off")]),
+            // It belongs to the gMSA webhook.
+            (Stricter, &[("windows.k8s.io/disabled", "true")]),
         ] {
             assert_eq!(beside_warn(&labels(pairs), overrides), [], "{pairs:?}");
         }
@@ -277,30 +248,9 @@ mod tests {
     #[test]
     fn labels_that_do_nothing_are_named_with_what_may_have_been_meant() {
         for (key, value, why, meant) in [
-            (
-                VALIDATION_LABEL,
-                "deny",
-                "no such value",
-                Some((VALIDATION_LABEL, "Deny")),
-            ),
-            (
-                VALIDATION_LABEL,
-                "Dney",
-                "no such value",
-                Some((VALIDATION_LABEL, "Deny")),
-            ),
-            (
-                VALIDATION_LABEL,
-                "Strict",
-                "there are Deny, Warn, Audit, Off",
-                None,
-            ),
-            (
-                PLACEMENT_LABEL,
-                "dryrun",
-                "there are Apply, DryRun, Off",
-                Some((PLACEMENT_LABEL, "DryRun")),
-            ),
+            (MODE_LABEL, "enforce", "no such value", Some((MODE_LABEL, "Enforce"))),
+            (MODE_LABEL, "Enfroce", "no such value", Some((MODE_LABEL, "Enforce"))),
+            (MODE_LABEL, "Strict", "there are Audit, Warn, Enforce", None),
             (
                 IGNORE_LABEL,
                 "yes",
@@ -315,24 +265,18 @@ mod tests {
             ),
             (IGNORE_LABEL, "", "only the value true", None),
             (
-                DISABLED_LABEL,
-                "1",
-                "only the value true",
-                Some((DISABLED_LABEL, "true")),
-            ),
-            (
-                "transom.dev/plaecment",
-                "Apply",
+                "transom.dev/mdoe",
+                "Audit",
                 "knows no such label",
-                Some((PLACEMENT_LABEL, "Apply")),
+                Some((MODE_LABEL, "Audit")),
             ),
             (
-                "transom.dev/Validation",
+                "transom.dev/Mode",
                 "warn",
                 "knows no such label",
-                Some((VALIDATION_LABEL, "Warn")),
+                Some((MODE_LABEL, "Warn")),
             ),
-            ("transom.dev/plaecment", "Never", "knows no such label", None),
+            ("transom.dev/mdoe", "Never", "knows no such label", None),
             ("transom.dev/owner", "team-a", "knows no such label", None),
         ] {
             let found = beside_warn(&labels(&[(key, value)]), NamespaceOverrides::Stricter);
@@ -340,16 +284,16 @@ mod tests {
             assert!(found[0].why.contains(why) && found[0].meant == meant, "{found:?}");
         }
         // What may have been meant is there already: no message asks to write it over.
-        let both = labels(&[("transom.dev/plaecment", "Apply"), (PLACEMENT_LABEL, "Apply")]);
+        let both = labels(&[("transom.dev/mdoe", "Warn"), (MODE_LABEL, "Warn")]);
         let found = beside_warn(&both, NamespaceOverrides::Stricter);
         assert_eq!((found.len(), found[0].meant), (1, None));
     }
 
     #[test]
     fn labels_that_the_policy_does_not_allow_say_which_policy_and_what_would() {
-        let weaker = labels(&[(VALIDATION_LABEL, "Audit"), (PLACEMENT_LABEL, "Off")]);
+        let weaker = labels(&[(MODE_LABEL, "Audit")]);
         let found = beside_warn(&weaker, NamespaceOverrides::Stricter);
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].why,
             "WindowsPodPolicy base allows labels only to make it stricter (namespaceOverrides: Stricter)"
@@ -358,25 +302,23 @@ mod tests {
             found[0].or_else.as_deref(),
             Some("set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count")
         );
-        let found = beside_warn(&labels(&[(VALIDATION_LABEL, "Deny")]), NamespaceOverrides::None);
+        let found = beside_warn(&labels(&[(MODE_LABEL, "Enforce")]), NamespaceOverrides::None);
         assert!(
             found[0]
                 .why
                 .ends_with("allows no label to change it (namespaceOverrides: None)")
         );
-        let found = ignored(
-            &weaker,
+        let stricter = ignored(
+            &labels(&[(MODE_LABEL, "Enforce")]),
             &InForce {
                 policy: &Policy::cluster_default(),
-                overrides: NamespaceOverrides::default(),
+                overrides: NamespaceOverrides::None,
                 is_built_in: true,
             },
         );
         assert!(
-            found.len() == 1
-                && found[0].key == PLACEMENT_LABEL
-                && found[0].why.starts_with("no WindowsPodPolicy"),
-            "{found:?}"
+            stricter.len() == 1 && stricter[0].why.starts_with("no WindowsPodPolicy"),
+            "{stricter:?}"
         );
     }
 }

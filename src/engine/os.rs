@@ -2,7 +2,7 @@
 
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
-use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{PodSpec, REQUIRED_TERMS};
@@ -29,9 +29,9 @@ pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference
         evidence: Vec::new(),
     };
     signs.of_os_name(pod);
-    signs.of_node_selector(pod, policy);
-    signs.of_affinity(pod, policy);
-    signs.of_runtime_class(pod, facts, policy);
+    signs.of_node_selector(pod, facts);
+    signs.of_affinity(pod, facts);
+    signs.of_runtime_class(pod, facts);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
         let images_agree = !policy.image_evidence || signs.of_images(subject, pod, facts);
@@ -99,7 +99,7 @@ impl Signs {
         }
     }
 
-    fn of_node_selector(&mut self, pod: &PodSpec<'_>, policy: &Policy) {
+    fn of_node_selector(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         let selector = &pod.node_selector;
         let path = |signs: &Signs, key: &str| signs.spec.clone().field("nodeSelector").key(key);
         for key in [OS_LABEL, BETA_OS_LABEL] {
@@ -110,16 +110,16 @@ impl Signs {
         for (key, value) in selector {
             if **key != *OS_LABEL
                 && **key != *BETA_OS_LABEL
-                && let Some(os) = os_of_label(key, value, &policy.pool_labels)
+                && let Some(os) = os_of_label(key, value, &facts.pool_labels)
             {
                 self.add(EvidenceKind::PoolLabel, path(self, key), &**value, os);
             }
         }
     }
 
-    fn of_affinity(&mut self, pod: &PodSpec<'_>, policy: &Policy) {
+    fn of_affinity(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         let terms = pod.required_terms();
-        let Some((os, t, e)) = os_of_terms(terms, &policy.pool_labels) else {
+        let Some((os, t, e)) = os_of_terms(terms, &facts.pool_labels) else {
             return;
         };
         let Some(expression) = terms.get(t).and_then(|term| term.match_expressions.get(e)) else {
@@ -142,14 +142,14 @@ impl Signs {
         self.add(EvidenceKind::NodeAffinity, path, value, os);
     }
 
-    fn of_runtime_class(&mut self, pod: &PodSpec<'_>, facts: &Facts, policy: &Policy) {
+    fn of_runtime_class(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         let Some(name) = &pod.runtime_class_name else {
             return;
         };
         let Some(class) = facts.runtime_classes.get(&**name) else {
             return;
         };
-        let by_os = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL];
+        let by_os = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL];
         let known = by_os
             .iter()
             .find_map(|key| os_of_label(key, class.node_selector.get(*key)?, &[]));
@@ -157,7 +157,7 @@ impl Signs {
             class
                 .node_selector
                 .iter()
-                .find_map(|(key, value)| os_of_label(key, value, &policy.pool_labels))
+                .find_map(|(key, value)| os_of_label(key, value, &facts.pool_labels))
         };
         // Only Windows nodes have such a handler, whatever the class leaves unsaid.
         let by_handler = || class.is_for_windows_by_handler(name).then_some(Os::Windows);
@@ -168,7 +168,7 @@ impl Signs {
         self.add(EvidenceKind::RuntimeClass, path.clone(), &**name, os);
         // No node is for both: the pods of a class that contradicts itself would stay Pending.
         let other = class.node_selector.iter().find_map(|(key, value)| {
-            let other = os_of_label(key, value, &policy.pool_labels).filter(|other| *other != os)?;
+            let other = os_of_label(key, value, &facts.pool_labels).filter(|other| *other != os)?;
             Some((format!("{name}: {key}={value}"), other))
         });
         if let Some((value, other)) = other {

@@ -6,7 +6,7 @@ use super::draft::Draft;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::node::{
-    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, TRUSTED_BUILD_LABEL, Taint,
+    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, RESTRICTED_BUILD_LABEL, Taint,
 };
 use crate::model::os::Os;
 use crate::model::path::Path;
@@ -75,7 +75,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
-    pub fn reverse_guard(&self, draft: &mut Draft<'_, 'p>) {
+    pub fn linux_pod(&self, draft: &mut Draft<'_, 'p>) {
         if self.with(draft, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {
             draft.select(OS_LABEL, Os::Linux.label());
         }
@@ -157,7 +157,7 @@ impl<'p> Placement<'p, '_> {
             .facts
             .hosts()
             .iter()
-            .chain(&self.as_written.policy.pools)
+            .chain(&self.as_written.facts.pools)
         {
             let fits = pool.build.is_some_and(|build| builds.contains(&build));
             if fits && pool.is_template_without(label) && !templates.contains(&&*pool.labels) {
@@ -232,7 +232,7 @@ impl<'p> Placement<'p, '_> {
             });
             let is_for = (class.node_selector.iter()).all(|(key, value)| match key.as_str() {
                 OS_LABEL | BETA_OS_LABEL => value == Os::Windows.label(),
-                BUILD_LABEL | TRUSTED_BUILD_LABEL => Build::parse_label(value).is_some_and(|host| {
+                BUILD_LABEL | RESTRICTED_BUILD_LABEL => Build::parse_label(value).is_some_and(|host| {
                     compatibility(build, host, Isolation::Process) == Compatibility::Runs
                 }),
                 _ => true,

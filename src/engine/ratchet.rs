@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::engine::{Decision, inspect};
     use crate::model::facts::Facts;
-    use crate::model::policy::{Inert, Policy};
+    use crate::model::policy::{IgnoredFields, Policy};
     use crate::model::subject::{Stage, Subject};
     use crate::rules::MOST_OF_A_RULE;
 
@@ -121,7 +121,7 @@ mod tests {
         let pod = |os: Value| json!({"os": os, "securityContext": {"fsGroup": 0}, "containers": [{"name": "web", "image": "web:1"}]});
         let (ignored, refused) = (pod(Value::Null), pod(json!({"name": "windows"})));
         let policy = Policy {
-            inert: Inert::Warn,
+            inert: IgnoredFields::Warn,
             ..Policy::standalone()
         };
         assert_eq!(update(&ignored, &ignored, &policy), Decision::Allow);

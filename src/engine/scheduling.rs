@@ -4,7 +4,7 @@
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::pod::PodSpec;
-use crate::model::policy::{Policy, Switch};
+use crate::model::policy::{Policy, PlacementMode};
 use crate::model::subject::Subject;
 pub use crate::rules::scheduling::Constraints;
 use crate::rules::scheduling::Givable;
@@ -45,7 +45,7 @@ pub fn untolerated<'t>(
     let Some(constraints) = constraints(subject, facts, admission) else {
         return Vec::new();
     };
-    let places = policy.placement == Switch::Apply && policy.parts.tolerations;
+    let places = policy.placement == PlacementMode::Apply && policy.parts.tolerations;
     let givable =
         (admission == Admission::Placed && places).then(|| Givable::of(&subject.namespace, facts, policy));
     (constraints.untolerated(taints))

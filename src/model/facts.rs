@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Isolation};
 use super::mirror::Witness;
-use super::node::{Host, major_minor, shared_labels};
+use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Meta, RuntimeClass, StorageClass};
 use super::os::Os;
 use super::pod::Toleration;
@@ -229,6 +229,10 @@ pub struct Facts {
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
     /// Namespaces by name; shared by the facts of one moment and the next.
     pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
+    /// Pools of Windows nodes that may be at zero nodes, as node policies declare them.
+    pub pools: Vec<Host>,
+    /// Node labels that say Windows: those of the clouds, and those of node policies.
+    pub pool_labels: Vec<PoolLabel>,
     /// Images that the registry was asked about, by reference as written.
     pub images: HashMap<String, ImageFacts>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
@@ -300,6 +304,8 @@ impl Facts {
             has_gmsa: None,
             runtime_classes: BTreeMap::new(),
             namespaces: Arc::default(),
+            pools: Vec::new(),
+            pool_labels: PoolLabel::well_known(),
             images: HashMap::new(),
             workloads: Vec::new(),
             storage_classes: BTreeMap::new(),

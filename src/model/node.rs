@@ -19,9 +19,9 @@ use super::pod::Toleration;
 /// The label that says a node's build: `10.0.20348`.
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
 /// Its mirror, which a kubelet may not write.
-pub const TRUSTED_BUILD_LABEL: &str = "node-restriction.kubernetes.io/windows-build";
+pub const RESTRICTED_BUILD_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/windows-build";
 /// Both of them.
-pub const BUILD_LABELS: [&str; 2] = [BUILD_LABEL, TRUSTED_BUILD_LABEL];
+pub const BUILD_LABELS: [&str; 2] = [BUILD_LABEL, RESTRICTED_BUILD_LABEL];
 /// The label that says a node's operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
 /// Its deprecated form (since 1.14).
@@ -53,6 +53,77 @@ pub const POOL_LABELS: [&str; 6] = [
 ];
 /// What Windows nodes of EKS offer: an address of the VPC for each pod.
 pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
+
+/// A label by which nodes of a pool say Windows. Values are compared as Kubernetes does it: with regard to case.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PoolLabel {
+    /// The label's key.
+    pub key: String,
+    /// Its value, or how it begins.
+    pub value: PoolLabelValue,
+}
+
+/// Which values of a pool label say Windows.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PoolLabelValue {
+    /// This one.
+    Exact(String),
+    /// Every value that begins so.
+    Prefix(String),
+}
+
+impl PoolLabel {
+    /// A label with this value.
+    pub fn exact(key: &str, value: &str) -> Self {
+        PoolLabel {
+            key: key.to_owned(),
+            value: PoolLabelValue::Exact(value.to_owned()),
+        }
+    }
+
+    /// A label with a value that begins so.
+    pub fn prefix(key: &str, prefix: &str) -> Self {
+        PoolLabel {
+            key: key.to_owned(),
+            value: PoolLabelValue::Prefix(prefix.to_owned()),
+        }
+    }
+
+    /// The labels of AKS, GKE and OpenShift that say Windows.
+    pub fn well_known() -> Vec<PoolLabel> {
+        vec![
+            PoolLabel::prefix(OS_SKU_LABEL, "Windows"),
+            PoolLabel::prefix(OS_SKU_EFFECTIVE_LABEL, "Windows"),
+            PoolLabel::prefix(OS_SKU_REQUESTED_LABEL, "Windows"),
+            PoolLabel::prefix("cloud.google.com/gke-os-distribution", "windows_"),
+            PoolLabel::exact("node.openshift.io/os_id", "Windows"),
+        ]
+    }
+
+    /// Whether a label with this key and value says Windows.
+    pub fn matches(&self, key: &str, value: &str) -> bool {
+        key == self.key && self.value.matches(value)
+    }
+}
+
+impl PoolLabelValue {
+    fn matches(&self, value: &str) -> bool {
+        match self {
+            PoolLabelValue::Exact(exact) => value == exact,
+            PoolLabelValue::Prefix(prefix) => value.starts_with(prefix.as_str()),
+        }
+    }
+}
+
+/// As on a command line: a prefix ends in `*`.
+impl fmt::Display for PoolLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            PoolLabelValue::Exact(value) => write!(f, "{}={value}", self.key),
+            PoolLabelValue::Prefix(prefix) => write!(f, "{}={prefix}*", self.key),
+        }
+    }
+}
 
 /// What a kubelet reports of its operating system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +239,7 @@ pub trait NodeSigns {
     fn build(&self) -> Option<Build> {
         let of_label = |key| self.label(key).and_then(Build::parse_label);
         self.kernel_build()
-            .or_else(|| of_label(TRUSTED_BUILD_LABEL))
+            .or_else(|| of_label(RESTRICTED_BUILD_LABEL))
             .or_else(|| of_label(BUILD_LABEL))
     }
 }
@@ -511,7 +582,7 @@ impl NodeLabels for Host {
                 OS_LABEL | BETA_OS_LABEL => LabelValue::Is("windows".into()),
                 ARCH_LABEL | BETA_ARCH_LABEL => LabelValue::Is("amd64".into()),
                 HOSTNAME_LABEL => LabelValue::Is(NAME_TO_COME.into()),
-                BUILD_LABEL | TRUSTED_BUILD_LABEL => of_build(),
+                BUILD_LABEL | RESTRICTED_BUILD_LABEL => of_build(),
                 _ if OS_SKU_LABELS.contains(&key) => (self.build.and_then(sku_of_build))
                     .map_or(LabelValue::Unknown, |sku| LabelValue::Is(sku.into())),
                 _ => LabelValue::Unknown,
@@ -565,7 +636,7 @@ mod tests {
         };
         let said = |os, windows, build: &str| (os, windows, (!build.is_empty()).then(|| build.to_owned()));
         let labels = format!(
-            r#"{{"kubernetes.io/os": "windows", "{BUILD_LABEL}": "10.0.17763", "{TRUSTED_BUILD_LABEL}": "10.0.26100"}}"#
+            r#"{{"kubernetes.io/os": "windows", "{BUILD_LABEL}": "10.0.17763", "{RESTRICTED_BUILD_LABEL}": "10.0.26100"}}"#
         );
         let kernel = r#"{"operatingSystem": "Windows", "kernelVersion": "10.0.20348.1"}"#;
         let linux = r#"{"operatingSystem": "linux", "kernelVersion": "6.1.0"}"#;

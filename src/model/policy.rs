@@ -5,19 +5,68 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::named::named;
-use super::node::{
-    BUILD_LABEL, Host, OS_SKU_EFFECTIVE_LABEL, OS_SKU_LABEL, OS_SKU_REQUESTED_LABEL, TRUSTED_BUILD_LABEL,
-    Taint,
-};
+use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::severity::Severity;
+
+named! {
+    /// How much a policy does. Ordered: what comes later is stricter.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    pub enum Mode {
+        /// Everything is recorded; nothing is warned of, denied or changed.
+        Audit = "Audit",
+        /// Errors are warned of, and placement is applied.
+        Warn = "Warn",
+        /// Errors are denied, and placement is applied.
+        Enforce = "Enforce",
+    }
+}
+
+impl Mode {
+    /// What findings do at most.
+    pub fn action(self) -> Action {
+        match self {
+            Mode::Audit => Action::Audit,
+            Mode::Warn => Action::Warn,
+            Mode::Enforce => Action::Deny,
+        }
+    }
+
+    /// What becomes of ignored fields.
+    pub fn ignored_fields(self) -> IgnoredFields {
+        match self {
+            Mode::Audit => IgnoredFields::Audit,
+            Mode::Warn => IgnoredFields::Warn,
+            Mode::Enforce => IgnoredFields::Deny,
+        }
+    }
+
+    /// What placement does.
+    pub fn placement(self) -> PlacementMode {
+        match self {
+            Mode::Audit => PlacementMode::DryRun,
+            Mode::Warn | Mode::Enforce => PlacementMode::Apply,
+        }
+    }
+}
+
+/// What a policy says itself, whatever its mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Explicit {
+    /// `validation.action`.
+    pub action: Option<Action>,
+    /// `validation.ignoredFields`.
+    pub ignored_fields: Option<IgnoredFields>,
+    /// `placement.mode`.
+    pub placement: Option<PlacementMode>,
+}
 
 named! {
     /// What findings do. Ordered: what comes later is stricter.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum Action {
         /// Nothing at all; the rule does not run.
-        Off = "Off",
+        Disabled = "Disabled",
         /// Nothing that the user sees: audit annotations, log, metrics.
         Audit = "Audit",
         /// A kubectl warning.
@@ -39,12 +88,12 @@ impl Action {
 }
 
 named! {
-    /// What edits do. Ordered: what comes later does more.
+    /// What placement does. Ordered: what comes later does more.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-    pub enum Switch {
+    pub enum PlacementMode {
         /// No edits are planned.
-        Off = "Off",
-        /// Edits are planned and reported.
+        Disabled = "Disabled",
+        /// Edits are planned and recorded.
         DryRun = "DryRun",
         /// Edits are applied.
         Apply = "Apply",
@@ -52,46 +101,78 @@ named! {
 }
 
 named! {
-    /// What becomes of an inert field: one that Windows ignores, that keeps no pod from running, and that the API server
-    /// takes as long as the pod does not say `spec.os.name: windows`.
+    /// What becomes of an ignored field: one that Windows ignores, that keeps no pod from running, and that the API server
+    /// accepts as long as the pod does not say `spec.os.name: windows`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-    pub enum Inert {
-        /// It is denied, as every other error.
-        Deny = "Deny",
+    pub enum IgnoredFields {
+        /// It is recorded.
+        Audit = "Audit",
         /// It is warned of.
         Warn = "Warn",
-        /// It is denied, and what repair would take out is told.
-        DryRun = "DryRun",
-        /// It is taken out of pods.
-        Repair = "Repair",
+        /// It is denied, as every other error.
+        Deny = "Deny",
+        /// It is removed from pods.
+        Remove = "Remove",
     }
 }
 
-impl Inert {
-    /// What the finding of an inert field does at most.
+impl IgnoredFields {
+    /// What the finding of an ignored field does at most.
     pub fn most(self) -> Action {
-        if self == Inert::Warn {
-            Action::Warn
-        } else {
-            Action::Deny
+        match self {
+            IgnoredFields::Audit => Action::Audit,
+            IgnoredFields::Warn => Action::Warn,
+            IgnoredFields::Deny | IgnoredFields::Remove => Action::Deny,
         }
     }
 }
 
-/// What happens to a Linux pod that could land on a Windows node.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum ReverseGuard {
-    /// Nothing.
-    Off,
-    /// A warning.
-    Warn,
-    /// It gets the Linux selector.
-    Apply,
+named! {
+    /// What happens to a Linux pod that could land on a Windows node.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+    pub enum LinuxPods {
+        /// Nothing.
+        Disabled = "Disabled",
+        /// A warning.
+        Warn = "Warn",
+        /// It gets the Linux selector.
+        Apply = "Apply",
+    }
 }
 
-/// The parts of placement, each on or off.
+named! {
+    /// What placement writes.
+    #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PlacementField {
+        /// The nodeSelector kubernetes.io/os: windows.
+        NodeSelector = "NodeSelector",
+        /// spec.os.name: windows, where the API server then refuses nothing.
+        #[serde(rename = "OSName")]
+        OsName = "OSName",
+        /// Tolerations of the Windows nodes' taints.
+        Tolerations = "Tolerations",
+        /// The builds that run the image, where some known node or pool does not.
+        WindowsBuild = "WindowsBuild",
+        /// runtimeClassName, by runtimeClasses.
+        RuntimeClass = "RuntimeClass",
+    }
+}
+
+named! {
+    /// Whether images are evidence.
+    #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum ImageEvidence {
+        /// They are not.
+        Disabled = "Disabled",
+        /// By their names.
+        #[default]
+        Names = "Names",
+    }
+}
+
+/// What placement writes, each on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(clippy::struct_excessive_bools)] // five independent switches of the custom resource
+#[allow(clippy::struct_excessive_bools)] // five independent fields of a pod
 pub struct PlacementParts {
     /// The nodeSelector `kubernetes.io/os`.
     pub os: bool,
@@ -106,6 +187,18 @@ pub struct PlacementParts {
 }
 
 impl PlacementParts {
+    /// These fields and no others.
+    pub fn of(fields: &[PlacementField]) -> Self {
+        let has = |field: PlacementField| fields.contains(&field);
+        PlacementParts {
+            os: has(PlacementField::NodeSelector),
+            os_field: has(PlacementField::OsName),
+            tolerations: has(PlacementField::Tolerations),
+            build: has(PlacementField::WindowsBuild),
+            runtime_class: has(PlacementField::RuntimeClass),
+        }
+    }
+
     /// Every part.
     pub const ALL: PlacementParts = PlacementParts {
         os: true,
@@ -116,25 +209,65 @@ impl PlacementParts {
     };
 }
 
-/// A label of node pools that tells the operating system; the value may end in `*`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PoolLabel {
-    /// The label's key.
-    pub key: String,
-    /// Its value, compared without regard to case; a trailing `*` stands for anything.
-    pub value: String,
+named! {
+    /// The label by which placement requires builds.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+    pub enum BuildLabel {
+        /// node.kubernetes.io/windows-build, which kubelets write.
+        #[default]
+        Kubelet = "Kubelet",
+        /// Its mirror, which a kubelet cannot write; the nodes must carry it.
+        NodeRestriction = "NodeRestriction",
+    }
 }
 
-impl PoolLabel {
-    /// Whether a nodeSelector entry says Windows by this label.
-    pub fn matches(&self, key: &str, value: &str) -> bool {
-        key == self.key
-            && match self.value.strip_suffix('*') {
-                Some(prefix) => value
-                    .get(..prefix.len())
-                    .is_some_and(|start| start.eq_ignore_ascii_case(prefix)),
-                None => value.eq_ignore_ascii_case(&self.value),
-            }
+/// The version of Transom in which a rule appeared: major and minor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RulesVersion {
+    major: u32,
+    minor: u32,
+}
+
+impl RulesVersion {
+    /// The first release. Its rules deny at once.
+    pub const FIRST: RulesVersion = RulesVersion::new(0, 1);
+
+    /// A version.
+    pub const fn new(major: u32, minor: u32) -> Self {
+        RulesVersion { major, minor }
+    }
+
+    /// Reads `0.1`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
+        Some(RulesVersion::new(number(major)?, number(minor)?))
+    }
+
+    /// The version of this program.
+    fn current() -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
+        RulesVersion::parse(minor).unwrap_or(RulesVersion::FIRST)
+    }
+
+    /// Whether a rule of this version only warns for now: it is newer than the version that a policy pins, or without one it
+    /// appeared in the minor release that runs.
+    pub fn is_new_to(self, pinned: Option<RulesVersion>) -> bool {
+        self.is_new_in(RulesVersion::current(), pinned)
+    }
+
+    fn is_new_in(self, current: RulesVersion, pinned: Option<RulesVersion>) -> bool {
+        match pinned {
+            Some(pinned) => self > pinned,
+            None => self > RulesVersion::FIRST && self >= current,
+        }
+    }
+}
+
+impl std::fmt::Display for RulesVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
     }
 }
 
@@ -154,30 +287,32 @@ pub struct Exemption {
 pub struct Policy {
     /// The name of the WindowsPodPolicy, or of the built-in default.
     pub name: String,
+    /// What the settings that it does not give itself follow from.
+    pub mode: Mode,
+    /// The settings that it gives itself.
+    pub explicit: Explicit,
     /// What findings do at most.
     pub validation: Action,
     /// What placement edits do.
-    pub placement: Switch,
+    pub placement: PlacementMode,
     /// The parts of placement.
     pub parts: PlacementParts,
-    /// What becomes of inert fields.
-    pub inert: Inert,
-    /// The guard of Linux pods.
-    pub reverse_guard: ReverseGuard,
+    /// What becomes of ignored fields.
+    pub ignored_fields: IgnoredFields,
+    /// What happens to Linux pods that could land on Windows nodes.
+    pub linux_pods: LinuxPods,
     /// Actions by rule id, where they differ from what the severity says.
     pub actions: BTreeMap<&'static str, Action>,
-    /// Pool labels that say Windows.
-    pub pool_labels: Vec<PoolLabel>,
+    /// Rules that are newer than this only warn; without it those that appeared in this version.
+    pub rules_version: Option<RulesVersion>,
     /// Whether images are evidence.
-    pub image_evidence: bool,
+    pub image_evidence: ImageEvidence,
     /// The operating system of pods that give no sign.
     pub namespace_default_os: Option<Os>,
     /// Taints that pools scaled to zero will carry: tolerated by Windows pods.
     pub taints: Vec<Taint>,
-    /// Pools that may be at zero.
-    pub pools: Vec<Host>,
-    /// Whether the build is required by the label that a kubelet cannot write.
-    pub trusted_build_label: bool,
+    /// The label by which builds are required.
+    pub build_label: BuildLabel,
     /// RuntimeClasses by release (`ltsc2022`).
     pub runtime_classes: BTreeMap<String, String>,
     /// Users that are controllers of Kubernetes' workloads, beside those that are known.
@@ -189,73 +324,85 @@ pub struct Policy {
 impl Policy {
     /// What a cluster gets that has no policy stored: nothing is denied, nothing is changed, all is reported.
     pub fn cluster_default() -> Self {
-        Policy {
-            validation: Action::Audit,
-            placement: Switch::DryRun,
-            ..Policy::standalone()
-        }
+        Policy::standalone().in_mode(Mode::Audit)
     }
 
-    /// What `serve --standalone` and `check` use: Deny and Apply.
+    /// What `serve --standalone` and `check` use: Enforce.
     pub fn standalone() -> Self {
+        let mode = Mode::Enforce;
         Policy {
             name: "built-in".to_owned(),
-            validation: Action::Deny,
-            placement: Switch::Apply,
+            mode,
+            explicit: Explicit::default(),
+            validation: mode.action(),
+            placement: mode.placement(),
             parts: PlacementParts::ALL,
-            inert: Inert::Deny,
-            reverse_guard: ReverseGuard::Off,
+            ignored_fields: mode.ignored_fields(),
+            linux_pods: LinuxPods::Disabled,
             actions: BTreeMap::new(),
-            pool_labels: Policy::well_known_pool_labels(),
-            image_evidence: true,
+            rules_version: None,
+            image_evidence: ImageEvidence::Names,
             namespace_default_os: None,
             taints: vec![Taint::no_schedule("os", "windows")],
-            pools: Vec::new(),
-            trusted_build_label: false,
+            build_label: BuildLabel::Kubelet,
             runtime_classes: BTreeMap::new(),
             controllers: Vec::new(),
             exemptions: Vec::new(),
         }
     }
 
-    /// The pool labels of AKS, GKE and OpenShift that say Windows.
-    pub fn well_known_pool_labels() -> Vec<PoolLabel> {
-        [
-            (OS_SKU_LABEL, "Windows*"),
-            (OS_SKU_EFFECTIVE_LABEL, "Windows*"),
-            (OS_SKU_REQUESTED_LABEL, "Windows*"),
-            ("cloud.google.com/gke-os-distribution", "windows_*"),
-            ("node.openshift.io/os_id", "Windows"),
-        ]
-        .map(|(key, value)| PoolLabel {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        })
-        .into()
+    /// The same policy in another mode: what it says itself stays.
+    #[must_use]
+    pub fn in_mode(mut self, mode: Mode) -> Self {
+        self.set_mode(mode);
+        self
     }
 
-    /// What a finding of the rule with this id, and of this severity, does where `validation` is Deny.
+    /// Changes the mode, and with it every setting that the policy does not give itself.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.validation = self.explicit.action.unwrap_or_else(|| mode.action());
+        self.placement = self.explicit.placement.unwrap_or_else(|| mode.placement());
+        let ignored_fields = self.explicit.ignored_fields;
+        self.ignored_fields = ignored_fields.unwrap_or_else(|| mode.ignored_fields());
+    }
+
+    /// What counts in a namespace that is out: nothing runs, nothing is changed.
+    pub fn disable(&mut self) {
+        self.explicit = Explicit {
+            action: Some(Action::Disabled),
+            ignored_fields: Some(IgnoredFields::Audit),
+            placement: Some(PlacementMode::Disabled),
+        };
+        self.set_mode(self.mode);
+    }
+
+    /// What a finding of the rule with this id does where `validation` is Deny. A new rule of severity error warns until
+    /// the next minor version: an upgrade must not deny what was accepted before.
     ///
     /// The effective action is the weaker of this and `validation`.
-    pub fn rule_action(&self, rule: &str, severity: Severity) -> Action {
-        self.actions
-            .get(rule)
-            .copied()
-            .unwrap_or_else(|| Action::of_severity(severity))
+    pub fn rule_action(&self, rule: &str, severity: Severity, since: RulesVersion) -> Action {
+        self.actions.get(rule).copied().unwrap_or_else(|| {
+            let action = Action::of_severity(severity);
+            if since.is_new_to(self.rules_version) {
+                action.min(Action::Warn)
+            } else {
+                action
+            }
+        })
     }
 
     /// The label by which placement requires builds.
     pub fn build_label(&self) -> &'static str {
-        if self.trusted_build_label {
-            TRUSTED_BUILD_LABEL
-        } else {
-            BUILD_LABEL
+        match self.build_label {
+            BuildLabel::Kubelet => BUILD_LABEL,
+            BuildLabel::NodeRestriction => RESTRICTED_BUILD_LABEL,
         }
     }
 
     /// Whether the rule with this id does not run at all.
     pub fn is_off(&self, rule: &str) -> bool {
-        self.actions.get(rule) == Some(&Action::Off)
+        self.actions.get(rule) == Some(&Action::Disabled)
     }
 }
 
@@ -264,15 +411,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pool_labels_match_by_prefix_without_regard_to_case() {
-        let label = PoolLabel {
-            key: "kubernetes.azure.com/os-sku".into(),
-            value: "Windows*".into(),
+    fn a_mode_gives_what_the_policy_does_not_say_itself() {
+        let written = Policy {
+            explicit: Explicit {
+                ignored_fields: Some(IgnoredFields::Remove),
+                ..Explicit::default()
+            },
+            ..Policy::standalone()
         };
-        assert!(label.matches("kubernetes.azure.com/os-sku", "Windows2022"));
-        assert!(label.matches("kubernetes.azure.com/os-sku", "windows2025"));
-        assert!(!label.matches("kubernetes.azure.com/os-sku", "Ubuntu"));
-        assert!(!label.matches("kubernetes.azure.com/os-sku", "Win"));
-        assert!(!label.matches("agentpool", "Windows2022"));
+        for (mode, validation, placement) in [
+            (Mode::Audit, Action::Audit, PlacementMode::DryRun),
+            (Mode::Warn, Action::Warn, PlacementMode::Apply),
+            (Mode::Enforce, Action::Deny, PlacementMode::Apply),
+        ] {
+            let policy = written.clone().in_mode(mode);
+            assert_eq!((policy.validation, policy.placement), (validation, placement), "{mode}");
+            assert_eq!(policy.ignored_fields, IgnoredFields::Remove, "{mode}");
+        }
+        assert!(Mode::Audit < Mode::Warn && Mode::Warn < Mode::Enforce);
+    }
+
+    #[test]
+    fn an_error_rule_warns_in_the_minor_in_which_it_appears_and_denies_from_the_next() {
+        let version = |text: &str| RulesVersion::parse(text).unwrap();
+        let first = RulesVersion::FIRST;
+        for (since, now, pinned, is_new) in [
+            // The rules of the first release deny at once.
+            (first, first, None, false),
+            (version("0.2"), version("0.2"), None, true),
+            (version("0.2"), version("0.3"), None, false),
+            (version("0.3"), version("0.3"), Some(version("0.2")), true),
+            (version("0.2"), version("0.3"), Some(version("0.2")), false),
+            // A pin is a promise of the author's: also for the newest.
+            (version("0.3"), version("0.3"), Some(version("0.3")), false),
+            (version("0.10"), version("0.10"), Some(version("0.9")), true),
+        ] {
+            assert_eq!(since.is_new_in(now, pinned), is_new, "{since} {now} {pinned:?}");
+        }
+        assert_eq!(RulesVersion::parse("1"), None);
+        assert_eq!(RulesVersion::parse("v0.1"), None);
     }
 }

@@ -1,13 +1,12 @@
 //! What selectors say of the operating system: labels, affinity expressions and terms. The weighing of it is the engine's.
 
-use super::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use super::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, RESTRICTED_BUILD_LABEL};
 use super::os::Os;
 use super::pod::{Expression, NodeSelectorTerm};
-use super::policy::PoolLabel;
 
 /// Whether this is the label of a node's Windows build, or its mirror.
 pub fn is_build_label(key: &str) -> bool {
-    key == BUILD_LABEL || key == TRUSTED_BUILD_LABEL
+    key == BUILD_LABEL || key == RESTRICTED_BUILD_LABEL
 }
 
 /// Whether this is the label of a node's operating system, or its deprecated form.
@@ -115,7 +114,7 @@ mod tests {
 
     fn verdict(terms: &str) -> Option<Os> {
         let terms: Vec<NodeSelectorTerm<'_>> = serde_json::from_str(terms).unwrap();
-        os_of_terms(&terms, &Policy::well_known_pool_labels()).map(|(os, ..)| os)
+        os_of_terms(&terms, &PoolLabel::well_known()).map(|(os, ..)| os)
     }
 
     #[test]

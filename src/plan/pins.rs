@@ -8,7 +8,7 @@ use super::target::named;
 use crate::engine::{Admission, untolerated};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
-use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::node_affinity::{LabelValue, Match, NodeLabels as _};
 use crate::model::policy::Policy;
 use crate::model::selection::is_build_label;
@@ -48,7 +48,7 @@ impl<'w> World<'w> {
     pub(super) fn new(nodes: &'w Nodes, facts: &'w Facts, policy: &'w Policy, target: Build) -> Self {
         let pools = facts.hosts().iter().filter(|host| host.may_be_at_zero);
         let pools = pools
-            .chain(&policy.pools)
+            .chain(&facts.pools)
             .filter(|pool| pool.build == Some(target));
         World {
             known: nodes.of(target).map(|node| &node.host).chain(pools).collect(),
@@ -225,7 +225,7 @@ impl<'w> World<'w> {
     }
 
     fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
-        let labels = &self.policy.pool_labels;
+        let labels = &self.facts.pool_labels;
         let of_policy = |value: &&str| labels.iter().any(|label| label.matches(requirement.key, value));
         POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
     }
@@ -288,7 +288,7 @@ impl<'w> World<'w> {
             Place::RuntimeClass => By::RuntimeClass,
             Place::NodeName => By::NodeName,
             _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => By::NodeName,
-            _ if requirement.key == TRUSTED_BUILD_LABEL => By::TrustedBuildLabel,
+            _ if requirement.key == RESTRICTED_BUILD_LABEL => By::TrustedBuildLabel,
             Place::Selector if is_build_label(requirement.key) => By::NodeSelector,
             Place::Affinity if is_build_label(requirement.key) => By::NodeAffinity,
             _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => By::PoolLabel,

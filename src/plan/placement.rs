@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::model::policy::{Policy, Switch};
+use crate::model::policy::{Policy, PlacementMode};
 use crate::model::text::list;
 
 /// What the policies say of placement in the namespaces that have Windows workloads.
@@ -20,7 +20,7 @@ pub struct AssumedPlacement {
 
 impl AssumedPlacement {
     /// By the policy of each namespace: its name, and its `placement`.
-    pub(super) fn of<'p>(policies: impl IntoIterator<Item = &'p (String, Switch)>) -> Self {
+    pub(super) fn of<'p>(policies: impl IntoIterator<Item = &'p (String, PlacementMode)>) -> Self {
         let mut assumed = AssumedPlacement::default();
         for (policy, placement) in policies {
             *assumed.namespaces.entry(placement.as_str()).or_default() += 1;
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn it_names_the_modes_and_the_policies() {
-        let of = |policies: &[(&str, Switch)]| {
-            let policies: Vec<(String, Switch)> = policies
+        let of = |policies: &[(&str, PlacementMode)]| {
+            let policies: Vec<(String, PlacementMode)> = policies
                 .iter()
                 .map(|(name, mode)| ((*name).to_owned(), *mode))
                 .collect();
@@ -67,14 +67,14 @@ mod tests {
         };
         assert_eq!(of(&[]), "none, because no Windows workload is known");
         assert_eq!(
-            of(&[("built-in", Switch::DryRun)]),
+            of(&[("built-in", PlacementMode::DryRun)]),
             "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies"
         );
         assert_eq!(
             of(&[
-                ("default", Switch::Apply),
-                ("team", Switch::Apply),
-                ("default", Switch::Off)
+                ("default", PlacementMode::Apply),
+                ("team", PlacementMode::Apply),
+                ("default", PlacementMode::Disabled)
             ]),
             "Apply in 2 namespaces, Off in 1 namespace, by the WindowsPodPolicies default, team"
         );

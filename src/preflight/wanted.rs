@@ -11,7 +11,8 @@ use super::{Platform, Sight};
 use crate::api::{API_VERSION, POD_POLICY, read_policies};
 use crate::model::build::{Build, Isolation};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, Taint};
-use crate::model::policy::{Policy, PoolLabel};
+use crate::model::node::{PoolLabel, PoolLabelValue};
+use crate::model::policy::Policy;
 use crate::model::text::list;
 
 /// The most entries of these lists that the policy takes.

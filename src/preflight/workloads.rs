@@ -13,7 +13,7 @@ use crate::engine::effective::PolicySet;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
-use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
 use crate::model::subject::{Stage, Subject};
 use crate::model::text::list;
 use crate::model::workload::Kind;
@@ -99,13 +99,13 @@ impl<'w> Workloads<'w> {
     pub fn new(sight: Sight<'w>, excluded: &'w [String]) -> Self {
         let candidates = wanted::candidates(sight);
         let policy = wanted::policy(sight, &candidates);
-        let world = |inert: Inert| World {
+        let world = |inert: IgnoredFields| World {
             facts: &sight.snapshot.facts,
             policies: Cow::Owned(PolicySet::new(
                 Vec::new(),
                 Policy {
                     validation: Action::Deny,
-                    placement: Switch::Apply,
+                    placement: PlacementMode::Apply,
                     inert,
                     ..policy.clone()
                 },
@@ -116,8 +116,8 @@ impl<'w> Workloads<'w> {
         Workloads {
             sight,
             daemon_sets: DaemonSets::new(sight),
-            deny: world(Inert::Deny),
-            warn: world(Inert::Warn),
+            deny: world(IgnoredFields::Deny),
+            warn: world(IgnoredFields::Warn),
             candidates,
             objects: 0,
             windows: 0,

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use crate::model::facts::LINUX_CLASSES;
-use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
-use crate::model::policy::PoolLabel;
+use crate::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
+};
 use crate::model::selection::{is_build_label, is_os_label};
 
 /// The most containers, of all three lists together, that are looked into.
@@ -82,28 +83,26 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
     vec![condition]
 }
 
-/// Whether a condition that was written by [`conditions`], or before there was one entry for all signs, hears a label of
-/// pools. Wherever it was changed by hand, the answer is no sooner than yes.
+/// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the answer
+/// is no sooner than yes.
 pub fn hears(expression: &str, label: &PoolLabel) -> bool {
     if is_os_label(&label.key) || is_build_label(&label.key) {
         return true;
     }
     let key = quoted(&label.key);
-    let between = |start: String, end: &str| {
-        let (_, rest) = expression.split_once(&start)?;
-        Some(rest.split_once(end).map_or(rest, |(tests, _)| tests))
-    };
-    let now = between(format!("[s.nodeSelector[{key}]].exists(v, "), ")\n");
-    let before = || between(format!("s.?nodeSelector[?{key}].optMap(v, "), ").orValue(false)");
-    let Some(tests) = now.or_else(before) else {
+    let tests = expression
+        .split_once(&format!("[s.nodeSelector[{key}]].exists(v, "))
+        .and_then(|(_, rest)| rest.split_once(")\n"));
+    let Some((tests, _)) = tests else {
         return false;
     };
-    let value = label.value.to_ascii_lowercase();
-    let same = is_one_of(std::slice::from_ref(&value));
-    let literal = quoted(value.strip_suffix('*').unwrap_or(&value));
+    let same = is_one_of(std::slice::from_ref(&label.value));
+    let literal = match &label.value {
+        PoolLabelValue::Exact(text) | PoolLabelValue::Prefix(text) => quoted(text),
+    };
     tests.split(" || ").any(|test| {
         let prefix = test
-            .strip_prefix("v.lowerAscii().startsWith(")
+            .strip_prefix("v.startsWith(")
             .and_then(|rest| rest.strip_suffix("')"));
         test == same || prefix.is_some_and(|prefix| literal.starts_with(prefix))
     })
@@ -266,7 +265,7 @@ fn says_linux() -> String {
 
 /// No node is chosen yet, and no selector speaks of the operating system.
 fn unguarded() -> String {
-    let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL];
+    let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL];
     let selected = keys.map(|key| format!("{} in s.nodeSelector", quoted(key)));
     // A longer term speaks of too much to be read.
     let in_terms = format!(
@@ -281,19 +280,16 @@ fn unguarded() -> String {
     )
 }
 
-/// The labels by which a node selector says Windows, besides those of Kubernetes itself: key, and values in lower case.
-struct Pools(BTreeMap<String, Vec<String>>);
+/// The labels by which a node selector says Windows, besides those of Kubernetes itself: key and values.
+struct Pools(BTreeMap<String, Vec<PoolLabelValue>>);
 
 impl Pools {
     fn of(labels: &[PoolLabel]) -> Self {
-        let mut pools = BTreeMap::<String, Vec<String>>::new();
+        let mut pools = BTreeMap::<String, Vec<PoolLabelValue>>::new();
         for PoolLabel { key, value } in labels {
             // Of Kubernetes' own labels the engine knows by itself what they say.
             if !is_os_label(key) && !is_build_label(key) {
-                pools
-                    .entry(key.clone())
-                    .or_default()
-                    .push(value.to_ascii_lowercase());
+                pools.entry(key.clone()).or_default().push(value.clone());
             }
         }
         Pools(pools)
@@ -373,7 +369,7 @@ impl Pools {
     /// line of its own, which the chart repeats and [`hears`] finds.
     fn selected(&self, system: &str) -> String {
         let [os, beta, build, trusted] =
-            [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL].map(quoted);
+            [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(quoted);
         let pools = self.0.iter().map(|(key, values)| {
             let (key, tests) = (quoted(key), is_one_of(values));
             format!("    || {key} in s.nodeSelector && [s.nodeSelector[{key}]].exists(v, v.size() > {VALUE} || {tests})\n")
@@ -401,17 +397,17 @@ impl Pools {
             "  e.key in {} ? {system}\n      \
              : e.key in {} ? e.operator in ['Exists', 'Gt', 'Lt'] || e.operator == 'In' && has(e.values){}\n      : false",
             among(&[OS_LABEL, BETA_OS_LABEL]),
-            among(&[BUILD_LABEL, TRUSTED_BUILD_LABEL]),
+            among(&[BUILD_LABEL, RESTRICTED_BUILD_LABEL]),
             pools.collect::<String>()
         )
     }
 }
 
-/// Whether `v` is one of these values, given in lower case; a `*` at the end of one stands for anything.
-fn is_one_of(values: &[String]) -> String {
-    let each = values.iter().map(|value| match value.strip_suffix('*') {
-        Some(prefix) => format!("v.lowerAscii().startsWith({})", quoted(prefix)),
-        None => format!("v.lowerAscii() == {}", quoted(value)),
+/// Whether `v` is one of these values.
+fn is_one_of(values: &[PoolLabelValue]) -> String {
+    let each = values.iter().map(|value| match value {
+        PoolLabelValue::Prefix(prefix) => format!("v.startsWith({})", quoted(prefix)),
+        PoolLabelValue::Exact(value) => format!("v == {}", quoted(value)),
     });
     each.collect::<Vec<_>>().join(" || ")
 }
@@ -444,10 +440,8 @@ mod tests {
     use super::*;
 
     fn label(key: &str, value: &str) -> PoolLabel {
-        PoolLabel {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        }
+        let prefix = value.strip_suffix('*').map(|prefix| PoolLabel::prefix(key, prefix));
+        prefix.unwrap_or_else(|| PoolLabel::exact(key, value))
     }
 
     fn condition(sieve: Sieve, labels: &[(&str, &str)]) -> String {
@@ -505,12 +499,11 @@ mod tests {
     }
 
     #[test]
-    fn a_policys_own_pool_labels_are_signs_too() {
+    fn pool_labels_of_node_policies_are_signs_too() {
         let own = condition(Sieve::Sign, &[("pool", "Win*"), ("pool", "it's"), ("all", "*")]);
         for part in [
-            "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.size() > 63 || v.lowerAscii().startsWith('win') || \
-             v.lowerAscii() == 'it\\'s')\n",
-            "[s.nodeSelector['all']].exists(v, v.size() > 63 || v.lowerAscii().startsWith(''))\n",
+            "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.size() > 63 || v.startsWith('Win') || v == 'it\\'s')\n",
+            "[s.nodeSelector['all']].exists(v, v.size() > 63 || v.startsWith(''))\n",
             ": e.key == 'pool' ?",
         ] {
             assert!(own.contains(part), "{part}: {own}");
@@ -519,18 +512,15 @@ mod tests {
 
     #[test]
     fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
-        // As it was written while there were two entries for Windows pods in each phase.
-        let before = "|| s.?nodeSelector[?'pool'].optMap(v, v.lowerAscii().startsWith('win') || v.lowerAscii() == \
-                      'it\\'s').orValue(false)\n    || s.?nodeSelector[?'team'].optMap(v, v.lowerAscii() == \
-                      'a').orValue(false)";
         let made = [Sieve::Sign, Sieve::Sure, Sieve::Rest]
             .map(|sieve| condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
-        for made in made.iter().map(String::as_str).chain([before]) {
+        for made in &made {
             for (key, value, expected) in [
-                ("pool", "win*", true),
-                ("pool", "WINDOWS-2022", true),
-                ("pool", "windows*", true),
-                ("pool", "It's", true),
+                ("pool", "Win*", true),
+                ("pool", "Windows-2022", true),
+                ("pool", "Windows*", true),
+                ("pool", "win", false),
+                ("pool", "it's", true),
                 ("pool", "it's*", false),
                 ("pool", "wi*", false),
                 ("pool", "linux", false),

@@ -12,7 +12,8 @@ use self::deviations::Call;
 use super::conditions::{LEAVES_SOME, hears};
 use super::names;
 use crate::engine::effective::StoredPolicy;
-use crate::model::policy::{Action, Inert, Policy, PoolLabel, ReverseGuard, Switch};
+use crate::model::node::{PoolLabel, PoolLabelValue};
+use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};
 use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::text::list;
 
@@ -140,11 +141,12 @@ impl Configurations {
     pub fn gaps<'n>(
         &self,
         stored: &StoredPolicy,
+        pool_labels: &[PoolLabel],
         counts_in: &(impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)> + Clone),
     ) -> Vec<Gap> {
         let policy = &stored.policy;
-        let edits_inert = matches!(policy.inert, Inert::Repair | Inert::DryRun);
-        if policy.validation == Action::Off && policy.placement == Switch::Off && !edits_inert {
+        let removes = policy.ignored_fields == IgnoredFields::Remove;
+        if policy.validation == Action::Disabled && policy.placement == PlacementMode::Disabled && !removes {
             return Vec::new();
         }
         let without = self.phases().into_iter();
@@ -167,7 +169,7 @@ impl Configurations {
             .iter()
             .filter_map(|wish| self.gap(wish, &stored.namespace_selector, counts_in.clone()))
             .collect();
-        gaps.extend(self.unheard(policy));
+        gaps.extend(self.unheard(pool_labels));
         gaps
     }
 
@@ -258,14 +260,14 @@ impl Configurations {
     }
 
     /// The labels of pools that no condition hears.
-    fn unheard(&self, policy: &Policy) -> Option<Gap> {
+    fn unheard(&self, pool_labels: &[PoolLabel]) -> Option<Gap> {
         let heard = |label: &PoolLabel| {
             self.phases().iter().all(|(configuration, names)| {
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
                 entries.all(|entry| entry.hears(label))
             })
         };
-        let unheard: Vec<&PoolLabel> = (policy.pool_labels.iter())
+        let unheard: Vec<&PoolLabel> = (pool_labels.iter())
             .filter(|label| !heard(label))
             .take(NAMED)
             .collect();
@@ -273,16 +275,19 @@ impl Configurations {
             return None;
         }
         let values: Vec<Value> = (unheard.iter())
-            .map(|label| json!({"key": label.key, "value": label.value}))
+            .map(|label| match &label.value {
+                PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
+                PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
+            })
             .collect();
         let flags: Vec<String> = (unheard.iter())
-            .map(|label| format!("--pool-label \'{}={}\'", label.key, label.value))
+            .map(|label| format!("--pool-label \'{label}\'"))
             .collect();
         Some(Gap {
             reason: "PoolLabelsUnknown",
             message: format!(
-                "of evidence.poolLabels the webhook configurations do not know all, so that pods with no other sign are not \
-                 asked about; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",
+                "the webhook configurations do not know all poolLabels of the node policies, so that Transom is not called for \
+                 pods with no other sign; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",
                 Value::from(values),
                 flags.join(" ")
             ),
@@ -292,15 +297,11 @@ impl Configurations {
 
 fn optional(policy: &Policy) -> Vec<Optional> {
     let mut wishes = Vec::new();
-    if policy.reverse_guard != ReverseGuard::Off {
-        let how = match policy.reverse_guard {
-            ReverseGuard::Warn => "Warn",
-            ReverseGuard::Off | ReverseGuard::Apply => "Apply",
-        };
+    if policy.linux_pods != LinuxPods::Disabled {
         wishes.push(Optional {
             names: [names::GUARD_MUTATE, names::GUARD_VALIDATE],
             short: "guard",
-            wish: format!("reverseGuard: {how}"),
+            wish: format!("placement.linuxPods: {}", policy.linux_pods),
             value: "webhooks.reverseGuard",
             flag: "--reverse-guard-selector",
         });
@@ -309,7 +310,7 @@ fn optional(policy: &Policy) -> Vec<Optional> {
         wishes.push(Optional {
             names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
             short: "default-os",
-            wish: format!("evidence.namespaceDefaultOs: {os:?}"),
+            wish: format!("evidence.namespaceDefaultOS: {os:?}"),
             value: "webhooks.defaultOs",
             flag: "--default-os-selector",
         });

@@ -11,7 +11,7 @@ use super::{Summary, Unjudged};
 use crate::check::{Checked, Choice, Places, Unreadable};
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
-use crate::model::policy::{Action, Switch};
+use crate::model::policy::{Action, PlacementMode};
 use crate::model::severity::Severity;
 use crate::rules::{Finding, Resolver};
 
@@ -50,7 +50,7 @@ struct Subject {
 struct Policy {
     name: String,
     validation: Action,
-    placement: Switch,
+    placement: PlacementMode,
     why: String,
 }
 
@@ -203,7 +203,7 @@ fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) ->
         action: if finding.is_open() {
             finding.action
         } else {
-            Action::Off
+            Action::Disabled
         },
         because: because.filter(|_| finding.is_open()),
     }

@@ -81,7 +81,7 @@ impl<W: Write> TextReport<W> {
             }
             let (effect, note) = match finding.resolved_by {
                 Some(Resolver::Placement) => ("mended", Some("placement mends this in admission".to_owned())),
-                Some(Resolver::Repair) => ("mended", Some("repair takes this out in admission".to_owned())),
+                Some(Resolver::Removal) => ("mended", Some("repair takes this out in admission".to_owned())),
                 None if checked.not_admitted.is_some() => ("not admitted here", None),
                 None => (finding.action.as_str(), because.clone()),
             };

@@ -134,13 +134,13 @@ impl<'c> Cx<'c> {
 
     /// The Windows nodes that are known, and the pools that the policy declares.
     pub fn hosts(&self) -> impl Iterator<Item = &'c Host> + use<'c> {
-        self.facts.hosts().iter().chain(&self.policy.pools)
+        self.facts.hosts().iter().chain(&self.facts.pools)
     }
 
     /// The distinct builds of the known Windows nodes and pools, ascending.
     pub fn host_builds(&self) -> Vec<Build> {
         let mut builds: Vec<Build> = self.facts.builds().iter().copied().collect();
-        for build in self.policy.pools.iter().filter_map(|pool| pool.build) {
+        for build in self.facts.pools.iter().filter_map(|pool| pool.build) {
             if let Err(at) = builds.binary_search(&build) {
                 builds.insert(at, build);
             }
@@ -161,7 +161,7 @@ impl<'c> Cx<'c> {
     /// Whether the pod may land on a build below this one.
     pub(super) fn may_land_below(&self, build: u32) -> bool {
         let known = self.facts.builds().first().copied();
-        let declared = self.policy.pools.iter().filter_map(|pool| pool.build).min();
+        let declared = self.facts.pools.iter().filter_map(|pool| pool.build).min();
         let nowhere = [known, declared]
             .into_iter()
             .flatten()

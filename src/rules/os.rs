@@ -57,7 +57,7 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
         .map(|(k, v)| (k.as_str(), v.as_str()));
     let mut best = Selects::Nothing;
     for (key, value) in own.chain(of_class) {
-        if os_of_label(key, value, &cx.policy.pool_labels) == Some(Os::Windows) {
+        if os_of_label(key, value, &cx.facts.pool_labels) == Some(Os::Windows) {
             if is_os_label(key) {
                 return Selects::ByOs;
             }
@@ -66,14 +66,14 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
     }
     let terms = cx.spec.required_terms();
     let is_windows = matches!(
-        os_of_terms(terms, &cx.policy.pool_labels),
+        os_of_terms(terms, &cx.facts.pool_labels),
         Some((Os::Windows, ..))
     );
     let is_by_label = |term: &NodeSelectorTerm<'_>| {
         let by_label = |e: &Expression<'_>| {
-            is_os_label(&e.key) && os_of_expression(e, &cx.policy.pool_labels) == Some(Os::Windows)
+            is_os_label(&e.key) && os_of_expression(e, &cx.facts.pool_labels) == Some(Os::Windows)
         };
-        os_of_term(term, &cx.policy.pool_labels) == TermOs::NoNode
+        os_of_term(term, &cx.facts.pool_labels) == TermOs::NoNode
             || term.match_expressions.iter().any(by_label)
     };
     if is_windows && terms.iter().all(is_by_label) {

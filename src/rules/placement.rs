@@ -12,7 +12,7 @@ use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
 use crate::model::node_affinity::Match;
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::policy::ReverseGuard;
+use crate::model::policy::LinuxPods;
 use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
@@ -46,7 +46,7 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     // What is remembered of pools that have no name is every look that their nodes ever had, also the one before their taint.
     let is_there = |host: &&Host| !host.may_be_at_zero || !host.labels.is_empty();
     let known = cx.facts.hosts().iter().filter(is_there);
-    known.chain(&cx.policy.pools).find(|host| {
+    known.chain(&cx.facts.pools).find(|host| {
         let mut lacking = constraints.untolerated(&host.taints);
         constraints.matches(*host) == Match::Yes && lacking.all(|taint| !taint.lasts())
     })
@@ -541,7 +541,7 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     ],
     needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.policy.reverse_guard == ReverseGuard::Off {
+        if cx.policy.linux_pods == LinuxPods::Disabled {
             return;
         }
         if let Some(host) = stray_target(cx) {

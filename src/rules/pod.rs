@@ -48,7 +48,7 @@ const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, valida
 const FORBIDDEN: Rule = Rule {
     severity: Severity::Error,
     class: Class::Api,
-    inert: true,
+    removable: true,
     ..Rule::BASE
 };
 
@@ -141,7 +141,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
     id: "TSM405",
     name: "pod-level-resources",
     kubernetes: 32..=Rule::STILL,
-    inert: false,
+    removable: false,
     summary: "Windows pods cannot have resources of their own",
     docs: "Resources of a pod as a whole (alpha in 1.32, on since 1.34) are set on its Linux control group. With \
            `spec.os.name: windows` the API server refuses them, even an empty object (`may not be set for a windows \
@@ -213,7 +213,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
     id: "TSM407",
     name: "dns-cluster-first-with-host-net",
     class: Class::Ignored,
-    inert: true,
+    removable: true,
     summary: "dnsPolicy ClusterFirstWithHostNet does nothing on Windows",
     docs: "The policy is for pods on the host's network, and only HostProcess pods have that on Windows. For any other \
            Windows pod the kubelet treats it like ClusterFirst, which is the default.",

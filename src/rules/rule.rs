@@ -12,7 +12,7 @@ use crate::model::facts::Runtime;
 use crate::model::fields::Fields;
 use crate::model::os::Verdict;
 use crate::model::path::Path;
-use crate::model::policy::Action;
+use crate::model::policy::{Action, RulesVersion};
 use crate::model::severity::{Class, Severity};
 use crate::model::subject::Stage;
 use crate::model::text::{cut, is_one_line, one_line};
@@ -43,9 +43,11 @@ pub struct Rule {
     pub verdicts: &'static [Verdict],
     /// Whether the rule is only for objects as they will be stored, after every mutating webhook.
     pub stored_only: bool,
-    /// Whether the field is inert on Windows, so that repair may take it out.
-    pub inert: bool,
-    /// Whether the field asks for access to the node, which the pod then does without: an error even where inert fields
+    /// The version in which it appeared. A rule that was made to find more is a new one.
+    pub since: RulesVersion,
+    /// Whether Windows ignores the field, so that it may be removed from pods.
+    pub removable: bool,
+    /// Whether the field asks for access to the node, which the pod then does without: an error even where ignored fields
     /// are none.
     pub asks_for_node: bool,
     /// Whether an error of this rule is printed before all others: while it lasts, the rest does not matter.
@@ -106,7 +108,8 @@ impl Rule {
         runtime: None,
         verdicts: WINDOWS,
         stored_only: false,
-        inert: false,
+        since: RulesVersion::FIRST,
+        removable: false,
         asks_for_node: false,
         is_first: false,
         summary: "",
@@ -363,8 +366,8 @@ impl Out<'_> {
 pub enum Resolver {
     /// An edit that makes the pod land where it can run.
     Placement,
-    /// An edit that takes an inert field out.
-    Repair,
+    /// An edit that removes an ignored field.
+    Removal,
 }
 
 /// One rule, firing at one place of one object.
@@ -407,8 +410,8 @@ impl Finding {
             remedy: Cow::Borrowed(rule.remedy),
             edit: None,
             resolved_by: None,
-            action: Action::Off,
-            wanted: Action::Off,
+            action: Action::Disabled,
+            wanted: Action::Disabled,
             beyond: Vec::new(),
         }
     }
@@ -456,15 +459,15 @@ impl Finding {
         hasher.finish()
     }
 
-    /// Whether it is of an inert field: the pod runs with the field as it does without. Not where the kubelet rejects the
+    /// Whether it is of an ignored field: the pod runs with the field as it does without. Not where the kubelet rejects the
     /// pod for it, or the API server whatever `spec.os` says.
-    pub fn is_inert(&self) -> bool {
-        self.rule.inert && matches!(self.class, Class::Api | Class::Ignored)
+    pub fn is_ignored_field(&self) -> bool {
+        self.rule.removable && matches!(self.class, Class::Api | Class::Ignored)
     }
 
-    /// Whether repair may take the field out: an inert one, and one at which only some kubelets hang.
+    /// Whether the field may be removed: an ignored one, and one at which only some kubelets hang.
     pub fn is_repairable(&self) -> bool {
-        self.is_inert() || (self.rule.inert && self.class == Class::Run)
+        self.is_ignored_field() || (self.rule.removable && self.class == Class::Run)
     }
 
     /// Whether no edit of admission makes it go away.

@@ -41,7 +41,7 @@ const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, valida
 const FORBIDDEN: Rule = Rule {
     severity: Severity::Error,
     class: Class::Api,
-    inert: true,
+    removable: true,
     ..Rule::BASE
 };
 
@@ -342,7 +342,7 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
 static SYSCTLS: Rule = Rule {
     id: "TSM211",
     name: "sysctls",
-    inert: false,
+    removable: false,
     summary: "Windows has no sysctls",
     docs: "With `spec.os.name: windows` the API server refuses the pod. Without it the pod is scheduled, and the kubelet \
            rejects it (SysctlForbidden): the list of safe sysctls is empty off Linux.",

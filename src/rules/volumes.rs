@@ -67,7 +67,7 @@ pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c Volume<'c>> {
         .as_ref()
         .and_then(|affinity| affinity.required.as_ref());
     let selects = required.is_some_and(|selector| {
-        let os = os_of_terms(&selector.node_selector_terms, &cx.policy.pool_labels);
+        let os = os_of_terms(&selector.node_selector_terms, &cx.facts.pool_labels);
         os.is_some_and(|(os, ..)| os == Os::Windows)
     });
     let claim = volume.spec.claim_ref.as_ref();

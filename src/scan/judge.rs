@@ -8,7 +8,7 @@ use crate::admission::{Context, Foresight, foresee};
 use crate::model::build::Build;
 use crate::model::edit::Edit;
 use crate::model::os::Verdict;
-use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, Image, Resolver};
@@ -187,7 +187,7 @@ fn judged(
 fn findings(foresight: &Foresight<'_>, not_asked: Option<&str>) -> Vec<Found> {
     let inspection = &foresight.inspection;
     let mut all: Vec<Found> = (inspection.findings.iter().zip(&foresight.because))
-        .filter(|(finding, _)| finding.wanted > Action::Off)
+        .filter(|(finding, _)| finding.wanted > Action::Disabled)
         .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
         .collect();
     all.extend(
@@ -209,12 +209,12 @@ fn findings(foresight: &Foresight<'_>, not_asked: Option<&str>) -> Vec<Found> {
 
 fn fate(finding: &Finding, policy: &Policy) -> Fate {
     match (finding.resolved_by, finding.action) {
-        (Some(Resolver::Placement), _) if policy.placement == Switch::Apply => Fate::Mended,
-        (Some(Resolver::Repair), _) if policy.inert == Inert::Repair => Fate::Mended,
+        (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => Fate::Mended,
+        (Some(Resolver::Removal), _) if policy.ignored_fields == IgnoredFields::Remove => Fate::Mended,
         (Some(_), _) => Fate::Mendable,
         (None, Action::Deny) => Fate::Denied,
         (None, Action::Warn) => Fate::Warned,
-        (None, Action::Audit | Action::Off) => Fate::Noted,
+        (None, Action::Audit | Action::Disabled) => Fate::Noted,
     }
 }
 

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use super::report::Node;
 use crate::cluster::node::NodeView;
 use crate::cluster::pools::pool_of;
-use crate::engine::effective::PolicySet;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::node::{Host, NodeSigns as _, Taint};
 
 /// The Windows nodes of a view by name, then the pools that have none now: those that were seen before, and those that
 /// policies declare.
-pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts, policies: &PolicySet) -> Vec<Node> {
+pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Node> {
     let windows = view.values().filter(|node| node.is_windows());
     let windows = windows.map(|node| {
         let pool = pool_of(&node.labels).map(|(_, pool)| pool.to_owned());
@@ -21,9 +20,8 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts, policies: &P
         row(&node.name, pool, node.build(), &node.taints(), runtime, false)
     });
     let seen = facts.hosts().iter().filter(|host| host.may_be_at_zero);
-    let declared = policies.stored().iter().flat_map(|stored| &stored.policy.pools);
     let mut pools: Vec<&Host> = Vec::new();
-    for pool in seen.chain(declared) {
+    for pool in seen.chain(&facts.pools) {
         if !pools.contains(&pool) {
             pools.push(pool);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
-use crate::model::policy::{Action, Inert, Policy, Switch};
+use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
 use crate::registration::configurations::Configurations;
 use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
 
@@ -16,9 +16,9 @@ pub struct Overrides {
     /// `validation` of every policy.
     pub validation: Option<Action>,
     /// `placement` of every policy.
-    pub placement: Option<Switch>,
+    pub placement: Option<PlacementMode>,
     /// `inert` of every policy.
-    pub inert: Option<Inert>,
+    pub inert: Option<IgnoredFields>,
 }
 
 impl Overrides {
@@ -30,7 +30,7 @@ impl Overrides {
     fn apply(self, policy: &mut Policy) {
         policy.validation = self.validation.unwrap_or(policy.validation);
         policy.placement = self.placement.unwrap_or(policy.placement);
-        policy.inert = self.inert.unwrap_or(policy.inert);
+        policy.ignored_fields = self.inert.unwrap_or(policy.ignored_fields);
     }
 }
 

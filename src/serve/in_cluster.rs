@@ -23,7 +23,7 @@ use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Reporting, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
 use crate::controller::probe::{self, Arrival};
-use crate::controller::{node_policies, pod_policies, remember_pools, reports};
+use crate::controller::{keep_revisions, node_policies, pod_policies, remember_pools, reports};
 use crate::model::facts::Facts;
 use crate::process::day_of;
 use crate::process::readiness::Readiness;
@@ -323,6 +323,13 @@ fn start_controllers(
         };
         Recorder::new(client.clone(), reporter)
     };
+    let keeping = keep_revisions::run(
+        client.clone(),
+        namespace.clone(),
+        latest.clone(),
+        leadership.clone(),
+    );
+    tasks.spawn("revisions of policies", keeping);
     let remembering = remember_pools::run(client.clone(), namespace, latest.clone(), leadership.clone());
     tasks.spawn("memory of pools", remembering);
     let statuses = pod_policies::run(client.clone(), latest.clone(), leadership.clone(), recorder());

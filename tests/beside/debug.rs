@@ -54,7 +54,7 @@ fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: repairs}
-spec: {validation: Deny, placement: Apply, repair: Inert, priority: 3, namespaceSelector: {matchLabels: {repair: inert}}}
+spec: {validation: Deny, placement: Apply, repair: IgnoredFields, priority: 3, namespaceSelector: {matchLabels: {repair: inert}}}
 ";
     place
         .cluster

@@ -8,7 +8,7 @@ use std::{env, fs};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use transom::api;
-use transom::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, TRUSTED_BUILD_LABEL};
+use transom::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
 use transom::model::policy::{Policy, PoolLabel};
 use transom::registration::{Endpoint, FailurePolicy, Options, mutating, validating};
 use transom::rules;
@@ -60,7 +60,7 @@ pub fn webhooks() -> Value {
         "pools": {
             "wellKnown": well_known,
             // What the engine knows by itself of these labels counts, whatever a policy says.
-            "known": [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, TRUSTED_BUILD_LABEL],
+            "known": [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL],
             "key": KEY,
             "value": is_value,
             "parts": parts,

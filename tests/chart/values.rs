@@ -120,8 +120,8 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "placement: DryRun would stand in no policy",
         ),
         (
-            without_policy(json!({"repair": "Inert"})),
-            "repair: Inert would stand in no policy",
+            without_policy(json!({"repair": "IgnoredFields"})),
+            "repair: IgnoredFields would stand in no policy",
         ),
         (
             without_policy(json!({"policy": {"spec": {"priority": 1}, "create": false}})),

@@ -11,7 +11,7 @@ use transom::model::build::Build;
 use transom::model::facts::{Facts, ImageFacts, NamespaceFacts, RuntimeClassFacts};
 use transom::model::node::{Host, Taint};
 use transom::model::os::Os;
-use transom::model::policy::{Action, Inert, PlacementParts, Policy, ReverseGuard, Switch};
+use transom::model::policy::{Action, IgnoredFields, PlacementParts, Policy, LinuxPods, PlacementMode};
 use transom::rules::catalogue;
 
 /// The names of RuntimeClasses that pods use; the last is never known.
@@ -166,7 +166,7 @@ pub fn any_cluster() -> impl Strategy<Value = Facts> {
 
 fn actions() -> impl Strategy<Value = BTreeMap<&'static str, Action>> {
     let rules: Vec<&'static str> = catalogue().map(|rule| rule.id).collect();
-    let action = select(vec![Action::Off, Action::Audit, Action::Warn, Action::Deny]);
+    let action = select(vec![Action::Disabled, Action::Audit, Action::Warn, Action::Deny]);
     prop::collection::btree_map(select(rules), action, 0..=3)
 }
 
@@ -186,15 +186,15 @@ fn parts() -> impl Strategy<Value = PlacementParts> {
 /// A policy; never with the reverse guard.
 pub fn any_policy() -> impl Strategy<Value = Policy> {
     let switches = (
-        select(vec![Action::Off, Action::Audit, Action::Warn, Action::Deny]),
+        select(vec![Action::Disabled, Action::Audit, Action::Warn, Action::Deny]),
         select(vec![
-            Switch::Apply,
-            Switch::Apply,
-            Switch::Apply,
-            Switch::DryRun,
-            Switch::Off,
+            PlacementMode::Apply,
+            PlacementMode::Apply,
+            PlacementMode::Apply,
+            PlacementMode::DryRun,
+            PlacementMode::Disabled,
         ]),
-        select(Inert::ALL.to_vec()),
+        select(IgnoredFields::ALL.to_vec()),
         parts(),
         any::<bool>(),
     );
@@ -231,8 +231,8 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
 pub fn full_policy() -> impl Strategy<Value = Policy> {
     any_policy().prop_map(|policy| Policy {
         validation: Action::Deny,
-        placement: Switch::Apply,
-        inert: Inert::Repair,
+        placement: PlacementMode::Apply,
+        inert: IgnoredFields::Remove,
         parts: PlacementParts::ALL,
         actions: BTreeMap::new(),
         ..policy
@@ -242,10 +242,10 @@ pub fn full_policy() -> impl Strategy<Value = Policy> {
 /// The same policy with the reverse guard in any position.
 pub fn guarded(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value = Policy> {
     let guard = select(vec![
-        ReverseGuard::Off,
-        ReverseGuard::Off,
-        ReverseGuard::Warn,
-        ReverseGuard::Apply,
+        LinuxPods::Disabled,
+        LinuxPods::Disabled,
+        LinuxPods::Warn,
+        LinuxPods::Apply,
     ]);
     (policy, guard).prop_map(|(policy, reverse_guard)| Policy {
         reverse_guard,

@@ -397,7 +397,7 @@ fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
         actions: ["missing-os-selector", "run-as-administrator"]
             .map(|name| (crate::rules::find(name).unwrap().id, Action::Deny))
             .into(),
-        placement: Switch::Off,
+        placement: PlacementMode::Disabled,
         ..Policy::standalone()
     };
     let forged = ruling_of(Phase::Validate, "alice", &pod, policy())
@@ -486,7 +486,7 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let agent = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
     let repairs = || Policy {
-        inert: Inert::Repair,
+        inert: IgnoredFields::Remove,
         ..Policy::standalone()
     };
     let all = [
@@ -519,7 +519,7 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
         without_non_root
     );
     let off = Policy {
-        placement: Switch::Off,
+        placement: PlacementMode::Disabled,
         ..repairs()
     };
     assert_eq!(after_scc(&by_author, &[], &Value::Null, off), [""; 0]);
@@ -643,7 +643,7 @@ fn what_would_be_denied_is_counted_as_such() {
         (pod("windows", true), Action::Deny, Phase::Validate, "deny"),
         (pod("windows", true), Action::Warn, Phase::Validate, "would-deny"),
         (pod("windows", true), Action::Audit, Phase::Validate, "would-deny"),
-        (pod("windows", true), Action::Off, Phase::Validate, "allow"),
+        (pod("windows", true), Action::Disabled, Phase::Validate, "allow"),
         (pod("windows", false), Action::Audit, Phase::Validate, "allow"),
         (pod("linux", true), Action::Audit, Phase::Validate, "allow"),
         // What `/validate` will see is counted there.

@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
-use crate::model::policy::PoolLabel;
+use crate::model::node::PoolLabel;
 use crate::process::files::{self, Accept};
 use crate::registration::{
     BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options,
@@ -47,7 +47,7 @@ pub struct WebhooksArgs {
     /// Namespaces that are left out besides kube-system, kube-node-lease, kube-public and the Service's own. Empty: none
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_values_t = BY_DEFAULT.map(str::to_owned))]
     exclude_namespace: Vec<String>,
-    /// One more label of node pools that says Windows, as in a policy's evidence.poolLabels; a * at the end of the
+    /// One more label of node pools that says Windows, as in poolLabels of a node policy; a * at the end of the
     /// value stands for anything. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
     pool_label: Vec<PoolLabel>,
@@ -179,10 +179,10 @@ fn pool_label(text: &str) -> Result<PoolLabel, String> {
             "no label has a value of more than {} characters",
             LONGEST_POOL_LABEL - 1
         )),
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok(PoolLabel {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        }),
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            let prefix = value.strip_suffix('*').map(|prefix| PoolLabel::prefix(key, prefix));
+            Ok(prefix.unwrap_or_else(|| PoolLabel::exact(key, value)))
+        }
         _ => Err("write key and value, as in pool=windows*".to_owned()),
     }
 }

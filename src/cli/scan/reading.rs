@@ -108,7 +108,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
             namespaces_without_policy: world.namespaces_without_policy(),
         },
         judged_as: said(*overrides),
-        nodes: nodes(&view.nodes, &snapshot.facts, &world.policies),
+        nodes: nodes(&view.nodes, &snapshot.facts),
     });
     Ok((report, plan))
 }

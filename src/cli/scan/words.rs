@@ -2,7 +2,7 @@
 
 use anyhow::{anyhow, bail};
 
-use crate::model::policy::{Action, Inert, Switch};
+use crate::model::policy::{Action, IgnoredFields, PlacementMode};
 use crate::scan::Overrides;
 
 /// Reads `validation=Deny` and the like.
@@ -12,8 +12,8 @@ pub(super) fn overrides(words: &[String]) -> anyhow::Result<Overrides> {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         match key.trim() {
             "validation" => overrides.validation = Some(one_of(Action::ALL, Action::as_str, key, value)?),
-            "placement" => overrides.placement = Some(one_of(Switch::ALL, Switch::as_str, key, value)?),
-            "inert" => overrides.inert = Some(one_of(Inert::ALL, Inert::as_str, key, value)?),
+            "placement" => overrides.placement = Some(one_of(PlacementMode::ALL, PlacementMode::as_str, key, value)?),
+            "inert" => overrides.inert = Some(one_of(IgnoredFields::ALL, IgnoredFields::as_str, key, value)?),
             _ => bail!(
                 "there is no field \"{key}\" (--as): write validation=Deny, placement=Apply or inert=Warn, several with commas \
                  between them"
@@ -55,7 +55,7 @@ mod tests {
         let read_all = read(&["validation=Deny", "placement=apply", "inert=Warn"]).unwrap();
         assert_eq!(
             (read_all.validation, read_all.placement, read_all.inert),
-            (Some(Action::Deny), Some(Switch::Apply), Some(Inert::Warn))
+            (Some(Action::Deny), Some(PlacementMode::Apply), Some(IgnoredFields::Warn))
         );
         assert!(read(&[]).unwrap().is_empty());
         for (word, told) in [

@@ -14,7 +14,7 @@ use crate::api::Isolation;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{
-    BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, TRUSTED_BUILD_LABEL, Taint,
+    BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, RESTRICTED_BUILD_LABEL, Taint,
 };
 use crate::model::selection::is_build_label;
 
@@ -118,7 +118,7 @@ pub fn plan(
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for policy in policies
         .iter()
-        .filter(|policy| policy.stored.spec.runtime_classes.managed)
+        .filter(|policy| policy.stored.spec.runtime_classes.management == Management::Managed)
     {
         let mut state = ClassesOfPolicy::default();
         let of_policy: Vec<&NodeView> = (nodes.iter())
@@ -238,7 +238,7 @@ fn misfit(class: &RuntimeClass, wanted: &Wanted) -> Option<String> {
              spec.runtimeClasses.namePattern"
         ));
     }
-    let build = says(BUILD_LABEL).or(says(TRUSTED_BUILD_LABEL))?;
+    let build = says(BUILD_LABEL).or(says(RESTRICTED_BUILD_LABEL))?;
     let release = RELEASES
         .iter()
         .find(|release| release.name == wanted.owned.release)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::nodes::owned::Owned;
 use super::nodes::plan::Want;
-use crate::api::{TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector};
+use crate::api::{DeclaredPools, NoExecute, TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector};
 use crate::cluster::node::NodeView;
 use crate::cluster::view::UNREADABLE_ANNOTATION;
 use crate::model::node::Taint;
@@ -55,29 +55,31 @@ impl NodePolicy {
         let spec = &stored.spec.taints;
         let mut left_out = Vec::new();
         let mut taints: Vec<Taint> = Vec::new();
-        for taint in &spec.taints {
+        for taint in &spec.required {
             let wanted = Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
                 effect: taint.effect.as_str().to_owned(),
             };
             // The API server refuses both; a policy may have been stored before its schema did.
-            if taint.effect == TaintEffect::NoExecute && !spec.allow_no_execute {
+            if taint.effect == TaintEffect::NoExecute && spec.no_execute == NoExecute::Forbidden {
                 left_out.push(format!(
-                    "spec.taints.taints: {wanted} is left out, because NoExecute evicts running pods: set \
-                     spec.taints.allowNoExecute: true if that is what you want"
+                    "spec.taints.required: {wanted} is left out, because NoExecute evicts running pods: set \
+                     spec.taints.noExecute: Allowed if that is what you want"
                 ));
             } else if taints
                 .iter()
                 .any(|t| t.key == wanted.key && t.effect == wanted.effect)
             {
                 left_out.push(format!(
-                    "spec.taints.taints: {wanted} is left out, because a node carries one taint of a key and effect"
+                    "spec.taints.required: {wanted} is left out, because a node carries one taint of a key and effect"
                 ));
             } else {
                 taints.push(wanted);
             }
         }
+        let pools = DeclaredPools::of(&stored.spec).problems.into_iter();
+        left_out.extend(pools.map(|problem| problem.message));
         Some(NodePolicy {
             name: meta.name.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
@@ -113,7 +115,7 @@ impl NodePolicy {
     }
 }
 
-/// Every node policy, by name: the first that selects a node counts for it.
+/// Every node policy, the highest priority first and then by name: the first that selects a node applies to it.
 #[derive(Clone, Debug, Default)]
 pub struct NodePolicies(Vec<NodePolicy>);
 
@@ -130,12 +132,14 @@ pub enum Choice<'p> {
 }
 
 impl NodePolicies {
-    /// Reads the stored policies, by name.
+    /// Reads the stored policies.
     pub fn of(stored: &BTreeMap<String, Arc<WindowsNodePolicy>>) -> Self {
-        NodePolicies(stored.values().filter_map(NodePolicy::of).collect())
+        let mut policies: Vec<NodePolicy> = stored.values().filter_map(NodePolicy::of).collect();
+        policies.sort_by_key(|policy| std::cmp::Reverse(policy.stored.spec.priority));
+        NodePolicies(policies)
     }
 
-    /// Each policy, by name.
+    /// Each policy, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &NodePolicy> {
         self.0.iter()
     }
@@ -208,6 +212,8 @@ mod tests {
             Some(["a", "b"].into())
         );
         assert_eq!(both.overlapping(&node(&[])), None);
+        let higher = policies(&[("a", json!({})), ("b", json!({"priority": 1}))]);
+        assert!(matches!(higher.choose(&node(&[])), Choice::Policy(policy) if policy.name == "b"));
     }
 
     #[test]
@@ -237,12 +243,12 @@ mod tests {
     #[test]
     fn no_execute_is_left_out_unless_it_is_allowed() {
         let spec = |allow: bool| {
-            json!({"taints": {"mode": "Apply", "allowNoExecute": allow,
-                "taints": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}})
+            json!({"taints": {"mode": "Apply", "noExecute": if allow { "Allowed" } else { "Forbidden" },
+                "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}})
         };
         let policies = policies(&[("allowed", spec(true)), ("not", spec(false))]);
         assert_eq!(policies.get("allowed").unwrap().taints.len(), 1);
         let not = policies.get("not").unwrap();
-        assert!(not.taints.is_empty() && not.left_out[0].contains("allowNoExecute: true"));
+        assert!(not.taints.is_empty() && not.left_out[0].contains("noExecute: Allowed"));
     }
 }

@@ -17,7 +17,7 @@ use super::writer::Writer;
 use crate::cluster::errors::answered;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
 use crate::cluster::survey::PAGE;
-use crate::model::node::{NodeSigns as _, TRUSTED_BUILD_LABEL, Taint};
+use crate::model::node::{NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
 
 /// So many nodes are named.
@@ -116,7 +116,7 @@ struct Left {
 impl Left {
     /// Looks at a node from which everything that is ours was taken. `is_disputed`: its annotation had been spoiled.
     fn note(&mut self, node: &NodeView, is_disputed: bool, keep: Keep) {
-        if !keep.labels && node.labels.contains_key(TRUSTED_BUILD_LABEL) {
+        if !keep.labels && node.labels.contains_key(RESTRICTED_BUILD_LABEL) {
             self.mirrors.push(node.name.clone());
         }
         if is_disputed && !keep.taints {
@@ -132,8 +132,8 @@ impl Left {
         let of = |nodes: &[String]| format!("{} ({})", nodes.len(), list(nodes, NAMED));
         let mirrors = (!self.mirrors.is_empty()).then(|| {
             format!(
-                "label {TRUSTED_BUILD_LABEL} on nodes: {}, where nothing proves that Transom wrote it; kubectl label node NAME \
-                 {TRUSTED_BUILD_LABEL}-",
+                "label {RESTRICTED_BUILD_LABEL} on nodes: {}, where nothing proves that Transom wrote it; kubectl label node NAME \
+                 {RESTRICTED_BUILD_LABEL}-",
                 of(&self.mirrors)
             )
         });

@@ -4,7 +4,7 @@ use crate::api::DecodedPolicy;
 use crate::controller::conditions::{Statement, Told};
 use crate::model::facts::Facts;
 use crate::model::node::Host;
-use crate::model::policy::{Policy, Switch};
+use crate::model::policy::{Policy, PlacementMode};
 use crate::model::text::list;
 
 use super::MOST_NAMES;
@@ -39,13 +39,13 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> St
 
 /// The nodes without the label, where placement may have to require it: the cluster has several builds.
 fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
-    let declared = policy.pools.iter().filter_map(|pool| pool.build);
+    let declared = facts.pools.iter().filter_map(|pool| pool.build);
     let has_several = {
         let mut builds = facts.builds().iter().copied().chain(declared);
         let first = builds.next();
         builds.any(|other| Some(other) != first)
     };
-    if policy.placement == Switch::Off || !policy.parts.build || !has_several {
+    if policy.placement == PlacementMode::Disabled || !policy.parts.build || !has_several {
         return Vec::new();
     }
     let label = policy.build_label();

@@ -9,11 +9,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
 use super::build_labels::build_labels;
-use super::{MOST_NAMES, registered};
+use super::MOST_NAMES;
+use super::programmed::programmed;
 use crate::api::{
-    API_VERSION, DecodedPolicy, LastGood, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
+    API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
 };
-use crate::cluster::policies::{Outcome, as_stored, generation, kept, text};
+use crate::cluster::policies::{Outcome, generation, text};
 use crate::cluster::snapshot::{Reporting, Snapshot};
 use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
 use crate::engine::effective::{ExemptionState, SOON};
@@ -65,7 +66,11 @@ impl Report {
 #[derive(Default)]
 struct Reach<'v> {
     selected: Vec<&'v str>,
-    effective: i64,
+    effective: i32,
+    /// The policies that come first in namespaces that it selects.
+    overridden_by: BTreeSet<&'v str>,
+    /// Whether it applies in any namespace, called or not.
+    applies_somewhere: bool,
     /// Policies of the same priority and the namespaces in question, and whether this one counts there.
     ties: BTreeMap<&'v str, (bool, Vec<&'v str>)>,
     /// The namespaces where it counts and labels do nothing, with those labels.
@@ -87,13 +92,13 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
         let reach = reach.get(name.as_str()).unwrap_or(&none);
         let mut statements = statements(name, outcome, reach, others, today);
         statements.push(build_labels(outcome.in_force(), &snapshot.facts));
-        // After Ready. While it is not known what is registered, what was said of it stays.
-        if let Some(known) = &snapshot.registered {
-            let unreached = snapshot.unreached.as_deref();
-            let registered =
-                registered::registered(outcome.in_force(), known, unreached, &snapshot.policies, view);
-            statements.insert(1, registered);
-        }
+        // While it is not known what is registered, what was said of it stays.
+        let programmed = snapshot.registered.as_ref().map(|known| {
+            let (facts, set) = (&snapshot.facts, &snapshot.policies);
+            programmed(outcome.in_force(), known, snapshot.unreached.as_deref(), set, view, facts)
+        });
+        let ready = ready(&statements[0], programmed.as_ref());
+        statements.splice(1..1, programmed.into_iter().chain([ready]));
         statements.extend(written(&snapshot.reporting));
         let mut retired = Vec::new();
         if let Reporting::Off = snapshot.reporting {
@@ -104,8 +109,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
         } else {
             retired.push(WITHOUT_POLICY);
         }
-        let last_good = last_good(outcome, object);
-        report(name, object, last_good, statements, &retired, reach, now)
+        report(name, object, effective(outcome, object), statements, &retired, reach, now)
     })
 }
 
@@ -135,9 +139,11 @@ fn reach(snapshot: &Snapshot) -> BTreeMap<&str, Reach<'_>> {
             let name = stored.policy.name.as_str();
             let entry = reach.entry(name).or_default();
             entry.selected.push(namespace);
+            entry.overridden_by.extend(first.map(|(winner, _)| winner));
             match first {
                 None => {
-                    entry.effective += i64::from(is_asked);
+                    entry.effective += i32::from(is_asked);
+                    entry.applies_somewhere = true;
                     let ignored = set.ignored_labels(labels);
                     if !ignored.is_empty() {
                         let ignored = ignored
@@ -164,7 +170,7 @@ fn reach(snapshot: &Snapshot) -> BTreeMap<&str, Reach<'_>> {
 fn report(
     name: &str,
     object: &Value,
-    last_good: Option<LastGood>,
+    effective: Option<EffectiveSettings>,
     statements: Vec<Statement>,
     retired: &[&str],
     reach: &Reach<'_>,
@@ -182,13 +188,13 @@ fn report(
         last_problem: (statements.iter().find(|said| said.is_bad)).map(|said| said.message.clone()),
         conditions: conditions(statements, retired, &stored.conditions, generation, now),
         matched_namespaces: MatchedNamespaces {
-            count: i64::try_from(reach.selected.len()).unwrap_or(i64::MAX),
+            count: i32::try_from(reach.selected.len()).unwrap_or(i32::MAX),
             effective: reach.effective,
             names: (reach.selected.iter().take(MatchedNamespaces::MOST))
                 .map(|name| (*name).to_owned())
                 .collect(),
         },
-        last_good,
+        effective,
     };
     (status != stored).then(|| Report {
         name: name.to_owned(),
@@ -199,14 +205,21 @@ fn report(
     })
 }
 
-/// The version that is kept from now on. What this program cannot use stays: another version of it may.
-fn last_good(outcome: &Outcome, object: &Value) -> Option<LastGood> {
-    let good = match outcome {
-        Outcome::InForce(_) => as_stored(object),
-        Outcome::LastGood { kept, .. } => kept.clone(),
-        Outcome::Skipped { .. } => return kept(object),
+/// The settings of the version that applies; `None` where none does.
+fn effective(outcome: &Outcome, object: &Value) -> Option<EffectiveSettings> {
+    let (decoded, generation) = match outcome {
+        Outcome::InForce(decoded) => (decoded, generation(object)),
+        Outcome::LastGood { good, generation, .. } => (good, *generation),
+        Outcome::Skipped { .. } => return None,
     };
-    (good.spec.len() <= LastGood::LONGEST).then_some(good)
+    let policy = &decoded.policy.policy;
+    Some(EffectiveSettings {
+        generation,
+        validation: policy.validation.to_string(),
+        ignored_fields: policy.ignored_fields.to_string(),
+        placement: policy.placement.to_string(),
+        linux_pods: policy.linux_pods.to_string(),
+    })
 }
 
 /// The conditions of a policy, the gravest first. Ties and labels come and go with namespaces: only the first is told.
@@ -218,13 +231,9 @@ fn statements(
     today: Date,
 ) -> Vec<Statement> {
     let decoded = outcome.in_force();
-    let nothing = BTreeSet::new();
-    let unknown = |of: fn(&DecodedPolicy) -> &BTreeSet<String>| decoded.map_or(&nothing, of);
     vec![
-        ready(outcome, in_force).told(Told::Words),
-        rules_known(unknown(|decoded| &decoded.unknown_rules)).told(Told::Words),
-        releases_known(unknown(|decoded| &decoded.unknown_releases)).told(Told::Words),
-        fields_known(unknown(|decoded| &decoded.unknown_fields)).told(Told::Words),
+        accepted(outcome, in_force).told(Told::Words),
+        overridden(reach).told(Told::Turns),
         overlapping(name, reach).told(Told::Turns),
         exemptions_expired(decoded, today).told(Told::Words),
         exemptions_expiring(decoded, today).told(Told::Words),
@@ -232,90 +241,102 @@ fn statements(
     ]
 }
 
-/// Whether the policy counts.
-fn ready(outcome: &Outcome, in_force: usize) -> Statement {
-    let well = ("InForce", "the policy counts as it is stored");
+/// Whether the stored version can be used, as a whole or without what this version of Transom does not know.
+fn accepted(outcome: &Outcome, in_force: usize) -> Statement {
+    let well = ("Accepted", "the policy applies as it is stored");
     let (reason, error, consequence) = match outcome {
-        Outcome::InForce(_) => return Statement::wanted("Ready", None, well),
-        Outcome::LastGood { kept, error, .. } => (
-            "KeptLastGood",
+        Outcome::InForce(decoded) => return left_out(decoded, well),
+        Outcome::LastGood { generation, error, .. } => (
+            "PreviousVersionApplies",
             error,
-            format!(
-                "until then the policy counts as it was at generation {}",
-                kept.generation
-            ),
+            format!("until then generation {generation} of the policy applies"),
         ),
         Outcome::Skipped { error } => {
             let instead = if in_force == 0 {
-                "no other policy can be used either, so that the built-in one counts everywhere"
+                "no other policy can be used either, so the built-in policy applies everywhere"
             } else {
-                "other policies count in its place, and the built-in one where none selects a namespace"
+                "other policies apply instead, and the built-in policy where none selects a namespace"
             };
             let consequence = format!(
-                "until then the policy does not count, because no good version of it is known; \
-                 {instead} (built-in: validation Audit, placement DryRun)"
+                "until then the policy does not apply, because no earlier version of it is known; {instead} (built-in: mode \
+                 Audit)"
             );
-            ("Unusable", error, consequence)
+            ("Invalid", error, consequence)
         }
     };
     let it = if error.problems.len() == 1 { "it" } else { "them" };
     let end = format!("; correct {it}: {consequence}");
-    // As far as they fit into so many bytes, and never at the cost of what counts instead.
+    // As far as they fit into so many bytes, and never at the cost of what applies instead.
     let told = |room: usize| {
         let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
         format!("{problems}{end}")
     };
     Statement {
         brief: told(LONGEST_NOTE),
-        ..Statement::wanted("Ready", Some((reason, told(LONGEST_PROBLEMS))), well)
+        ..Statement::wanted("Accepted", Some((reason, told(LONGEST_PROBLEMS))), well)
     }
 }
 
-fn rules_known(unknown: &BTreeSet<String>) -> Statement {
-    let name = |name: &String| match rules::nearest(name) {
+/// What this version of Transom does not know of a policy: it is left out, and the rest applies.
+fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
+    let rule = |name: &String| match rules::nearest(name) {
         Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
         None => cut(name, 64).into_owned(),
     };
-    let message = |names| {
-        format!(
-            "Transom {VERSION} has no rule {names}; what the policy says of them is left out, the rest counts; correct the \
-             names, or go back to the version that has them"
-        )
+    let of = |names: &BTreeSet<String>| listed(names.iter().map(|name| cut(name, 128)));
+    let unknown = [
+        ("UnknownRules", "the rules", listed(decoded.unknown_rules.iter().map(rule))),
+        ("UnknownReleases", "the releases", of(&decoded.unknown_releases)),
+        ("UnknownFields", "the fields", of(&decoded.unknown_fields)),
+    ];
+    let unknown = unknown.into_iter().filter_map(|(reason, what, names)| Some((reason, what, names?)));
+    let unknown: Vec<(&'static str, &str, String)> = unknown.collect();
+    let Some((reason, ..)) = unknown.first() else {
+        return Statement::wanted("Accepted", None, well);
     };
-    let amiss = listed(unknown.iter().map(name)).map(|names| ("UnknownRules", message(names)));
-    Statement::wanted(
-        "RulesKnown",
-        amiss,
-        ("AllKnown", "every rule that the policy names is known"),
-    )
+    let names: Vec<String> = (unknown.iter())
+        .map(|(_, what, names)| format!("{what} {names}"))
+        .collect();
+    let mut message = format!(
+        "Transom {VERSION} does not know {}; they are left out, the rest of the policy applies; correct the names, or go back \
+         to the version that knows them",
+        names.join(", ")
+    );
+    if !decoded.unknown_releases.is_empty() {
+        let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+        message.push_str(&format!("; the known releases are {}", known.join(", ")));
+    }
+    Statement {
+        holds: true,
+        ..Statement::wanted("Accepted", Some((*reason, message)), well)
+    }
 }
 
-fn releases_known(unknown: &BTreeSet<String>) -> Statement {
-    let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
-    let message = |names| {
-        format!(
-            "spec.runtimeClasses: Transom {VERSION} has no release {names}; those entries are left out, the rest counts; \
-             there are {}; correct the names, or go back to the version that has them",
-            known.join(", ")
-        )
-    };
-    let amiss =
-        listed(unknown.iter().map(|name| cut(name, 64))).map(|names| ("UnknownReleases", message(names)));
-    let well = ("AllKnown", "every release that the policy names is known");
-    Statement::wanted("ReleasesKnown", amiss, well)
+/// Whether the policy does what it says: its spec is usable, and the webhooks that it needs are registered.
+fn ready(accepted: &Statement, programmed: Option<&Statement>) -> Statement {
+    let well = ("Ready", "the policy is accepted and programmed");
+    let failing = [Some(accepted), programmed].into_iter().flatten().find(|said| !said.holds);
+    let amiss = failing.map(|said| {
+        let kind = said.kind;
+        (said.reason, format!("the condition {kind} is False: {}", said.message))
+    });
+    Statement::wanted("Ready", amiss, well)
 }
 
-fn fields_known(unknown: &BTreeSet<String>) -> Statement {
-    let message = |names| {
-        format!(
-            "Transom {VERSION} does not know {names}; that is left out, the rest counts; remove it, or go back to the version \
-             that knows it"
-        )
-    };
-    let amiss =
-        listed(unknown.iter().map(|name| cut(name, 128))).map(|names| ("UnknownFields", message(names)));
-    let well = ("AllKnown", "every field that the policy has is known");
-    Statement::wanted("FieldsKnown", amiss, well)
+/// Whether the policy applies nowhere, because others come first in every namespace that it selects.
+fn overridden(reach: &Reach<'_>) -> Statement {
+    let is_overridden = !reach.selected.is_empty() && !reach.applies_somewhere;
+    let amiss = is_overridden.then(|| {
+        let message = format!(
+            "other policies come first in all {} namespaces that this policy selects: {}; give this one a higher priority, or \
+             delete it",
+            reach.selected.len(),
+            list(&reach.overridden_by, MOST_NAMES)
+        );
+        ("HigherPriority", message)
+    });
+    let well = ("NotOverridden", "the policy applies in a namespace, or selects none");
+    Statement::unwanted("Overridden", amiss, well)
 }
 
 fn overlapping(name: &str, reach: &Reach<'_>) -> Statement {
@@ -396,7 +417,7 @@ fn without_policy(snapshot: &Snapshot) -> Statement {
     let message = |namespaces| {
         format!(
             "no policy selects {} of the namespaces that admission asks about: {namespaces}; the built-in policy counts there \
-             (validation Audit, placement DryRun); a policy without namespaceSelector selects every namespace",
+             (mode Audit); a policy without namespaceSelector selects every namespace",
             names.len()
         )
     };

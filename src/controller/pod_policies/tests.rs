@@ -17,7 +17,7 @@ use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
-use crate::model::policy::{Action, Policy, Switch};
+use crate::model::policy::{Action, Policy, PlacementMode};
 
 /// Snapshots of views that follow one another.
 struct Policies {
@@ -149,7 +149,7 @@ fn without_a_stored_policy_nothing_is_denied_or_changed() {
     let policy = effective(&Policies::default().update(&view(&[], &[])));
     assert_eq!(
         (policy.validation, policy.placement),
-        (Action::Audit, Switch::DryRun)
+        (Action::Audit, PlacementMode::DryRun)
     );
 }
 
@@ -262,7 +262,7 @@ fn a_status_weakens_no_policy_that_was_seen_and_none_by_a_version_that_cannot_be
         // The stored version is the second one. Only an earlier one can have been kept.
         let mut starts = Policies::default();
         let expected = if generation < 2 {
-            Action::Off
+            Action::Disabled
         } else {
             Action::Audit
         };

@@ -4,7 +4,7 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::policy::{Inert, Switch};
+use crate::model::policy::{IgnoredFields, PlacementMode};
 use crate::model::severity::Severity;
 use crate::model::subject::Stage;
 use crate::model::workload::Kind;
@@ -35,7 +35,7 @@ fn judged(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static 
     let open = inspection.open().filter(|finding| finding.action >= Action::Warn);
     let open = open.map(|finding| finding.rule.name).collect();
     let repaired = inspection.findings.iter();
-    let repaired = repaired.filter(|finding| finding.resolved_by == Some(Resolver::Repair));
+    let repaired = repaired.filter(|finding| finding.resolved_by == Some(Resolver::Removal));
     (
         inspection.decision(),
         open,
@@ -43,7 +43,7 @@ fn judged(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static 
     )
 }
 
-fn with(inert: Inert) -> Policy {
+fn with(inert: IgnoredFields) -> Policy {
     Policy {
         inert,
         ..Policy::standalone()
@@ -87,13 +87,13 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
     for kind in KINDS {
         for (over, rule) in inert_fields() {
             let case = format!("{kind} {over}");
-            for inert in [Inert::Deny, Inert::DryRun] {
+            for inert in [IgnoredFields::Deny, IgnoredFields::DryRun] {
                 let (decision, open, _) = judged(kind, &over, &with(inert));
                 assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{case} {inert}");
             }
-            let (decision, open, _) = judged(kind, &over, &with(Inert::Warn));
+            let (decision, open, _) = judged(kind, &over, &with(IgnoredFields::Warn));
             assert_eq!((decision, open), (Decision::Allow, vec![rule]), "{case}");
-            let (decision, open, repaired) = judged(kind, &over, &with(Inert::Repair));
+            let (decision, open, repaired) = judged(kind, &over, &with(IgnoredFields::Remove));
             assert_eq!(
                 (decision, open, repaired),
                 (Decision::Allow, vec![], vec![rule]),
@@ -132,7 +132,7 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
         ),
     ] {
         for kind in KINDS {
-            let (decision, open, _) = judged(kind, &over, &with(Inert::Warn));
+            let (decision, open, _) = judged(kind, &over, &with(IgnoredFields::Warn));
             assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{kind} {over}");
         }
     }
@@ -148,7 +148,7 @@ fn repair_resolves_nothing_in_a_template_that_the_api_server_refuses() {
         } else {
             Decision::Deny
         };
-        assert_eq!(judged(kind, &over, &with(Inert::Repair)).0, expected, "{kind}");
+        assert_eq!(judged(kind, &over, &with(IgnoredFields::Remove)).0, expected, "{kind}");
     }
 }
 
@@ -156,9 +156,9 @@ fn repair_resolves_nothing_in_a_template_that_the_api_server_refuses() {
 fn a_rule_with_a_word_of_its_own_goes_by_that() {
     let over = json!({"securityContext": {"runAsUser": 1000}});
     for (action, inert, decision) in [
-        (Action::Deny, Inert::Warn, Decision::Deny),
-        (Action::Audit, Inert::Warn, Decision::Allow),
-        (Action::Audit, Inert::Deny, Decision::Allow),
+        (Action::Deny, IgnoredFields::Warn, Decision::Deny),
+        (Action::Audit, IgnoredFields::Warn, Decision::Allow),
+        (Action::Audit, IgnoredFields::Deny, Decision::Allow),
     ] {
         let policy = Policy {
             actions: [("TSM204", action)].into(),
@@ -172,7 +172,7 @@ fn a_rule_with_a_word_of_its_own_goes_by_that() {
     }
     let audit = Policy {
         validation: Action::Audit,
-        ..with(Inert::Warn)
+        ..with(IgnoredFields::Warn)
     };
     assert_eq!(
         judged(Kind::Pod, &over, &audit),
@@ -190,7 +190,7 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
     .to_string();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let subject = Subject::parse(Kind::Pod, &pod, Stage::Written).unwrap();
-    let inspection = inspect(&subject, &facts, &with(Inert::Repair));
+    let inspection = inspect(&subject, &facts, &with(IgnoredFields::Remove));
     let paths: Vec<String> = inspection
         .edits
         .iter()
@@ -201,10 +201,10 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
 
     let template = object(Kind::DaemonSet, &spec(&over));
     let subject = Subject::parse(Kind::DaemonSet, &template, Stage::Written).unwrap();
-    for placement in Switch::ALL {
+    for placement in PlacementMode::ALL {
         let policy = Policy {
             placement,
-            ..with(Inert::Repair)
+            ..with(IgnoredFields::Remove)
         };
         let inspection = inspect(&subject, &facts, &policy);
         assert!(inspection.edits.is_empty() && inspection.would_edit.is_empty());
@@ -353,7 +353,7 @@ fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
         let found = findings(kubernetes, &spec(over), policy);
         found.iter().find(|f| f.0 == "run-as-user").map(|f| f.2)
     };
-    let deny = with(Inert::Deny);
+    let deny = with(IgnoredFields::Deny);
     for (kubernetes, over, expected) in [
         (30, &of_pod, Class::Run),
         (21, &of_pod, Class::Run),
@@ -372,12 +372,12 @@ fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
     // The API server refuses such a pod before any kubelet sees it.
     let says = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
     assert_eq!(class(30, &says, &deny), Some(Class::Api));
-    assert_eq!(class(30, &of_pod, &with(Inert::Repair)), None);
+    assert_eq!(class(30, &of_pod, &with(IgnoredFields::Remove)), None);
     for (kubernetes, expected) in [(30, Decision::Deny), (31, Decision::Allow)] {
         let json = object(Kind::Pod, &spec(&of_pod));
         let subject = Subject::parse(Kind::Pod, &json, Stage::Written).unwrap();
         let facts = Facts::new(kubernetes, date(2026, 1, 1));
-        let inspection = inspect(&subject, &facts, &with(Inert::Warn));
+        let inspection = inspect(&subject, &facts, &with(IgnoredFields::Warn));
         assert_eq!(inspection.decision(), expected, "{kubernetes}");
     }
 }
@@ -507,7 +507,7 @@ fn repair_leaves_no_finding_behind_that_was_too_many_to_keep() {
     let subject = object(Kind::Pod, &spec(&json!({ "containers": many })));
     let subject = Subject::parse(Kind::Pod, &subject, Stage::Written).unwrap();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-    let inspection = inspect(&subject, &facts, &with(Inert::Repair));
+    let inspection = inspect(&subject, &facts, &with(IgnoredFields::Remove));
     let open: Vec<_> = inspection
         .open()
         .filter(|found| found.rule.name == "privileged")

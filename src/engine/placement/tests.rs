@@ -11,7 +11,7 @@ use crate::model::edit::to_json_patch;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
 use crate::model::pod::Toleration;
-use crate::model::policy::{Policy, ReverseGuard, Switch};
+use crate::model::policy::{Policy, LinuxPods, PlacementMode};
 use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
 
@@ -55,7 +55,7 @@ fn facts(whitelist: Option<&str>) -> Facts {
 
 fn policies() -> Vec<Policy> {
     let mut off = Policy::standalone();
-    off.placement = Switch::Off;
+    off.placement = PlacementMode::Disabled;
     let mut without = Policy::standalone();
     without.parts.tolerations = false;
     let mut blue = Policy::standalone();
@@ -356,7 +356,7 @@ fn the_reverse_guard_goes_by_nodes_and_pools_that_may_be_there() {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
         host.into_iter().cloned().for_each(|host| facts.add_host(host));
         let policy = Policy {
-            reverse_guard: ReverseGuard::Apply,
+            reverse_guard: LinuxPods::Apply,
             pools: declared.into_iter().cloned().collect(),
             ..Policy::standalone()
         };

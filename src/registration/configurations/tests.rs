@@ -79,7 +79,7 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
     gone.mutating.entries.clear();
     let found = gaps(
         &gone,
-        &policy(|policy| policy.reverse_guard = ReverseGuard::Apply),
+        &policy(|policy| policy.linux_pods = LinuxPods::Apply),
     );
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0, "NoWebhooks");
@@ -95,7 +95,7 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
             .1
             .contains("and no ValidatingWebhookConfiguration zz-transom,")
     );
-    let off = policy(|policy| (policy.validation, policy.placement) = (Action::Off, Switch::Off));
+    let off = policy(|policy| (policy.validation, policy.placement) = (Action::Disabled, PlacementMode::Disabled));
     assert_eq!(gaps(&gone, &off), []);
 }
 
@@ -152,7 +152,7 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
 #[test]
 fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring_it() {
     let plain = registered(&Options::default());
-    let guarded = policy(|policy| policy.reverse_guard = ReverseGuard::Warn);
+    let guarded = policy(|policy| policy.linux_pods = LinuxPods::Warn);
     assert_eq!(
         gaps(&plain, &guarded),
         [(
@@ -194,7 +194,7 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
         reverse_guard: Some(api(&of_team("a"))),
         ..Options::default()
     });
-    let guarded = policy(|policy| policy.reverse_guard = ReverseGuard::Apply);
+    let guarded = policy(|policy| policy.linux_pods = LinuxPods::Apply);
     let found = gaps(&of_a, &guarded);
     assert_eq!(found[0].0, "NamespacesLeftOut");
     assert!(

@@ -111,7 +111,7 @@ pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
         let sorts = cx.facts.sorts().filter(matches);
         sorts.map(|host| reached(host, false)).collect()
     };
-    let declared = cx.policy.pools.iter().filter(matches);
+    let declared = cx.facts.pools.iter().filter(matches);
     hosts.extend(declared.map(|host| reached(host, true)));
     hosts
 }
@@ -166,7 +166,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     let Some(first) = images.builds.first().copied() else {
         return BuildNeed::Nothing;
     };
-    if cx.facts.hosts().is_empty() && cx.policy.pools.is_empty() {
+    if cx.facts.hosts().is_empty() && cx.facts.pools.is_empty() {
         return if names_builds(cx) {
             BuildNeed::Nothing
         } else {

@@ -89,7 +89,7 @@ impl Pod<'_> {
 
     fn no_node(&self) -> Told {
         let facts = self.ground.world.facts;
-        let pools: Vec<&str> = (facts.hosts().iter().chain(&self.policy.pools))
+        let pools: Vec<&str> = (facts.hosts().iter().chain(&facts.pools))
             .filter(|host| host.may_be_at_zero)
             .map(|host| host.name.as_str())
             .collect();

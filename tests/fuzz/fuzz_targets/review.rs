@@ -13,7 +13,7 @@ use transom::engine::effective::PolicySet;
 use transom::model::build::Build;
 use transom::model::facts::{Facts, RuntimeClassFacts};
 use transom::model::node::{Host, Taint};
-use transom::model::policy::{Inert, Policy, ReverseGuard};
+use transom::model::policy::{IgnoredFields, Policy, LinuxPods};
 
 static FACTS: LazyLock<Facts> = LazyLock::new(|| {
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
@@ -34,8 +34,8 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
 
 static POLICIES: LazyLock<[PolicySet; 2]> = LazyLock::new(|| {
     let guarded = Policy {
-        inert: Inert::Repair,
-        reverse_guard: ReverseGuard::Apply,
+        inert: IgnoredFields::Remove,
+        reverse_guard: LinuxPods::Apply,
         runtime_classes: [("ltsc2022".to_owned(), "windows-2022".to_owned())].into(),
         ..Policy::standalone()
     };

@@ -3,7 +3,7 @@
 
 use crate::api::NodeLabels;
 use crate::cluster::node::NodeView;
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, TRUSTED_BUILD_LABEL};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::text::{cut, one_line};
 
 /// A label that is kept on Windows nodes.
@@ -24,15 +24,15 @@ pub struct KeptLabel {
 pub static LABELS: [KeptLabel; 2] = [
     KeptLabel {
         key: BUILD_LABEL,
-        is_wanted: |labels| labels.windows_build,
+        is_wanted: |labels| labels.kubelet == KubeletLabel::Correct,
         value: build,
         // The kubelet would not write it again before a restart: it stays, and is Transom's no longer.
         is_taken_back: false,
         is_announced: true,
     },
     KeptLabel {
-        key: TRUSTED_BUILD_LABEL,
-        is_wanted: |labels| labels.trusted_build,
+        key: RESTRICTED_BUILD_LABEL,
+        is_wanted: |labels| labels.node_restriction == Management::Managed,
         value: build,
         is_taken_back: true,
         is_announced: false,

@@ -147,13 +147,13 @@ pub fn is_protected(taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::node::TRUSTED_BUILD_LABEL;
+    use crate::model::node::RESTRICTED_BUILD_LABEL;
 
     #[test]
     fn what_is_ours_survives_the_annotation() {
         let owned = Owned {
             policy: "windows".into(),
-            labels: [(TRUSTED_BUILD_LABEL.to_owned(), "10.0.20348".to_owned())].into(),
+            labels: [(RESTRICTED_BUILD_LABEL.to_owned(), "10.0.20348".to_owned())].into(),
             taints: vec![Taint::no_schedule("os", "windows")],
             ..Owned::default()
         };

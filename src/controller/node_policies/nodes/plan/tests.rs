@@ -3,7 +3,7 @@
 use super::super::change::Annotation;
 use super::*;
 use crate::cluster::node::PROOF_LABEL;
-use crate::model::node::{BUILD_LABEL, TRUSTED_BUILD_LABEL};
+use crate::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
 fn node(kernel: &str) -> NodeView {
     NodeView {
@@ -87,7 +87,7 @@ fn a_build_label_that_is_missing_stale_or_forged_is_corrected() {
         let patch = plan.patch(&node).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         assert_eq!(patch["metadata"]["labels"][BUILD_LABEL], "10.0.20348");
-        assert_eq!(patch["metadata"]["labels"][TRUSTED_BUILD_LABEL], "10.0.20348");
+        assert_eq!(patch["metadata"]["labels"][RESTRICTED_BUILD_LABEL], "10.0.20348");
     }
 }
 
@@ -125,7 +125,7 @@ fn what_stood_there_before_us_is_not_ours() {
     before.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
     before
         .labels
-        .insert(TRUSTED_BUILD_LABEL.into(), "10.0.20348".into());
+        .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.20348".into());
     before.taints = vec![NodeTaint {
         value: Some("windows".into()),
         ..other_taint("os")
@@ -293,7 +293,7 @@ fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
     ours.operating_system = "linux".into();
     let back = after(&ours, &plan(&ours, Some(&want())));
     assert_eq!((back.owned.as_deref(), texts(&back).len()), (None, 0));
-    assert!(!back.labels.contains_key(TRUSTED_BUILD_LABEL));
+    assert!(!back.labels.contains_key(RESTRICTED_BUILD_LABEL));
     assert_eq!(
         back.labels.get(BUILD_LABEL).map(String::as_str),
         Some("10.0.20348")
@@ -304,7 +304,7 @@ fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
 fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     let mut node = node("10.0.20348.1");
     node.labels
-        .insert(TRUSTED_BUILD_LABEL.into(), "10.0.20348".into());
+        .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.20348".into());
     node.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
     node.taints = vec![NodeTaint {
         value: Some("windows".into()),
@@ -322,20 +322,20 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     // No kubelet can write the mirror, and it says what Transom writes there: it is still Transom's.
     let owned = Owned::of(&mended).unwrap();
     assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
-    assert!(owned.labels.contains_key(TRUSTED_BUILD_LABEL));
+    assert!(owned.labels.contains_key(RESTRICTED_BUILD_LABEL));
     for plan in [
         plan(&node, None),
         plan(&mended, None),
         plan_to_take_back(&node, Keep::default()),
     ] {
         let left = after(&node, &plan);
-        assert!(!left.labels.contains_key(TRUSTED_BUILD_LABEL), "{plan:?}");
+        assert!(!left.labels.contains_key(RESTRICTED_BUILD_LABEL), "{plan:?}");
         assert_eq!((left.owned, &left.taints), (None, &node.taints));
         assert_eq!(left.labels[BUILD_LABEL], "10.0.20348");
     }
     // What another writer has put there instead is not.
     node.labels
-        .insert(TRUSTED_BUILD_LABEL.into(), "10.0.17763".into());
+        .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.17763".into());
     let left = after(&node, &plan(&node, None));
     assert_eq!((left.owned, left.labels), (None, node.labels));
 }
@@ -427,7 +427,7 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
         ..want()
     };
     let less = after(&ours, &plan(&ours, Some(&want)));
-    assert!(!less.labels.contains_key(TRUSTED_BUILD_LABEL) && less.labels.contains_key(BUILD_LABEL));
+    assert!(!less.labels.contains_key(RESTRICTED_BUILD_LABEL) && less.labels.contains_key(BUILD_LABEL));
     assert!(plan(&less, Some(&want)).is_empty());
 }
 

@@ -6,16 +6,18 @@ use crate::api::DecodedPolicy;
 use crate::cluster::view::ClusterView;
 use crate::controller::conditions::{Statement, Told};
 use crate::engine::effective::PolicySet;
+use crate::model::facts::Facts;
 use crate::registration::configurations::{Configurations, Gap};
 
 /// The condition. `decoded` is what of the policy counts, if anything; `unreached` what is to be said where calls of the API
 /// server do not arrive.
-pub(super) fn registered(
+pub(super) fn programmed(
     decoded: Option<&DecodedPolicy>,
     registered: &Configurations,
     unreached: Option<&str>,
     set: &PolicySet,
     view: &ClusterView,
+    facts: &Facts,
 ) -> Statement {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
         let stored = &decoded.policy;
@@ -27,7 +29,7 @@ pub(super) fn registered(
         let namespaces = (view.namespaces.iter())
             .map(|(name, namespace)| (name.as_str(), &namespace.labels))
             .filter(|(_, labels)| counts(labels));
-        registered.gaps(stored, &namespaces)
+        registered.gaps(stored, &facts.pool_labels, &namespaces)
     });
     let unreached = unreached.map(|said| Gap {
         reason: "CallsDoNotArrive",
@@ -43,8 +45,8 @@ pub(super) fn registered(
     };
     let amiss = gaps.first().map(|first| (first.reason, message()));
     let well = (
-        "AsWanted",
+        "Programmed",
         "the webhook configurations have everything that the policy needs",
     );
-    Statement::wanted("Registered", amiss, well).told(Told::Reasons)
+    Statement::wanted("Programmed", amiss, well).told(Told::Reasons)
 }

@@ -1,0 +1,141 @@
+//! The versions of policies that could be used, as they are kept in the cluster; pure.
+//!
+//! One ControllerRevision in Transom's namespace for each generation of a policy that could be used: its data cannot be
+//! changed, and whoever may write the status of a policy cannot write it. The two newest of each policy are kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::core::ObjectMeta;
+use serde_json::Value;
+
+use crate::api::{API_VERSION, POD_POLICY};
+
+/// The label of our revisions, with the uid of the policy.
+pub const POLICY_UID_LABEL: &str = "transom.dev/policy-uid";
+/// How many revisions of a policy are kept.
+const KEPT: usize = 2;
+
+/// A revision, as it is stored.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RevisionView {
+    /// The uid of the policy that it is of.
+    pub policy_uid: String,
+    /// The generation of the policy.
+    pub generation: i64,
+    /// The spec of that generation.
+    pub spec: Value,
+}
+
+impl RevisionView {
+    /// Reads a stored revision; `None` for one that is not ours.
+    pub fn of(revision: ControllerRevision) -> Option<Self> {
+        let labels = revision.metadata.labels?;
+        let owners = revision.metadata.owner_references.unwrap_or_default();
+        let policy_uid = labels.get(POLICY_UID_LABEL)?.clone();
+        let is_owned = |owner: &OwnerReference| owner.kind == POD_POLICY && owner.uid == policy_uid;
+        if !owners.iter().any(is_owned) {
+            return None;
+        }
+        Some(RevisionView {
+            policy_uid,
+            generation: revision.revision,
+            spec: revision.data?.0,
+        })
+    }
+}
+
+/// The revisions of a policy, the newest first.
+pub fn of_policy<'r>(revisions: &'r BTreeMap<String, Arc<RevisionView>>, uid: &str) -> Vec<(&'r str, &'r RevisionView)> {
+    let mut found: Vec<(&str, &RevisionView)> = (revisions.iter())
+        .filter(|(_, revision)| revision.policy_uid == uid)
+        .map(|(name, revision)| (name.as_str(), &**revision))
+        .collect();
+    found.sort_by_key(|(_, revision)| std::cmp::Reverse(revision.generation));
+    found
+}
+
+/// The revisions of a policy that are no longer kept.
+pub fn surplus<'r>(revisions: &'r BTreeMap<String, Arc<RevisionView>>, uid: &str) -> impl Iterator<Item = &'r str> {
+    of_policy(revisions, uid).into_iter().skip(KEPT).map(|(name, _)| name)
+}
+
+/// The name of the revision of a generation.
+pub fn name_of(uid: &str, generation: i64) -> String {
+    format!("policy-{uid}-{generation}")
+}
+
+/// The revision of the version of a policy that is stored.
+pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
+    let text = |pointer: &str| super::policies::text(policy, pointer).to_owned();
+    let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
+    let generation = super::policies::generation(policy);
+    let labels = [
+        ("app.kubernetes.io/managed-by", "transom"),
+        (POLICY_UID_LABEL, uid.as_str()),
+    ];
+    ControllerRevision {
+        metadata: ObjectMeta {
+            name: Some(name_of(&uid, generation)),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: API_VERSION.to_owned(),
+                kind: POD_POLICY.to_owned(),
+                name,
+                uid,
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        revision: generation,
+        data: policy.get("spec").cloned().map(RawExtension),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(uid: &str, generation: i64) -> Value {
+        json!({"metadata": {"name": "p", "uid": uid, "generation": generation}, "spec": {"mode": "Warn"}})
+    }
+
+    fn stored(all: &[(&str, i64)]) -> BTreeMap<String, Arc<RevisionView>> {
+        let revisions = all.iter().map(|(uid, generation)| {
+            let revision = revision_of("transom-system", &policy(uid, *generation));
+            let name = revision.metadata.name.clone().unwrap();
+            (name, Arc::new(RevisionView::of(revision).unwrap()))
+        });
+        revisions.collect()
+    }
+
+    #[test]
+    fn the_two_newest_revisions_of_a_policy_are_kept() {
+        // As numbers: as texts 10 would come before 9.
+        let revisions = stored(&[("a", 8), ("a", 9), ("a", 10), ("b", 1)]);
+        let generations: Vec<i64> = (of_policy(&revisions, "a").iter())
+            .map(|(_, revision)| revision.generation)
+            .collect();
+        assert_eq!(generations, [10, 9, 8]);
+        assert_eq!(surplus(&revisions, "a").collect::<Vec<_>>(), ["policy-a-8"]);
+        assert_eq!(surplus(&revisions, "b").count(), 0);
+    }
+
+    #[test]
+    fn a_revision_that_the_policy_does_not_own_is_none_of_ours() {
+        let ours = revision_of("transom-system", &policy("a", 1));
+        assert_eq!(RevisionView::of(ours.clone()).unwrap().spec, json!({"mode": "Warn"}));
+        let mut of_another = ours.clone();
+        of_another.metadata.owner_references.as_mut().unwrap()[0].uid = "b".to_owned();
+        assert_eq!(RevisionView::of(of_another), None);
+        let mut unlabelled = ours;
+        unlabelled.metadata.labels = None;
+        assert_eq!(RevisionView::of(unlabelled), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Keeps the versions of policies that could be used: the leader writes each of them down, and removes the oldest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+
+use crate::cluster::errors::words;
+use crate::cluster::lease::Leadership;
+use crate::cluster::policies::{Outcome, generation, text};
+use crate::cluster::revisions::{name_of, revision_of, surplus};
+use crate::cluster::snapshot::{Latest, Snapshot};
+
+/// The least time between two passes.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Writes down what snapshots show, as long as this replica leads. Ends with the snapshots.
+pub async fn run(client: Client, namespace: String, mut latest: Latest, leadership: Leadership) {
+    let api: Api<ControllerRevision> = Api::namespaced(client, &namespace);
+    // Looked at again once in a while: a write that failed is tried again.
+    let mut again = tokio::time::interval(Duration::from_secs(60));
+    let mut complaints: BTreeMap<String, String> = BTreeMap::new();
+    loop {
+        tokio::select! {
+            changed = latest.changed() => if changed.is_err() { return },
+            _ = again.tick() => {}
+        }
+        let snapshot = Arc::clone(&latest.borrow_and_update());
+        if leadership.holds() {
+            let refused = pass(&api, &namespace, &snapshot, &leadership).await;
+            for (revision, why) in &refused {
+                if complaints.get(revision) != Some(why) {
+                    tracing::warn!("cannot keep the ControllerRevision {namespace}/{revision}: {why}");
+                }
+            }
+            complaints = refused;
+        }
+        drop(snapshot);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Writes the revisions that are missing, and deletes those that are too many. Returns what the API server refused.
+async fn pass(
+    api: &Api<ControllerRevision>,
+    namespace: &str,
+    snapshot: &Snapshot,
+    leadership: &Leadership,
+) -> BTreeMap<String, String> {
+    let mut refused = BTreeMap::new();
+    let mut note = |name: &str, written: Result<(), kube::Error>| match written {
+        Ok(()) => {}
+        // Another replica was faster, or it is gone already; what is stored comes with the next view.
+        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+        Err(error) => _ = refused.insert(name.to_owned(), words(&error)),
+    };
+    let revisions = &snapshot.view.revisions;
+    for (policy, outcome) in snapshot.outcomes.iter() {
+        let Some(stored) = snapshot.view.pod_policies.get(policy) else {
+            continue;
+        };
+        if !leadership.holds() {
+            break;
+        }
+        let uid = text(stored, "/metadata/uid");
+        let name = name_of(uid, generation(stored));
+        let is_going = stored.pointer("/metadata/deletionTimestamp").is_some();
+        if matches!(outcome, Outcome::InForce(_)) && !is_going && !revisions.contains_key(&name) {
+            let revision = revision_of(namespace, stored);
+            let written = api.create(&PostParams::default(), &revision).await;
+            note(&name, written.map(drop));
+        }
+        for name in surplus(revisions, uid) {
+            let deleted = api.delete(name, &DeleteParams::default()).await;
+            note(name, deleted.map(drop));
+        }
+    }
+    refused
+}
