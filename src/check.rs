@@ -419,7 +419,7 @@ impl Manifests {
         let start = document.start().line;
         let (kind, api_version) = match role(document) {
             Ok(Role::Subject(kind, api_version)) => (kind, api_version.into_owned()),
-            Ok(Role::Namespace | Role::Policy | Role::Other(_)) => return Ok(None),
+            Ok(Role::Namespace | Role::Policy | Role::NodePolicy | Role::Other(_)) => return Ok(None),
             Err(_) if source.found => return Ok(None),
             Err(message) => return Err(unreadable(start, message)),
         };

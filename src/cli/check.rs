@@ -100,8 +100,10 @@ impl FailOn {
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let mut policies = policies(args.policy.as_deref(), Policy::standalone())?;
+    let of_file = policies(args.policy.as_deref(), Policy::standalone())?;
     let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
+    of_file.declare(&mut facts);
+    let mut policies = of_file.set;
 
     let mut manifests = Manifests::new(args.format == Format::Text).within(Scope {
         namespace: args.namespace.clone(),

@@ -128,8 +128,10 @@ impl PlanArgs {
 type Planned = (Plan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
-    let mut counting = policies(args.policy.as_deref(), Policy::standalone())?;
+    let of_file = policies(args.policy.as_deref(), Policy::standalone())?;
     let mut facts = args.cluster.facts(today());
+    of_file.declare(&mut facts);
+    let mut counting = of_file.set;
     let mut manifests = Manifests::new(false).within(Scope::default());
     for path in &args.paths {
         let before = (manifests.len(), manifests.errors().len());
@@ -189,13 +191,17 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         .collect();
     let day = today();
     let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, day), []);
-    let snapshot = snapshots.take(
+    let mut snapshot = snapshots.take(
         &Arc::new(once.view),
         once.registered.map(Arc::new),
         Timestamp::now(),
     );
     let counting = match &args.policy {
-        Some(path) => policies(Some(path), Policy::standalone())?,
+        Some(path) => {
+            let of_file = policies(Some(path), Policy::standalone())?;
+            of_file.declare(&mut snapshot.facts);
+            of_file.set
+        }
         None => (*snapshot.policies).clone(),
     };
     let mut planner = Planner::new(&snapshot.facts, &counting, args.question());

@@ -155,15 +155,10 @@ fn print(format: Format, report: &Report, plan: Option<&Plan>, mut out: impl Wri
 
 /// What was said with `--as`, for the report.
 fn said(overrides: Overrides) -> Vec<String> {
-    let Overrides {
-        validation,
-        placement,
-        inert,
-    } = overrides;
+    let Overrides { mode, ignored_fields } = overrides;
     let said = [
-        validation.map(|action| format!("validation={action}")),
-        placement.map(|switch| format!("placement={switch}")),
-        inert.map(|inert| format!("inert={inert}")),
+        mode.map(|mode| format!("mode={mode}")),
+        ignored_fields.map(|word| format!("ignoredFields={word}")),
     ];
     said.into_iter().flatten().collect()
 }

@@ -42,8 +42,8 @@ impl RevisionView {
         }
         Some(RevisionView {
             policy_uid,
-            generation: revision.revision,
-            spec: revision.data?.0,
+            generation: revision.revision?,
+            spec: revision.data.0,
         })
     }
 }
@@ -91,8 +91,8 @@ pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
             }]),
             ..ObjectMeta::default()
         },
-        revision: generation,
-        data: policy.get("spec").cloned().map(RawExtension),
+        revision: Some(generation),
+        data: RawExtension(policy.get("spec").cloned().unwrap_or_default()),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::{PodSpec, REQUIRED_TERMS};
-use crate::model::policy::Policy;
+use crate::model::policy::{ImageEvidence, Policy};
 use crate::model::selection::{os_of_label, os_of_terms};
 use crate::model::subject::Subject;
 use crate::model::text::cut;
@@ -34,7 +34,7 @@ pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference
     signs.of_runtime_class(pod, facts);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
-        let images_agree = !policy.image_evidence || signs.of_images(subject, pod, facts);
+        let images_agree = policy.image_evidence == ImageEvidence::Disabled || signs.of_images(subject, pod, facts);
         let agrees =
             |os: &Os| images_agree && (*os == Os::Linux || !linux_signs::is_of_kubevirt(subject, pod));
         if let Some(os) = policy.namespace_default_os.filter(agrees) {

@@ -11,7 +11,7 @@ use super::{Platform, Sight};
 use crate::api::{API_VERSION, POD_POLICY, read_policies};
 use crate::model::build::{Build, Isolation};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, Taint};
-use crate::model::node::{PoolLabel, PoolLabelValue};
+use crate::model::node::PoolLabel;
 use crate::model::policy::Policy;
 use crate::model::text::list;
 
@@ -154,7 +154,7 @@ fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
 
 /// The labels of pools that only Windows nodes have, and that are no evidence by themselves.
 pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
-    let mut known = Policy::well_known_pool_labels();
+    let mut known = PoolLabel::well_known();
     known.extend(of_platform(sight.platform));
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
         let nodes = sight
@@ -177,10 +177,7 @@ pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
 fn of_platform(platform: &Platform) -> impl Iterator<Item = PoolLabel> {
     let labels = platform.list("poolLabels").into_iter();
     labels.filter_map(|label| {
-        Some(PoolLabel {
-            key: label["key"].as_str()?.to_owned(),
-            value: label["value"].as_str()?.to_owned(),
-        })
+        Some(PoolLabel::exact(label["key"].as_str()?, label["value"].as_str()?))
     })
 }
 
@@ -209,6 +206,6 @@ pub fn policy(sight: Sight<'_>, candidates: &BTreeSet<(String, String)>) -> Poli
         json!({"apiVersion": API_VERSION, "kind": POD_POLICY, "metadata": {"name": "default"}, "spec": spec});
     let compiled = read_policies(object.to_string().into_bytes()).ok();
     // What nodes carry was taken by the API server, so it is valid in a policy too; if it is not, the defaults judge.
-    let stored = compiled.and_then(|all| all.into_iter().next());
+    let stored = compiled.and_then(|all| all.pod_policies.into_iter().next());
     stored.map_or_else(Policy::standalone, |stored| stored.policy)
 }

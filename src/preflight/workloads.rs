@@ -106,7 +106,7 @@ impl<'w> Workloads<'w> {
                 Policy {
                     validation: Action::Deny,
                     placement: PlacementMode::Apply,
-                    inert,
+                    ignored_fields: inert,
                     ..policy.clone()
                 },
             )),

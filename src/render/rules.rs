@@ -56,7 +56,8 @@ pub fn rules_json() -> Value {
                 "docs": rule.docs,
                 "remedy": rule.remedy,
                 "see": rule.see,
-                "repairable": rule.inert,
+                "removable": rule.removable,
+                "since": rule.since.to_string(),
             })
         })
         .collect();
@@ -184,10 +185,10 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
         let names: Vec<&str> = rule.verdicts.iter().map(|verdict| verdict.as_str()).collect();
         list.push(("verdicts", names.join(", ")));
     }
-    if rule.inert {
+    if rule.removable {
         list.push((
-            "repair",
-            "takes the field out, where the policy says inert: Repair".to_owned(),
+            "removal",
+            "removes the field, where the policy says validation.ignoredFields: Remove".to_owned(),
         ));
     }
     list

@@ -6,19 +6,17 @@ use std::collections::BTreeMap;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
-use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
+use crate::model::policy::{IgnoredFields, Mode, Policy};
 use crate::registration::configurations::Configurations;
 use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
 
 /// Words of a policy that are to count instead of those that are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
-    /// `validation` of every policy.
-    pub validation: Option<Action>,
-    /// `placement` of every policy.
-    pub placement: Option<PlacementMode>,
-    /// `inert` of every policy.
-    pub inert: Option<IgnoredFields>,
+    /// `mode` of every policy.
+    pub mode: Option<Mode>,
+    /// `validation.ignoredFields` of every policy.
+    pub ignored_fields: Option<IgnoredFields>,
 }
 
 impl Overrides {
@@ -28,9 +26,8 @@ impl Overrides {
     }
 
     fn apply(self, policy: &mut Policy) {
-        policy.validation = self.validation.unwrap_or(policy.validation);
-        policy.placement = self.placement.unwrap_or(policy.placement);
-        policy.ignored_fields = self.inert.unwrap_or(policy.ignored_fields);
+        policy.explicit.ignored_fields = self.ignored_fields.or(policy.explicit.ignored_fields);
+        policy.set_mode(self.mode.unwrap_or(policy.mode));
     }
 }
 

@@ -36,6 +36,8 @@ impl Files {
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
         let mut facts = self.base.clone();
         facts.today = today();
+        policies.declare(&mut facts);
+        let policies = policies.set;
         let mut manifests = Manifests::new(false);
         for path in &self.facts {
             read(path, &mut manifests);

@@ -17,7 +17,6 @@ use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
 use crate::cluster::survey::{LISTS, visit_nodes};
 use crate::cluster::walk::{Met, Unlisted, walk};
-use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::plan::{Plan, Planner, Question};
@@ -33,7 +32,7 @@ const RIGHTS: &str = "the ClusterRole of docs/scan.md has all that a scan reads"
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<(Report, Option<Plan>)> {
     let of_file = (args.policy.as_deref()).map(|file| policies(Some(file), Policy::cluster_default()));
-    let of_file: Option<PolicySet> = of_file.transpose()?;
+    let of_file = of_file.transpose()?;
     let connected = args.connect.connect().await?;
     let own = own_namespace(args.transom_namespace.clone(), &connected);
     let progress = Progress::new();
@@ -53,10 +52,13 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     let base = Facts::new(view.kubernetes, today());
     // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
     let registered = registered.filter(|_| has_webhooks).map(Arc::new);
-    let snapshot = Snapshots::new(base, excluded).take(&view, registered, Timestamp::now());
+    let mut snapshot = Snapshots::new(base, excluded).take(&view, registered, Timestamp::now());
     let is_by_file = of_file.is_some();
+    if let Some(of_file) = &of_file {
+        of_file.declare(&mut snapshot.facts);
+    }
     let mut world = World::of(&snapshot);
-    world.policies = of_file.map_or(world.policies, Cow::Owned);
+    world.policies = of_file.map_or(world.policies, |of_file| Cow::Owned(of_file.set));
     let world = world.with(overrides);
 
     let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));

@@ -2,7 +2,7 @@
 
 use anyhow::{anyhow, bail};
 
-use crate::model::policy::{Action, IgnoredFields, PlacementMode};
+use crate::model::policy::{IgnoredFields, Mode};
 use crate::scan::Overrides;
 
 /// Reads `validation=Deny` and the like.
@@ -11,12 +11,13 @@ pub(super) fn overrides(words: &[String]) -> anyhow::Result<Overrides> {
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         match key.trim() {
-            "validation" => overrides.validation = Some(one_of(Action::ALL, Action::as_str, key, value)?),
-            "placement" => overrides.placement = Some(one_of(PlacementMode::ALL, PlacementMode::as_str, key, value)?),
-            "inert" => overrides.inert = Some(one_of(IgnoredFields::ALL, IgnoredFields::as_str, key, value)?),
+            "mode" => overrides.mode = Some(one_of(Mode::ALL, Mode::as_str, key, value)?),
+            "ignoredFields" => {
+                overrides.ignored_fields =
+                    Some(one_of(IgnoredFields::ALL, IgnoredFields::as_str, key, value)?);
+            }
             _ => bail!(
-                "there is no field \"{key}\" (--as): write validation=Deny, placement=Apply or inert=Warn, several with commas \
-                 between them"
+                "there is no field \"{key}\" (--as): write mode=Enforce or ignoredFields=Warn, several with commas between them"
             ),
         }
     }
@@ -52,20 +53,16 @@ mod tests {
 
     #[test]
     fn words_are_read_and_bad_ones_are_answered_with_the_good_ones() {
-        let read_all = read(&["validation=Deny", "placement=apply", "inert=Warn"]).unwrap();
+        let read_all = read(&["mode=enforce", "ignoredFields=Warn"]).unwrap();
         assert_eq!(
-            (read_all.validation, read_all.placement, read_all.inert),
-            (Some(Action::Deny), Some(PlacementMode::Apply), Some(IgnoredFields::Warn))
+            (read_all.mode, read_all.ignored_fields),
+            (Some(Mode::Enforce), Some(IgnoredFields::Warn))
         );
         assert!(read(&[]).unwrap().is_empty());
         for (word, told) in [
-            ("validation=Denny", "write one of Off, Audit, Warn, Deny"),
-            ("placement", "write one of Off, DryRun, Apply"),
-            ("inert=", "write one of Deny, Warn, DryRun, Repair"),
-            (
-                "validate=Deny",
-                "write validation=Deny, placement=Apply or inert=Warn",
-            ),
+            ("mode=Deny", "write one of Audit, Warn, Enforce"),
+            ("ignoredFields=", "write one of Audit, Warn, Deny, Remove"),
+            ("validation=Deny", "write mode=Enforce or ignoredFields=Warn"),
         ] {
             let error = read(&[word]).unwrap_err().to_string();
             assert!(error.contains(told) && error.contains("--as"), "{error}");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use self::want::{Wanted, model, wanted};
 use super::policies::{Choice, NodePolicies};
-use crate::api::Isolation;
+use crate::api::{Isolation, Management};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{

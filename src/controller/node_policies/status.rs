@@ -9,7 +9,7 @@ use super::assess::NodesOfPolicy;
 use super::classes::ClassesOfPolicy;
 use super::guard::Guarded;
 use super::policies::NodePolicy;
-use crate::api::{BuildCount, Drift, NodeDrift, TaintMode, WindowsNodePolicyStatus};
+use crate::api::{BuildCount, DriftedNode, TaintMode, WindowsNodePolicyStatus};
 use crate::controller::conditions::{Statement, Told, conditions};
 use crate::model::text::{cut, list};
 
@@ -53,25 +53,23 @@ pub fn status_of(
         .map(|(build, nodes)| BuildCount {
             build: build.to_string(),
             release: build.release().map(|release| release.name.to_owned()),
-            nodes: number(*nodes),
+            node_count: number(*nodes),
         })
         .collect();
     let before = before.map_or(&[][..], |before| &before.conditions);
     WindowsNodePolicyStatus {
         observed_generation: Some(policy.generation),
         conditions: conditions(statements, &[CLASSES_READY], before, policy.generation, now),
-        nodes: number(nodes.nodes),
+        node_count: number(nodes.nodes),
         build_summary: BuildCount::summary(&builds),
         builds,
-        drift: Drift {
-            count: number(nodes.drift.len()),
-            nodes: (nodes.drift.iter().take(Drift::MOST))
-                .map(|(name, what)| NodeDrift {
-                    name: name.clone(),
-                    what: cut(&what.join("; "), 1024).into_owned(),
-                })
-                .collect(),
-        },
+        drifted_node_count: number(nodes.drift.len()),
+        drifted_nodes: (nodes.drift.iter().take(WindowsNodePolicyStatus::MOST_DRIFTED))
+            .map(|(name, what)| DriftedNode {
+                name: name.clone(),
+                message: cut(&what.join("; "), 1024).into_owned(),
+            })
+            .collect(),
         last_problem: problem.map(|(_, brief)| brief),
     }
 }
@@ -90,8 +88,8 @@ pub fn news_of(
     news.map(|statement| statement.event("KeepTaints")).collect()
 }
 
-fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// What is said of a policy, the most urgent first, but whether it is ready.
@@ -149,7 +147,7 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Statem
             true,
             "Reported",
             format!(
-                "what Transom writes is written; status.drift says what is not as it is to be on {} of {nodes} Windows \
+                "what Transom writes is written; status.driftedNodes says what is not as it is to be on {} of {nodes} Windows \
                  nodes",
                 of.drift.len()
             ),

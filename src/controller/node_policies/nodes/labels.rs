@@ -1,7 +1,7 @@
 //! The labels that Transom keeps on nodes, one row each. To keep another one, add a row, and the field of the policy that
 //! wants it.
 
-use crate::api::NodeLabels;
+use crate::api::{KubeletLabel, Management, NodeLabels};
 use crate::cluster::node::NodeView;
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::text::{cut, one_line};
