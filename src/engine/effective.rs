@@ -326,7 +326,7 @@ mod tests {
                 note: "n".into(),
                 ..Exemption::default()
             },
-            users: vec!["alice".into()],
+            usernames: vec!["alice".into()],
             groups: vec![],
             namespaces: vec!["w*".into()],
             expires: date(2026, 6, 1),

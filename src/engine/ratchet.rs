@@ -121,7 +121,7 @@ mod tests {
         let pod = |os: Value| json!({"os": os, "securityContext": {"fsGroup": 0}, "containers": [{"name": "web", "image": "web:1"}]});
         let (ignored, refused) = (pod(Value::Null), pod(json!({"name": "windows"})));
         let policy = Policy {
-            inert: IgnoredFields::Warn,
+            ignored_fields: IgnoredFields::Warn,
             ..Policy::standalone()
         };
         assert_eq!(update(&ignored, &ignored, &policy), Decision::Allow);

@@ -297,7 +297,7 @@ pub struct Policy {
     pub placement: PlacementMode,
     /// The parts of placement.
     pub parts: PlacementParts,
-    /// What becomes of ignored fields.
+    /// What becomes of ignored fields: no more than `validation` says, unless they are removed.
     pub ignored_fields: IgnoredFields,
     /// What happens to Linux pods that could land on Windows nodes.
     pub linux_pods: LinuxPods,
@@ -337,7 +337,7 @@ impl Policy {
             validation: mode.action(),
             placement: mode.placement(),
             parts: PlacementParts::ALL,
-            ignored_fields: mode.ignored_fields(),
+            ignored_fields: IgnoredFields::Deny,
             linux_pods: LinuxPods::Disabled,
             actions: BTreeMap::new(),
             rules_version: None,
@@ -363,8 +363,23 @@ impl Policy {
         self.mode = mode;
         self.validation = self.explicit.action.unwrap_or_else(|| mode.action());
         self.placement = self.explicit.placement.unwrap_or_else(|| mode.placement());
-        let ignored_fields = self.explicit.ignored_fields;
-        self.ignored_fields = ignored_fields.unwrap_or_else(|| mode.ignored_fields());
+        self.ignored_fields = self.explicit.ignored_fields.unwrap_or_else(|| match self.explicit.action {
+            // The mode's own action is the limit of every finding: below it nothing is hidden of what Enforce would deny.
+            None => IgnoredFields::Deny,
+            Some(_) => mode.ignored_fields(),
+        });
+    }
+
+    /// What becomes of ignored fields, with `validation` as the limit.
+    pub fn effective_ignored_fields(&self) -> IgnoredFields {
+        match self.ignored_fields {
+            IgnoredFields::Remove => IgnoredFields::Remove,
+            other => match other.most().min(self.validation) {
+                Action::Deny => IgnoredFields::Deny,
+                Action::Warn => IgnoredFields::Warn,
+                Action::Audit | Action::Disabled => IgnoredFields::Audit,
+            },
+        }
     }
 
     /// What counts in a namespace that is out: nothing runs, nothing is changed.

@@ -110,7 +110,6 @@ pub fn os_of_terms(terms: &[NodeSelectorTerm<'_>], pool_labels: &[PoolLabel]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::policy::Policy;
 
     fn verdict(terms: &str) -> Option<Os> {
         let terms: Vec<NodeSelectorTerm<'_>> = serde_json::from_str(terms).unwrap();

@@ -486,7 +486,7 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let agent = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
     let repairs = || Policy {
-        inert: IgnoredFields::Remove,
+        ignored_fields: IgnoredFields::Remove,
         ..Policy::standalone()
     };
     let all = [

@@ -216,7 +216,7 @@ fn effective(outcome: &Outcome, object: &Value) -> Option<EffectiveSettings> {
     Some(EffectiveSettings {
         generation,
         validation: policy.validation.to_string(),
-        ignored_fields: policy.ignored_fields.to_string(),
+        ignored_fields: policy.effective_ignored_fields().to_string(),
         placement: policy.placement.to_string(),
         linux_pods: policy.linux_pods.to_string(),
     })

@@ -193,8 +193,8 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
             let text = node.to_string();
             facts.learn(&Subject::parse(Kind::Node, &text, Stage::Written).unwrap());
         }
-        let mut policy = Policy::standalone();
-        policy.pools.extend(declared.then(|| pool.clone()));
+        let policy = Policy::standalone();
+        facts.pools.extend(declared.then(|| pool.clone()));
         let text = pod.to_string();
         let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
         let inspection = inspect(&subject, &facts, &policy);
@@ -342,7 +342,7 @@ fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
 }
 
 #[test]
-fn the_reverse_guard_goes_by_nodes_and_pools_that_may_be_there() {
+fn linux_pods_are_kept_off_by_nodes_and_pools_that_may_be_there() {
     let untainted = Host::default();
     let at_zero = Host {
         may_be_at_zero: true,
@@ -355,9 +355,9 @@ fn the_reverse_guard_goes_by_nodes_and_pools_that_may_be_there() {
     let guards = |host: Option<&Host>, declared: Option<&Host>| {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
         host.into_iter().cloned().for_each(|host| facts.add_host(host));
+        facts.pools.extend(declared.cloned());
         let policy = Policy {
-            reverse_guard: LinuxPods::Apply,
-            pools: declared.into_iter().cloned().collect(),
+            linux_pods: LinuxPods::Apply,
             ..Policy::standalone()
         };
         let pod = r#"{"spec": {"containers": [{"name": "c", "image": "c"}]}}"#;
@@ -399,7 +399,19 @@ fn windows(name: &str, build: u32, labels: &[(&str, &str)], taints: &[Taint]) ->
 
 /// The edits of a pod with these fields, in a cluster of these nodes.
 fn edits(hosts: &[Host], policy: &Policy, class: Option<RuntimeClassFacts>, spec: &Value) -> String {
+    edits_beside(hosts, &[], policy, class, spec)
+}
+
+/// The same with pools that node policies declare.
+fn edits_beside(
+    hosts: &[Host],
+    pools: &[Host],
+    policy: &Policy,
+    class: Option<RuntimeClassFacts>,
+    spec: &Value,
+) -> String {
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    facts.pools = pools.to_vec();
     hosts.iter().cloned().for_each(|host| facts.add_host(host));
     facts
         .runtime_classes
@@ -435,38 +447,38 @@ fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_off
         may_be_at_zero: true,
         ..offering(Host::default())
     };
-    let mut declared = Policy::standalone();
-    declared.pools.push(pool.clone());
-    let plain = Policy::standalone();
+    let policy = Policy::standalone();
+    let (declared, plain) = ([pool.clone()], []);
+    let (declared, plain) = (&declared[..], &plain[..]);
     let (a, b) = (node("a", &[]), node("b", &[]));
     let elsewhere = node("b", &[("disk", "nvme")]);
     let ssd = json!({"nodeSelector": {"disk": "ssd"}});
-    for (hosts, policy, spec, requests) in [
-        (vec![offering(a.clone())], &plain, json!({}), true),
+    for (hosts, pools, spec, requests) in [
+        (vec![offering(a.clone())], plain, json!({}), true),
         (
             vec![offering(a.clone()), offering(b.clone())],
-            &plain,
+            plain,
             json!({}),
             true,
         ),
-        (vec![offering(a.clone()), b.clone()], &plain, json!({}), false),
+        (vec![offering(a.clone()), b.clone()], plain, json!({}), false),
         // A node that is new does not offer it yet, and what it offers is not believed yet.
-        (vec![offering(a.clone()), new(b.clone())], &plain, json!({}), true),
-        (vec![new(offering(a.clone()))], &plain, json!({}), false),
+        (vec![offering(a.clone()), new(b.clone())], plain, json!({}), true),
+        (vec![new(offering(a.clone()))], plain, json!({}), false),
         // Nodes that the pod does not reach.
         (
             vec![offering(node("a", &[("disk", "ssd")])), elsewhere],
-            &plain,
+            plain,
             ssd.clone(),
             true,
         ),
-        (vec![offering(a.clone())], &plain, ssd, false),
+        (vec![offering(a.clone())], plain, ssd, false),
         // A pool that is declared, and one that is only remembered.
-        (vec![], &declared, json!({}), true),
-        (vec![b], &declared, json!({}), false),
-        (vec![pool], &plain, json!({}), false),
+        (vec![], declared, json!({}), true),
+        (vec![b], declared, json!({}), false),
+        (vec![pool], plain, json!({}), false),
     ] {
-        let edits = edits(&hosts, policy, None, &spec);
+        let edits = edits_beside(&hosts, pools, &policy, None, &spec);
         assert_eq!(
             edits.contains(PRIVATE_IPV4_RESOURCE),
             requests,

@@ -58,12 +58,20 @@ fn namespaces() -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 fn gaps(registered: &Configurations, stored: &StoredPolicy) -> Vec<(&'static str, String)> {
+    gaps_beside(registered, stored, &PoolLabel::well_known())
+}
+
+fn gaps_beside(
+    registered: &Configurations,
+    stored: &StoredPolicy,
+    pool_labels: &[PoolLabel],
+) -> Vec<(&'static str, String)> {
     let namespaces = namespaces();
     let counts_in = namespaces
         .iter()
         .filter(|(_, labels)| stored.namespace_selector.selects(labels))
         .map(|(name, labels)| (name.as_str(), labels));
-    (registered.gaps(stored, &counts_in).into_iter())
+    (registered.gaps(stored, pool_labels, &counts_in).into_iter())
         .map(|gap| (gap.reason, gap.message))
         .collect()
 }
@@ -131,14 +139,8 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
         validate_failure_policy: FailurePolicy::Fail,
         ..Options::default()
     });
-    let heard = policy(|policy| {
-        policy.pool_labels = vec![PoolLabel {
-            key: "pool".to_owned(),
-            value: "w".to_owned(),
-        }];
-    });
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
-    assert_eq!(gaps(&in_two_entries(), &heard), []);
+    assert_eq!(gaps_beside(&in_two_entries(), &policy(|_| {}), &[PoolLabel::exact("pool", "w")]), []);
     for mut half in [fails_closed, in_two_entries()] {
         half.validating
             .entries
@@ -200,36 +202,30 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
     assert!(
         found[0]
             .1
-            .starts_with("reverseGuard: Apply has no effect in b: the entry guard "),
+            .starts_with("placement.linuxPods: Apply has no effect in b: the entry guard "),
         "{found:?}"
     );
 }
 
 #[test]
 fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
-    let label = |key: &str, value: &str| PoolLabel {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
     let mut options = Options::default();
-    options.pool_labels.push(label("pool", "win*"));
+    options.pool_labels.push(PoolLabel::prefix("pool", "win"));
     let known = registered(&options);
-    let wider = policy(|policy| {
-        policy.pool_labels.push(label("pool", "Windows-2022"));
-        policy.pool_labels.push(label("team", "blue"));
-    });
+    let wider = [PoolLabel::exact("pool", "windows-2022"), PoolLabel::exact("team", "blue")];
+    let policy = policy(|_| {});
     assert_eq!(
-        gaps(&known, &wider),
+        gaps_beside(&known, &policy, &wider),
         [(
             "PoolLabelsUnknown",
-            "of evidence.poolLabels the webhook configurations do not know all, so that pods with no other sign are not \
-             asked about; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"value\":\"blue\"}], or to transom \
-             generate webhooks: --pool-label 'team=blue'"
+            "the webhook configurations do not know all poolLabels of the node policies, so that Transom is not called for \
+             pods with no other sign; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
+             to transom generate webhooks: --pool-label 'team=blue'"
                 .to_owned()
         )]
     );
-    options.pool_labels.push(label("team", "blue"));
-    assert_eq!(gaps(&registered(&options), &wider), []);
+    options.pool_labels.push(PoolLabel::exact("team", "blue"));
+    assert_eq!(gaps_beside(&registered(&options), &policy, &wider), []);
 }
 
 #[test]

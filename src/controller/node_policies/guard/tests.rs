@@ -8,7 +8,8 @@ use crate::cluster::pools::Memory;
 use crate::cluster::view::ClusterView;
 use crate::model::facts::Facts;
 use crate::model::os::Os;
-use crate::model::policy::{Policy, PoolLabel};
+use crate::api::WindowsNodePolicy;
+use crate::model::policy::{ImageEvidence, Policy};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -323,17 +324,18 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
     let policy_of = |namespace: &str| {
         let mut counts = plain();
         match namespace {
-            "pools" => counts.policy.pool_labels.push(PoolLabel {
-                key: "pool".into(),
-                value: "win*".into(),
-            }),
             "windows" => counts.policy.namespace_default_os = Some(Os::Windows),
-            "no-images" => counts.policy.image_evidence = false,
+            "no-images" => counts.policy.image_evidence = ImageEvidence::Disabled,
             "placed" => counts.places = true,
             _ => {}
         }
         counts
     };
+    // What node policies say of pools counts in every namespace.
+    let node_policy = WindowsNodePolicy::new(
+        "pools",
+        serde_json::from_value(json!({"poolLabels": [{"key": "pool", "valuePrefix": "win"}]})).unwrap(),
+    );
     let pooled = json!({"nodeSelector": {"pool": "win-2022"}, "containers": [{"name": "c", "image": "x"}]});
     let bare = json!({"containers": [{"name": "c", "image": "x"}]});
     let image =
@@ -343,10 +345,12 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
     let hurt = hurt_under(
         &policy_of,
         &taints(),
-        &ClusterView::default(),
+        &ClusterView {
+            node_policies: [("pools".to_owned(), Arc::new(node_policy))].into(),
+            ..ClusterView::default()
+        },
         &[
             of("other", "pooled", &pooled),
-            of("pools", "pooled", &pooled),
             of("other", "bare", &bare),
             of("windows", "bare", &bare),
             of("placed", "image", &image),
@@ -361,7 +365,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
         found,
         [
             ("Deployment other/image", Remedy::SelectWindows),
-            ("Deployment pools/pooled", Remedy::Tolerate),
+            ("Deployment other/pooled", Remedy::Tolerate),
             ("Deployment windows/bare", Remedy::SelectWindows),
         ]
     );

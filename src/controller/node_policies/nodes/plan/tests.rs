@@ -2,6 +2,7 @@
 
 use super::super::change::Annotation;
 use super::*;
+use crate::api::{KubeletLabel, Management};
 use crate::cluster::node::PROOF_LABEL;
 use crate::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
@@ -421,8 +422,8 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
     let ours = after(&first, &plan(&first, Some(&want())));
     let want = Want {
         labels: NodeLabels {
-            windows_build: false,
-            trusted_build: false,
+            kubelet: KubeletLabel::Disabled,
+            node_restriction: Management::Disabled,
         },
         ..want()
     };
