@@ -100,7 +100,7 @@ fn matrix() -> Vec<Value> {
         json!({"policy": {"name": "main", "spec": {
             "mode": "Warn", "priority": 10, "namespaceOverrides": "Any",
             "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]},
-            "validation": {"action": "Deny", "ignoredFields": "Remove", "rulesVersion": "0.1", "rules": {"run-as-user": "Warn", "host-process": "Disabled"}},
+            "validation": {"action": "Deny", "ignoredFields": "Remove", "rulesVersion": "0.1", "rules": {"run-as-user": "Warn", "host-process-requires-host-network": "Disabled"}},
             "placement": {"mode": "DryRun", "linuxPods": "Apply", "buildLabel": "NodeRestriction", "fields": ["NodeSelector", "RuntimeClass"],
                           "runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"}]},
             "evidence": {"images": "Disabled", "namespaceDefaultOS": "Linux"},

@@ -502,7 +502,14 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         (apply(&relabelled), "an Event of another controller"),
         (
             attack.as_transom(
-                &["delete", "controllerrevision", "agent-1", "-n", NAMESPACE, "--wait=false"],
+                &[
+                    "delete",
+                    "controllerrevision",
+                    "agent-1",
+                    "-n",
+                    NAMESPACE,
+                    "--wait=false",
+                ],
                 &Value::Null,
             ),
             "a ControllerRevision that is not of a WindowsPodPolicy",
@@ -532,7 +539,14 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         "--wait=false",
     ];
     attack.as_transom(&ours, &Value::Null).succeeded();
-    let ours = ["delete", "controllerrevision", "policy-u-1", "-n", NAMESPACE, "--wait=false"];
+    let ours = [
+        "delete",
+        "controllerrevision",
+        "policy-u-1",
+        "-n",
+        NAMESPACE,
+        "--wait=false",
+    ];
     attack.as_transom(&ours, &Value::Null).succeeded();
 }
 
@@ -550,7 +564,8 @@ spec: {taints: {mode: Apply}, runtimeClasses: {management: Managed}}
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
-    let node_policy = json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
+    let node_policy =
+        json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;

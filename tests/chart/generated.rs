@@ -50,10 +50,12 @@ pub fn webhooks() -> Value {
         assert!(part.contains(KEY), "{part}");
         assert_eq!(part.contains(VALUE), part.contains(&is_value), "{part}");
     }
-    let well_known = PoolLabel::well_known().into_iter().map(|label| match label.value {
-        PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
-        PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
-    });
+    let well_known = PoolLabel::well_known()
+        .into_iter()
+        .map(|label| match label.value {
+            PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
+            PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
+        });
     let well_known: Vec<Value> = well_known.collect();
     let [mutating, ignore, fail] = with;
     json!({

@@ -230,7 +230,11 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
         // Where no platform keeps the taints of nodes, they go with the mode of the policy; elsewhere by a step of their own.
         let of_the_mode = ["bare-metal", "rancher"].contains(&platform.as_str());
         let taints = || world.get("wnp", "default")["spec"]["taints"]["mode"].clone();
-        assert_eq!(taints(), if of_the_mode { "Apply" } else { "Report" }, "{platform}");
+        assert_eq!(
+            taints(),
+            if of_the_mode { "Apply" } else { "Report" },
+            "{platform}"
+        );
         if platform == "aks" {
             let mut tainting = values.clone();
             merge(&mut tainting, step("taints.mode=Apply"));
