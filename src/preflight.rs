@@ -29,6 +29,7 @@ use crate::scan::report::Gap;
 
 pub use self::platform::Platform;
 pub use self::values::{Entry, Values};
+pub use self::wanted::facts;
 pub use self::workloads::{Owner, Workloads, excluded};
 
 /// The version of the report's JSON.
@@ -82,6 +83,9 @@ pub struct Preflight {
     pub values: Values,
     /// What could not be read or judged.
     pub gaps: Vec<Gap>,
+    /// Whether everything was read that decides what would be denied.
+    #[serde(skip)]
+    pub is_known: bool,
 }
 
 /// Counts.
@@ -94,7 +98,7 @@ pub struct Summary {
     pub windows: usize,
     /// Those of any kind that would be refused at their next create.
     pub denied: usize,
-    /// Those of the refused that would only be warned of with `inert: Warn`.
+    /// Those of the refused that would only be warned of with `validation.ignoredFields: Warn`.
     pub softened: usize,
     /// Those whose pods would be changed.
     pub changed: usize,
@@ -189,6 +193,7 @@ impl Preflight {
         at: Timestamp,
     ) -> Self {
         let mut wanted = install::values(sight, &workloads);
+        let is_known = workloads.not_known(sight).is_none();
         let sections = vec![
             Section {
                 title: "Platform",
@@ -242,6 +247,7 @@ impl Preflight {
             denied,
             values: wanted,
             gaps,
+            is_known,
         }
     }
 }
@@ -250,7 +256,7 @@ impl Preflight {
     /// Whether the values let reviews deny.
     fn enforces(&self) -> bool {
         let mut entries = self.values.entries.iter();
-        entries.any(|entry| entry.path == ["validation"] && entry.value == "Deny")
+        entries.any(|entry| entry.path == ["policy", "spec", "mode"] && entry.value == "Enforce")
     }
 }
 

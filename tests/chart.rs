@@ -133,13 +133,13 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "policy": {"spec": {"evidence": {"poolLabels": [
-                    {"key": "example.com/pool", "value": "Win-*"},
-                    {"key": "kubernetes.azure.com/os-sku", "value": "it's \\ odd"},
-                ]}}},
+                "nodePolicy": {"spec": {"poolLabels": [
+                    {"key": "example.com/pool", "valuePrefix": "Win-"},
+                    {"key": "kubernetes.azure.com/os-sku", "values": ["it's \\ odd", "Core"]},
+                ]}},
                 "webhooks": {"poolLabels": [
-                    {"key": "zone", "value": "windows"},
-                    {"key": "kubernetes.io/os", "value": "windows"},
+                    {"key": "zone", "values": ["windows"]},
+                    {"key": "kubernetes.io/os", "values": ["windows"]},
                 ]},
             }),
             &[
@@ -148,6 +148,8 @@ fn the_webhook_configurations_are_those_of_the_program() {
                 "--pool-label",
                 "kubernetes.azure.com/os-sku=it's \\ odd",
                 "--pool-label",
+                "kubernetes.azure.com/os-sku=Core",
+                "--pool-label",
                 "zone=windows",
                 "--pool-label",
                 "kubernetes.io/os=windows",
@@ -155,8 +157,8 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "policy": {"spec": {"reverseGuard": "Warn", "evidence": {"namespaceDefaultOs": "Linux"}}},
-                "webhooks": {"defaultOs": {"namespaceSelector": {"matchExpressions": [
+                "policy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"namespaceDefaultOS": "Linux"}}},
+                "webhooks": {"defaultOS": {"namespaceSelector": {"matchExpressions": [
                     {"key": "team", "operator": "In", "values": ["a"]},
                 ]}}},
             }),
@@ -206,6 +208,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
     let Some(engine) = engine() else { return };
     let policy = |spec: Value| json!({"policy": {"spec": spec}});
     let node_policy = |spec: Value| json!({"nodePolicy": {"spec": spec}});
+    let many = |name: &str| -> Vec<String> { (0..40).map(|number| format!("{name}{number}")).collect() };
     let cases = [
         (
             json!({"replica": 3}),
@@ -213,11 +216,24 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (json!({"replicas": "two"}), "/replicas"),
         (json!({"replicas": -1}), "/replicas"),
-        (json!({"validation": "Dny"}), "/validation"),
-        (json!({"validation": true}), "/validation"),
-        (json!({"placement": "Deny"}), "/placement"),
-        (json!({"inert": "Off"}), "/inert"),
-        (json!({"repair": "On"}), "/repair"),
+        (
+            json!({"validation": "Audit"}),
+            "additional properties 'validation' not allowed",
+        ),
+        (policy(json!({"mode": "Deny"})), "/policy/spec/mode"),
+        (policy(json!({"mode": null})), "missing property 'mode'"),
+        (
+            policy(json!({"validation": {"action": false}})),
+            "/policy/spec/validation/action",
+        ),
+        (
+            policy(json!({"validation": {"ignoredFields": "Off"}})),
+            "/policy/spec/validation/ignoredFields",
+        ),
+        (
+            policy(json!({"placement": {"mode": "Deny"}})),
+            "/policy/spec/placement/mode",
+        ),
         (json!({"image": {"digest": "latest"}}), "/image/digest"),
         (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
         (json!({"listenAddress": "::"}), "/listenAddress"),
@@ -245,29 +261,31 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (json!({"shutdown": {"drainDelay": "5"}}), "/shutdown/drainDelay"),
         (
-            policy(json!({"validation": "Deny"})),
-            "additional properties 'validation' not allowed",
+            policy(json!({"rules": {}})),
+            "additional properties 'rules' not allowed",
         ),
         (
             policy(json!({"priorty": 1})),
             "additional properties 'priorty' not allowed",
         ),
         (
-            policy(json!({"rules": {"run-as-user": "warn"}})),
-            "/policy/spec/rules/run-as-user",
+            policy(json!({"validation": {"rules": {"run-as-user": "warn"}}})),
+            "/policy/spec/validation/rules/run-as-user",
         ),
         (
-            policy(json!({"rules": {"run-as-usr": "Warn"}})),
-            "policy.spec.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
+            policy(json!({"validation": {"rules": {"run-as-usr": "Warn"}}})),
+            "policy.spec.validation.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
         ),
         (
             policy(
-                json!({"exemptions": [{"rules": ["TSM999"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
+                json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
             ),
-            "policy.spec.exemptions[0].rules: there is no rule \"TSM999\"",
+            "policy.spec.exemptions[0].rules: there is no rule \"TSM301\"",
         ),
         (
-            policy(json!({"exemptions": [{"expires": "2027-01-01", "reason": "b"}]})),
+            policy(
+                json!({"exemptions": [{"name": "a", "rules": ["*"], "expires": "2027-01-01", "reason": "b"}]}),
+            ),
             "missing property 'owner'",
         ),
         (
@@ -275,8 +293,17 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "/nodePolicy/spec/taints/mode",
         ),
         (
-            node_policy(json!({"taints": {"taints": [{"key": "os", "effect": "NoExecute"}]}})),
-            "set nodePolicy.spec.taints.allowNoExecute=true",
+            node_policy(json!({"taints": {"required": [{"key": "os", "effect": "NoExecute"}]}})),
+            "set nodePolicy.spec.taints.noExecute=Allowed",
+        ),
+        (
+            json!({"webhooks": {"poolLabels": [{"key": "pool", "value": "win*"}]}}),
+            "additional properties 'value' not allowed",
+        ),
+        (
+            json!({"webhooks": {"poolLabels": [{"key": "a", "values": many("a")}]},
+                   "nodePolicy": {"spec": {"poolLabels": [{"key": "b", "values": many("b")}]}}}),
+            "webhooks.poolLabels: there are 80 values together with nodePolicy.spec.poolLabels",
         ),
         (
             json!({"hostNetwork": true}),
@@ -314,41 +341,34 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
 }
 
 #[test]
-fn an_unquoted_off_is_off() {
+fn the_mode_of_the_policy_decides_whether_taints_are_set() {
     let Some(engine) = engine() else { return };
-    let values = json!({
-        "validation": false, "placement": false, "repair": false,
-        "policy": {"spec": {"reverseGuard": false, "rules": {"run-as-user": false, "TSM301": "Warn"}}},
-    });
-    engine.ask("validate", json!({"values": values})).unwrap();
+    let mode = |mode: &str| json!({"policy": {"spec": {"mode": mode}}});
+    let taints = |mode: &str| json!({"nodePolicy": {"spec": {"taints": {"mode": mode}}}});
+    for (values, of_pods, of_taints) in [
+        (json!({}), Some("Enforce"), "Apply"),
+        (mode("Warn"), Some("Warn"), "Report"),
+        (mode("Audit"), Some("Audit"), "Report"),
+        (taints("Report"), Some("Enforce"), "Report"),
+        (json!({"policy": {"create": false}}), None, "Report"),
+    ] {
+        engine.ask("validate", json!({"values": values})).unwrap();
+        let rendered = engine.render(&values).unwrap();
+        if let Some(mode) = of_pods {
+            let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
+            assert_eq!(*spec, json!({"mode": mode}), "{values}");
+        }
+        let spec = &rendered.object("WindowsNodePolicy", "default")["spec"];
+        assert_eq!(*spec, json!({"taints": {"mode": of_taints}}), "{values}");
+    }
+    // What else the values say of taints stays.
+    let required = json!([{"key": "os", "value": "Windows"}]);
+    let values = json!({"nodePolicy": {"spec": {"taints": {"required": required}}}});
     let rendered = engine.render(&values).unwrap();
     assert_eq!(
-        rendered.object("WindowsPodPolicy", "default")["spec"],
-        json!({
-            "validation": "Off", "placement": "Off", "inert": "Deny", "reverseGuard": "Off",
-            "rules": {"run-as-user": "Off", "TSM301": "Warn"},
-        })
+        rendered.object("WindowsNodePolicy", "default")["spec"]["taints"],
+        json!({"mode": "Apply", "required": required})
     );
-}
-
-#[test]
-fn values_that_say_repair_say_what_becomes_of_inert_fields() {
-    let Some(engine) = engine() else { return };
-    for (values, inert) in [
-        (json!({}), "Deny"),
-        (json!({"inert": "Warn"}), "Warn"),
-        (json!({"repair": "IgnoredFields"}), "Repair"),
-        (json!({"repair": "DryRun"}), "DryRun"),
-        (json!({"repair": "IgnoredFields", "inert": "Warn"}), "Warn"),
-    ] {
-        let rendered = engine.render(&values).unwrap();
-        let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
-        assert_eq!(
-            (&spec["inert"], &spec["repair"]),
-            (&json!(inert), &Value::Null),
-            "{values}"
-        );
-    }
 }
 
 #[test]

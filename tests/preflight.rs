@@ -77,7 +77,7 @@ fn world() -> Vec<Value> {
         ),
         workload(
             "Deployment",
-            "inert",
+            "ignored",
             json!({"nodeSelector": windows, "securityContext": {"seLinuxOptions": {"level": "s0"}}}),
         ),
         workload("Deployment", "good", json!({"nodeSelector": windows})),
@@ -275,7 +275,7 @@ fn whats_said(report: &Value) {
         .iter()
         .map(|it| it["name"].as_str().unwrap())
         .collect();
-    assert_eq!(denied, ["bad", "inert"]);
+    assert_eq!(denied, ["bad", "ignored"]);
     assert_eq!(
         (&report["denied"][0]["softened"], &report["denied"][1]["softened"]),
         (&json!(false), &json!(true))
@@ -342,8 +342,8 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
         let entry = entries.iter().find(|entry| entry["path"] == json!(path));
         entry.unwrap_or_else(|| panic!("{path:?}: {entries:#?}"))["value"].clone()
     };
-    let modes = ["validation", "placement", "inert"].map(|name| value(&[name]));
-    assert_eq!(modes, ["Audit", "DryRun", "Warn"].map(Value::from));
+    let mode = value(&["policy", "spec", "mode"]);
+    assert_eq!(mode, "Audit");
     assert_eq!(
         value(&["tolerations"]),
         json!([{"key": "cattle.io/os", "operator": "Equal", "value": "linux", "effect": "NoSchedule"}])
@@ -351,23 +351,28 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
     let namespaces = json!(["calico-system", "tigera-operator", "gatekeeper-system", "kyverno"]);
     assert_eq!(value(&["exclusions", "namespaces"]), namespaces);
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
-    let spec = json!({
-        "tolerations": value(&["policy", "spec", "tolerations"]),
-        "runtimeClasses": value(&["policy", "spec", "runtimeClasses"]),
-        "evidence": {"poolLabels": value(&["policy", "spec", "evidence", "poolLabels"])},
+    let placement = json!({
+        "toleratedTaints": value(&["policy", "spec", "placement", "toleratedTaints"]),
+        "runtimeClasses": value(&["policy", "spec", "placement", "runtimeClasses"]),
     });
     assert_eq!(
-        spec,
+        placement,
         json!({
-            "tolerations": [taint("windows"), taint("Windows")],
-            "runtimeClasses": {"ltsc2022": "windows-2022"},
-            "evidence": {"poolLabels": [{"key": "agentpool", "value": "windows-a"}]},
+            "toleratedTaints": [taint("windows"), taint("Windows")],
+            "runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"}],
         })
     );
-    let node_spec = json!({"taints": value(&["nodePolicy", "spec", "taints"])});
+    let spec = json!({"mode": mode, "placement": placement});
+    let node_spec = json!({
+        "taints": {"required": value(&["nodePolicy", "spec", "taints", "required"])},
+        "poolLabels": value(&["nodePolicy", "spec", "poolLabels"]),
+    });
     assert_eq!(
         node_spec,
-        json!({"taints": {"mode": "Report", "taints": [taint("Windows")]}})
+        json!({
+            "taints": {"required": [taint("Windows")]},
+            "poolLabels": [{"key": "agentpool", "values": ["windows-a"]}],
+        })
     );
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
     cluster.kubectl(&["create", "-f", crds]).succeeded();

@@ -23,7 +23,7 @@ use crate::model::build::Release;
 use crate::model::facts::Facts;
 use crate::model::workload::Kind;
 use crate::plan::{Planner, Question};
-use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, newest, text};
+use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, facts, newest, text};
 use crate::process::today;
 use crate::render::write_json;
 use crate::scan::report::Gap;
@@ -115,7 +115,8 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
         platform: &platform,
         unread: &unread,
     };
-    let mut workloads = Workloads::new(sight, &excluded);
+    let facts = facts(sight);
+    let mut workloads = Workloads::new(sight, &facts, &excluded);
     // By the policies of the cluster, as `transom plan` has it.
     let mut planner = match newest(&snapshot) {
         Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,

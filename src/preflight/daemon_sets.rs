@@ -102,7 +102,7 @@ impl<'w> DaemonSets<'w> {
             };
             self.tell(Statement::act(
                 format!("{title} {what}, and makes pods for Windows nodes: {}", list(&wrong, MOST)),
-                "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; the reverse guard \
+                "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; placement.linuxPods \
                  only warns of a DaemonSet, and nothing of Transom moves pods that are there",
             ).by(evidence));
         }

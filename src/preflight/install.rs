@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::values::Values;
 use super::workloads::Workloads;
 use super::{Sight, count, wanted};
+use crate::model::node::Taint;
 use crate::model::text::list;
 use crate::registration::{BY_DEFAULT, NEVER};
 
@@ -20,15 +21,10 @@ pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
     values.entries.extend(wanted::of_cluster(sight));
     let marking: BTreeMap<_, _> = workloads.marking.iter().take(wanted::MOST_LABELS).collect();
     if !marking.is_empty() {
-        let mut labels = sight.platform.list("poolLabels");
-        let seen = marking
-            .keys()
-            .map(|(key, value)| json!({"key": key, "value": value}));
-        labels.extend(seen);
         let by = marking.values().filter_map(|by| by.first());
         values.add(
-            &["policy", "spec", "evidence", "poolLabels"],
-            Value::from(labels),
+            &["nodePolicy", "spec", "poolLabels"],
+            Value::from(wanted::pool_labels(sight, marking.keys().copied())),
             format!(
                 "only Windows nodes have these labels, and workloads select them: {}",
                 list(by, 5)
@@ -40,76 +36,85 @@ pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
     values
 }
 
+/// Enforce where nothing that is stored would be denied or changed, and where that is known; else Audit.
 fn modes(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
-    let denied = workloads.denied_count();
-    let not_known = workloads.not_known(sight);
-    let (validation, why) = if let (0, Some(not_known)) = (denied, &not_known) {
-        (
-            "Audit",
-            format!("not known: {not_known}; go on to Warn and Deny when it is known"),
-        )
-    } else if denied > 0 {
+    let (denied, softened) = (workloads.denied_count(), workloads.softened());
+    let changed = workloads.all_changed();
+    let (mode, why) = if denied > softened {
         let why = format!(
-            "{} would be denied; go on to Warn and Deny when they are mended",
+            "{} would be denied; continue with Warn and Enforce when they are fixed",
             count(denied, "workload")
         );
         ("Audit", why)
-    } else {
-        ("Deny", "no workload that is stored would be denied".to_owned())
-    };
-    values.add(&["validation"], Value::from(validation), why);
-    let changed = workloads.changed;
-    let (placement, why) = if let (0, Some(not_known)) = (denied.max(changed), &not_known) {
-        (
-            "DryRun",
-            format!("not known: {not_known}; go on to Apply when it is known"),
-        )
-    } else if denied > 0 || changed > 0 {
+    } else if let Some(not_known) = workloads.not_known(sight) {
+        let why = format!("not known: {not_known}; continue with Warn and Enforce when it is known");
+        ("Audit", why)
+    } else if changed > 0 {
         let why = format!(
-            "the pods of {} would be changed; go on to Apply when you have seen how",
+            "placement would change the pods of {}; continue with Warn and Enforce when you have seen how",
             count(changed, "workload")
         );
-        ("DryRun", why)
+        ("Audit", why)
+    } else if softened > 0 {
+        let why = "no stored workload would be denied for more than fields that Windows ignores";
+        ("Enforce", why.to_owned())
     } else {
         (
-            "Apply",
-            "no pod of a workload that is stored would be changed".to_owned(),
+            "Enforce",
+            "no stored workload would be denied or changed".to_owned(),
         )
     };
-    values.add(&["placement"], Value::from(placement), why);
-    let softened = workloads.softened();
-    let (inert, why) = if softened > 0 {
-        (
-            "Warn",
+    values.add(&["policy", "spec", "mode"], Value::from(mode), why);
+    if mode == "Enforce" && softened > 0 {
+        values.add(
+            &["policy", "spec", "validation", "ignoredFields"],
+            Value::from("Warn"),
             format!(
                 "{} would be denied only for fields that Windows ignores",
                 count(softened, "workload")
             ),
-        )
-    } else if not_known.is_some() {
-        (
-            "Deny",
-            "no workload that was read is refused for fields that Windows ignores alone".to_owned(),
-        )
-    } else {
-        (
-            "Deny",
-            "no workload is refused for fields that Windows ignores alone".to_owned(),
-        )
-    };
-    values.add(&["inert"], Value::from(inert), why);
+        );
+    }
 }
 
+/// The taints that Windows nodes carry and that may be required of all of them. A node policy requires one value of a key
+/// and effect: where nodes differ, nothing is set.
 fn node_taints(values: &mut Values, sight: Sight<'_>) {
-    let taints: Vec<Value> = wanted::seen_taints(sight)
-        .iter()
-        .map(wanted::taint_value)
-        .collect();
-    if !taints.is_empty() {
-        let spec = json!({"mode": "Report", "taints": taints});
-        let why = "the taints that Windows nodes have; they are reported where one is missing, and not set";
-        values.add(&["nodePolicy", "spec", "taints"], spec, why);
+    let mut required: Vec<Taint> = Vec::new();
+    let mut differing = Vec::new();
+    for taint in wanted::seen_taints(sight) {
+        // It would evict what runs.
+        if taint.effect == "NoExecute" {
+            continue;
+        }
+        let mut known = required.iter();
+        if known.any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect)) {
+            differing.push(taint.to_string());
+        } else {
+            required.push(taint);
+        }
     }
+    if required.is_empty() {
+        return;
+    }
+    if !differing.is_empty() {
+        let why = format!(
+            "Windows nodes carry {} too, so no taint is right for all of them",
+            list(&differing, 10)
+        );
+        values.add(
+            &["nodePolicy", "spec", "taints", "mode"],
+            Value::from("Report"),
+            why,
+        );
+    }
+    let taints: Vec<Value> = required.iter().map(wanted::taint_value).collect();
+    let why = "the taints that Windows nodes have; a node without one is reported, and with taints.mode Apply tainted";
+    values.add(
+        &["nodePolicy", "spec", "taints", "required"],
+        Value::from(taints),
+        why,
+    );
 }
 
 fn exclusions(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {

@@ -133,7 +133,8 @@ fn taints(sight: Sight<'_>) -> Vec<Statement> {
             Statement::fine(format!("the taint {on}: it keeps nothing off")).by(by)
         } else {
             let text = format!("the taint {on} says more than Windows: placement will not tolerate it");
-            let cure = "where every Windows pod may go there, add it to policy.spec.tolerations";
+            let cure =
+                "where every Windows pod may go there, add it to policy.spec.placement.toleratedTaints";
             Statement::act(text, cure).by(by)
         });
     }
@@ -147,7 +148,7 @@ fn taints(sight: Sight<'_>) -> Vec<Statement> {
             bare.len(),
             if bare.len() == 1 { "has" } else { "have" }
         );
-        let cure = "taint them at their pool; nodePolicy.spec.taints reports it, and with mode Apply sets it, the last step of \
+        let cure = "taint them at their pool; with nodePolicy.spec.taints.mode: Apply Transom sets it, the last step of \
                     docs/operations.md";
         all.push(Statement::act(text, cure).by(bare));
     }
@@ -171,7 +172,7 @@ fn labels(sight: Sight<'_>) -> Vec<Statement> {
                 count(lacking.len(), "Windows node")
             );
             let cure = if label == BUILD_LABEL {
-                "nodePolicy.spec.labels.windowsBuild: true lets Transom keep it"
+                "nodePolicy.spec.labels.kubelet: Correct lets Transom keep it"
             } else {
                 "the kubelet writes it when it registers: look why it has not"
             };
@@ -313,8 +314,7 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
         let is_there = |build| facts.builds().contains(&build) || windows(sight.snapshot).next().is_none();
         if let Some(build) = build.filter(|build| !is_there(*build)) {
             let text = format!("{name} selects the build {build}, and no node has it");
-            let cure =
-                "where its pool is at zero nodes, name the pool in policy.spec.pools; else delete the class";
+            let cure = "where its pool is at zero nodes, name the pool in nodePolicy.spec.pools; else delete the class";
             all.push(Statement::act(text, cure).by(&by));
         }
     }

@@ -82,7 +82,7 @@ static ENGINES: [Engine; 16] = [
     Engine {
         who: "Gatekeeper, mutation",
         clash: "`Assign` cannot tell a Windows pod from another",
-        ends: "the same selector; or `inert: Repair`, which takes out of Windows pods what it put in",
+        ends: "the same selector; or `validation.ignoredFields: Remove`, which removes from Windows pods what it put in",
         named: &[("mutations.gatekeeper.sh/assign", &["*"])],
         ..NONE
     },
@@ -96,7 +96,7 @@ static ENGINES: [Engine; 16] = [
     Engine {
         who: "Kubewarden, recommended policies of `kubewarden-defaults`",
         clash: "they put `allowPrivilegeEscalation`, dropped capabilities and `runAsNonRoot` into every pod",
-        ends: "`recommendedPolicies.skipAdditionalNamespaces`; or `inert: Repair`",
+        ends: "`recommendedPolicies.skipAdditionalNamespaces`; or `validation.ignoredFields: Remove`",
         groups: &["policies.kubewarden.io"],
         hooks: &["kubewarden"],
         ..NONE
@@ -104,14 +104,14 @@ static ENGINES: [Engine; 16] = [
     Engine {
         who: "Pod Security",
         clash: "with `spec.os.name: windows`, three checks of `restricted` do not apply; without it the Linux fields are required that Windows cannot have",
-        ends: "leave `placementParts.osField` on; HostProcess pods need a privileged namespace",
+        ends: "leave `OSName` in `placement.fields`; HostProcess pods need a privileged namespace",
         special: Special::PodSecurity,
         ..NONE
     },
     Engine {
         who: "windows-gmsa",
         clash: "both look at Windows pods; it expands `gmsaCredentialSpecName`, and its configuration sorts before `zz-transom`. It knows only `spec.containers`",
-        ends: "nothing; `windows.k8s.io/disabled: \"true\"` on a namespace switches off both",
+        ends: "nothing",
         groups: &["windows.k8s.io"],
         hooks: &["gmsa"],
         ..NONE
@@ -177,7 +177,7 @@ static ENGINES: [Engine; 16] = [
     Engine {
         who: "cluster-autoscaler, Karpenter",
         clash: "pools at zero have no nodes to learn taints and builds from",
-        ends: "`policy.spec.pools`",
+        ends: "`nodePolicy.spec.pools`",
         groups: &["karpenter.sh"],
         special: Special::Autoscaler,
         ..NONE

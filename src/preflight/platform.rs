@@ -86,32 +86,34 @@ impl Platform {
         }
     }
 
-    /// What the chart's file for the platform says at a path of `policy.spec`, where that is a list: Helm replaces lists, so
-    /// that a file after it must say the whole list again.
+    /// What the chart's file for the platform says in a field that is a list: `toleratedTaints` of the pod policy, `pools`
+    /// and `poolLabels` of the node policy. Helm replaces lists, so that a file after it must say the whole list again.
     pub fn list(&self, field: &str) -> Vec<Value> {
         let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
         let all: Value = match self.name {
             "aks" => json!({
-                "tolerations": [taint("os", "windows")],
+                "toleratedTaints": [taint("os", "windows")],
                 "pools": [
                     {"name": "win22", "build": "10.0.20348", "labels": {"kubernetes.azure.com/os-sku": "Windows2022"}},
                     {"name": "win25", "build": "10.0.26100", "labels": {"kubernetes.azure.com/os-sku": "Windows2025"}}],
             }),
             "eks" => json!({
-                "poolLabels": [{"key": "eks.amazonaws.com/nodegroup", "value": "windows*"}],
-                "tolerations": [taint("os", "windows")],
+                "poolLabels": [{"key": "eks.amazonaws.com/nodegroup", "valuePrefix": "windows"}],
+                "toleratedTaints": [taint("os", "windows")],
                 "pools": [{"name": "windows-2022", "build": "10.0.20348"}, {"name": "windows-2025", "build": "10.0.26100"}],
             }),
             "gke" => json!({
-                "tolerations": [taint("node.kubernetes.io/os", "windows")],
+                "toleratedTaints": [taint("node.kubernetes.io/os", "windows")],
                 "pools": [{"name": "windows-ltsc2022", "build": "10.0.20348",
                     "labels": {"cloud.google.com/gke-os-distribution": "windows_ltsc"},
                     "taints": [taint("node.kubernetes.io/os", "windows")]}],
             }),
-            "openshift" => json!({"tolerations": [taint("os", "Windows")]}),
-            "rancher" => json!({"tolerations": [taint("cattle.io/os", "windows"), taint("os", "windows")]}),
+            "openshift" => json!({"toleratedTaints": [taint("os", "Windows")]}),
+            "rancher" => {
+                json!({"toleratedTaints": [taint("cattle.io/os", "windows"), taint("os", "windows")]})
+            }
             // The policy's own default.
-            _ => json!({"tolerations": [taint("os", "windows")]}),
+            _ => json!({"toleratedTaints": [taint("os", "windows")]}),
         };
         let list = all.get(field).and_then(Value::as_array);
         list.cloned().unwrap_or_default()
@@ -208,14 +210,17 @@ mod tests {
                 title: "",
                 told_by: Vec::new(),
             };
-            let spec = &file["policy"]["spec"];
+            let of_nodes = &file["nodePolicy"]["spec"];
             let lists = [
-                ("tolerations", &spec["tolerations"]),
-                ("pools", &spec["pools"]),
-                ("poolLabels", &spec["evidence"]["poolLabels"]),
+                (
+                    "toleratedTaints",
+                    &file["policy"]["spec"]["placement"]["toleratedTaints"],
+                ),
+                ("pools", &of_nodes["pools"]),
+                ("poolLabels", &of_nodes["poolLabels"]),
             ];
             for (field, written) in lists {
-                let default = field == "tolerations" && written.is_null();
+                let default = field == "toleratedTaints" && written.is_null();
                 if !default {
                     let written = written.as_array().cloned().unwrap_or_default();
                     assert_eq!(platform.list(field), written, "{name} {field}");

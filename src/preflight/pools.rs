@@ -27,9 +27,9 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         all.push(if is_at_zero {
             let text = format!("{} makes Windows nodes{build}, and has none now", pool.source);
             let cure = if pool.build.is_some() {
-                "the values below name it in policy.spec.pools"
+                "the values below name it in nodePolicy.spec.pools"
             } else {
-                "the values below name it in policy.spec.pools; add its build there"
+                "the values below name it in nodePolicy.spec.pools; add its build there"
             };
             Statement::act(text, cure).by([&pool.source])
         } else {
@@ -46,7 +46,7 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
                     "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
                     group.name, group.min, group.max
                 );
-                let cure = "name it in policy.spec.pools with its build and a label that the autoscaler knows; the status says \
+                let cure = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status says \
                             neither";
                 all.push(Statement::act(text, cure).by(status));
             }
@@ -62,14 +62,14 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         Err(why) => all.push(
             Statement::act(
                 format!("the node groups of the cluster autoscaler are not known: {why}"),
-                "name Windows pools that may be at zero nodes in policy.spec.pools",
+                "name Windows pools that may be at zero nodes in nodePolicy.spec.pools",
             )
             .by(status),
         ),
     }
     for ((key, value), by) in &workloads.missing {
         let text = format!("workloads for Windows select {key}={value}, and no node has this label");
-        let cure = "where it is a pool at zero nodes, name it in policy.spec.pools with this label; else they wait for ever";
+        let cure = "where it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; else they wait for ever";
         all.push(Statement::act(text, cure).by(by));
     }
     let makers = [

@@ -81,7 +81,8 @@ impl World {
             platform: &platform,
             unread,
         };
-        let mut workloads = Workloads::new(sight, &[]);
+        let facts = facts(sight);
+        let mut workloads = Workloads::new(sight, &facts, &[]);
         for (kind, object) in objects {
             workloads.look(*kind, &object.to_string());
         }
@@ -132,10 +133,7 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
         workload(&json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
     )]);
     let values = report.values.json();
-    assert_eq!(
-        [&values["validation"], &values["placement"], &values["inert"]],
-        ["Deny", "Apply", "Deny"]
-    );
+    assert_eq!(values["policy"]["spec"], json!({"mode": "Enforce"}));
     assert_eq!((report.summary.denied, report.summary.objects), (0, 1));
     assert!(
         values["tolerations"].is_null() && values["exclusions"].is_null(),
@@ -152,8 +150,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         ("w1", "windows", "10.0.26100.1", &[mark()][..]),
     ];
     let report = World::of(&nodes).report_without(&[], &["deployments"], &[]);
-    let values = report.values.json();
-    assert_eq!([&values["validation"], &values["placement"]], ["Audit", "DryRun"]);
+    assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
     assert!(
         report
             .values
@@ -176,7 +173,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "mutatingwebhookconfigurations",
     ];
     let report = World::of(&[]).report_without(&all, &["daemonsets"], &[]);
-    assert_eq!(report.values.json()["validation"], "Audit");
+    assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
     for claim in [
         "there is no Linux node",
         "there is no Windows node",
@@ -225,7 +222,7 @@ fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
 }
 
 #[test]
-fn what_would_be_denied_or_changed_begins_with_audit_and_dry_run() {
+fn what_would_be_denied_or_changed_begins_with_audit() {
     let world = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]);
     let windows = json!({"kubernetes.io/os": "windows"});
     let report = world.report(&[
@@ -239,8 +236,7 @@ fn what_would_be_denied_or_changed_begins_with_audit_and_dry_run() {
             json!({"metadata": {"name": "odd"}, "spec": {"template": {"spec": {"containers": 5}}}}),
         ),
     ]);
-    let values = report.values.json();
-    assert_eq!([&values["validation"], &values["placement"]], ["Audit", "DryRun"]);
+    assert_eq!(report.values.json()["policy"]["spec"], json!({"mode": "Audit"}));
     let summary = &report.summary;
     assert_eq!((summary.denied, summary.changed, summary.unreadable), (1, 1, 1));
     assert_eq!(report.denied[0].title(), "Deployment shop/web");
@@ -253,6 +249,96 @@ fn what_would_be_denied_or_changed_begins_with_audit_and_dry_run() {
     );
     // The chart's own pods have nowhere to go.
     assert_eq!(said(&report, "there is no Linux node").weight, Weight::Act);
+}
+
+#[test]
+fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with_audit() {
+    let world = World::of(&[
+        ("l1", "linux", "6.1", &[]),
+        ("w1", "windows", "10.0.20348.1", &[mark()]),
+    ]);
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let report = world.report(&[(Kind::Deployment, workload(&spec))]);
+    assert_eq!((report.summary.denied, report.summary.changed), (0, 1));
+    assert_eq!(report.values.json()["policy"]["spec"], json!({"mode": "Audit"}));
+}
+
+#[test]
+fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_these() {
+    let world = World::of(&[
+        ("l1", "linux", "6.1", &[]),
+        ("w1", "windows", "10.0.20348.1", &[]),
+    ]);
+    let tolerates = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": tolerates,
+        "securityContext": {"seLinuxOptions": {"level": "s0"}}});
+    let report = world.report(&[(Kind::Deployment, workload(&spec))]);
+    assert_eq!((report.summary.denied, report.summary.softened), (1, 1));
+    assert_eq!(
+        report.values.json()["policy"]["spec"],
+        json!({"mode": "Enforce", "validation": {"ignoredFields": "Warn"}})
+    );
+    let mut out = Vec::new();
+    text::write(&report, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let (first, _) = text.split_once("\n\n").unwrap();
+    assert!(
+        first
+            .replace('\n', " ")
+            .contains("Install with the values below, which warn of these fields."),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
+    let world = World::of(&[
+        ("w1", "windows", "10.0.20348.1", &[mark()]),
+        (
+            "w2",
+            "windows",
+            "10.0.20348.1",
+            &[Taint::no_schedule("os", "Windows")],
+        ),
+        (
+            "w3",
+            "windows",
+            "10.0.20348.1",
+            &[Taint {
+                effect: "NoExecute".into(),
+                ..mark()
+            }],
+        ),
+    ]);
+    let values = world.report(&[]).values.json();
+    let taints = &values["nodePolicy"]["spec"]["taints"];
+    assert_eq!(taints["mode"], "Report");
+    let required = taints["required"].as_array().unwrap();
+    assert_eq!(
+        (required.len(), &required[0]["effect"]),
+        (1, &json!("NoSchedule")),
+        "{taints}"
+    );
+}
+
+#[test]
+fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
+    let mut world = World::of(&[
+        ("l1", "linux", "6.1", &[]),
+        ("w1", "windows", "10.0.20348.1", &[mark()]),
+        ("w2", "windows", "10.0.20348.1", &[mark()]),
+    ]);
+    for (node, group) in [(1, "windows-a"), (2, "team-b")] {
+        let labels = &mut world.around.nodes[node].labels;
+        labels.insert("eks.amazonaws.com/nodegroup".to_owned(), group.to_owned());
+    }
+    let spec = json!({"nodeSelector": {"eks.amazonaws.com/nodegroup": "team-b"}});
+    let report = world.report(&[(Kind::Deployment, workload(&spec))]);
+    // A key has one entry, with values or with a prefix.
+    assert_eq!(
+        report.values.json()["nodePolicy"]["spec"]["poolLabels"],
+        json!([{"key": "eks.amazonaws.com/nodegroup", "values": ["windows-a", "team-b"]}])
+    );
 }
 
 #[test]
@@ -269,7 +355,7 @@ fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
         ),
     ]);
     let report = world.report(&[]);
-    let tolerated = &report.values.json()["policy"]["spec"]["tolerations"];
+    let tolerated = &report.values.json()["policy"]["spec"]["placement"]["toleratedTaints"];
     let keys: Vec<&str> = tolerated
         .as_array()
         .unwrap()
@@ -317,7 +403,7 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
     let report = world.report(&[]);
     assert_eq!(said(&report, "makes Windows nodes").evidence, ["NodePool win"]);
     assert_eq!(
-        report.values.json()["policy"]["spec"]["pools"],
+        report.values.json()["nodePolicy"]["spec"]["pools"],
         json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
             "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}])
     );
@@ -356,8 +442,11 @@ fn a_runtime_class_is_held_against_the_nodes() {
     );
     said(&report, "open selects no nodes");
     assert!(!is_said(&report, "gvisor"));
-    let classes = &report.values.json()["policy"]["spec"]["runtimeClasses"];
-    assert_eq!(*classes, json!({"ltsc2019": "gone", "ltsc2022": "good"}));
+    let classes = &report.values.json()["policy"]["spec"]["placement"]["runtimeClasses"];
+    assert_eq!(
+        *classes,
+        json!([{"release": "ltsc2019", "name": "gone"}, {"release": "ltsc2022", "name": "good"}])
+    );
 }
 
 #[test]
@@ -455,7 +544,7 @@ fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
     values.add(
         &["a", "b"],
         json!({"x: #": ["- y", "{{ z }}", "n"]}),
-        "one\nvalidation: Off\r\u{85}\u{2028}two",
+        "one\nmode: Enforce\r\u{85}\u{2028}two",
     );
     values.add(&["c"], json!("yes"), "w");
     values.add(&["a", "d"], json!([]), "v");

@@ -61,7 +61,7 @@ fn first(report: &Preflight) -> Vec<String> {
     let not_listed = &summary.not_listed;
     lines.push(if summary.denied == 0 && !not_listed.is_empty() {
         "Not known whether anything would be denied: workloads could not be read.".to_owned()
-    } else if summary.denied == 0 && !report.enforces() {
+    } else if summary.denied == 0 && !report.is_known {
         "Not known whether anything would be denied: not all that it depends on could be read.".to_owned()
     } else if summary.denied == 0 {
         format!(
@@ -75,7 +75,7 @@ fn first(report: &Preflight) -> Vec<String> {
             some => format!(", {some} of them only for fields that Windows ignores"),
         };
         format!(
-            "{} would be denied{softened}{}; {} stored for Windows. Install with validation: Audit.",
+            "{} would be denied{softened}{}; {} stored for Windows. {}",
             count(summary.denied, "workload"),
             if not_listed.is_empty() {
                 ""
@@ -85,6 +85,11 @@ fn first(report: &Preflight) -> Vec<String> {
             match summary.windows {
                 1 => "1 is".to_owned(),
                 all => format!("{all} are"),
+            },
+            if report.enforces() {
+                "Install with the values below, which warn of these fields."
+            } else {
+                "Install with policy.spec.mode: Audit."
             }
         )
     });
@@ -134,7 +139,7 @@ fn said(out: &mut dyn Write, statement: &Statement) -> io::Result<()> {
 fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for owner in report.denied.iter().take(MOST_DENIED) {
         let softened = if owner.softened {
-            " (a warning with inert: Warn)"
+            " (a warning with ignoredFields: Warn)"
         } else {
             ""
         };

@@ -1,37 +1,42 @@
-//! What nodes, RuntimeClasses and autoscalers ask of the policy, before any workload was looked at.
+//! What nodes, RuntimeClasses and autoscalers ask of the policies, before any workload was looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::Sight;
 use super::autoscaler::{groups, scaled};
 use super::nodes::{is_for_windows, lasting_taints, windows};
 use super::values::Entry;
-use super::{Platform, Sight};
-use crate::api::{API_VERSION, POD_POLICY, read_policies};
+use crate::api::{
+    API_VERSION, DeclaredPools, POD_POLICY, PoolLabelSpec, WindowsNodePolicySpec, read_policies,
+};
 use crate::model::build::{Build, Isolation};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, Taint};
-use crate::model::node::PoolLabel;
-use crate::model::policy::Policy;
+use crate::model::facts::Facts;
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, PoolLabel, Taint};
+use crate::model::policy::{Mode, Policy};
 use crate::model::text::list;
 
-/// The most entries of these lists that the policy takes.
+/// The most entries of these lists that the policies accept.
 const MOST_TAINTS: usize = 64;
 const MOST_POOLS: usize = 128;
-/// The same of labels of pools.
-pub const MOST_LABELS: usize = 64;
+/// The most values of pool labels. The API server has time for 64, those of the platform among them.
+pub const MOST_LABELS: usize = 48;
 
-/// What nodes, RuntimeClasses and autoscalers ask of the policy.
+/// Where the values for placement are.
+const PLACEMENT: [&str; 3] = ["policy", "spec", "placement"];
+/// Where the values that describe nodes are.
+const NODE_POLICY_SPEC: [&str; 2] = ["nodePolicy", "spec"];
+
+/// What nodes, RuntimeClasses and autoscalers ask of the policies.
 pub fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
     let mut all = Vec::new();
-    let mut add = |field: &'static str, value: Value, why: String| {
-        all.push(Entry {
-            path: vec!["policy", "spec", field],
-            value,
-            why,
-        });
+    let mut add = |above: &[&'static str], field: &'static str, value: Value, why: String| {
+        let mut path = above.to_vec();
+        path.push(field);
+        all.push(Entry { path, value, why });
     };
-    let known = sight.platform.list("tolerations");
+    let known = sight.platform.list("toleratedTaints");
     let seen: Vec<(Value, String)> = (seen_taints(sight).iter())
         .map(|taint| (taint_value(taint), taint.to_string()))
         .filter(|(value, _)| !known.contains(value))
@@ -44,7 +49,7 @@ pub fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
         let mut all = known;
         all.extend(seen.into_iter().map(|(value, _)| value));
         all.truncate(MOST_TAINTS);
-        add("tolerations", Value::from(all), why);
+        add(&PLACEMENT, "toleratedTaints", Value::from(all), why);
     }
     let (pools, by) = pools(sight);
     if !pools.is_empty() {
@@ -56,6 +61,7 @@ pub fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
         }
         all.truncate(MOST_POOLS);
         add(
+            &NODE_POLICY_SPEC,
             "pools",
             Value::from(all),
             format!("these may be at zero nodes: {}", list(by, 10)),
@@ -63,8 +69,11 @@ pub fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
     }
     let classes = runtime_classes(sight);
     if !classes.is_empty() {
-        let why = "these RuntimeClasses are there, each for the nodes of one release";
-        add("runtimeClasses", json!(classes), why.to_owned());
+        let classes: Vec<Value> = (classes.into_iter())
+            .map(|(release, name)| json!({"release": release, "name": name}))
+            .collect();
+        let why = "these RuntimeClasses exist, each for the nodes of one release";
+        add(&PLACEMENT, "runtimeClasses", Value::from(classes), why.to_owned());
     }
     all
 }
@@ -155,7 +164,7 @@ fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
 /// The labels of pools that only Windows nodes have, and that are no evidence by themselves.
 pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
     let mut known = PoolLabel::well_known();
-    known.extend(of_platform(sight.platform));
+    known.extend(declared(Vec::new(), sight.platform.list("poolLabels")).labels);
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
         let nodes = sight
             .around
@@ -174,38 +183,76 @@ pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-fn of_platform(platform: &Platform) -> impl Iterator<Item = PoolLabel> {
-    let labels = platform.list("poolLabels").into_iter();
-    labels.filter_map(|label| {
-        Some(PoolLabel::exact(label["key"].as_str()?, label["value"].as_str()?))
-    })
+/// The pool labels of the platform's file with these added. A key has one entry, with values or with a prefix.
+pub fn pool_labels<'l>(sight: Sight<'_>, more: impl IntoIterator<Item = &'l (String, String)>) -> Vec<Value> {
+    let of_platform = sight.platform.list("poolLabels").into_iter();
+    let mut all: Vec<PoolLabelSpec> = { of_platform }
+        .filter_map(|label| serde_json::from_value(label).ok())
+        .collect();
+    for (key, value) in more {
+        match all.iter_mut().find(|known| known.key == *key) {
+            Some(known) => {
+                if let Some(prefix) = known.value_prefix.take() {
+                    known.values = values_on_windows_nodes(sight, key, &prefix);
+                }
+                if !known.values.contains(value) {
+                    known.values.push(value.clone());
+                }
+            }
+            None => all.push(PoolLabelSpec {
+                key: key.clone(),
+                values: vec![value.clone()],
+                value_prefix: None,
+            }),
+        }
+    }
+    all.iter().map(|label| json!(label)).collect()
 }
 
-/// The policy that these values make, as it denies and places: what is stored is judged by it.
-pub fn policy(sight: Sight<'_>, candidates: &BTreeSet<(String, String)>) -> Policy {
-    let mut spec = json!({});
-    for field in ["tolerations", "pools"] {
-        let list = sight.platform.list(field);
-        if !list.is_empty() {
-            spec[field] = Value::from(list);
-        }
-    }
+/// The values of a label of Windows nodes that begin so.
+fn values_on_windows_nodes(sight: Sight<'_>, key: &str, prefix: &str) -> Vec<String> {
+    let nodes = sight.around.nodes.iter().filter(|node| node.is_windows());
+    let values: BTreeSet<&String> = nodes
+        .filter_map(|node| node.labels.get(key))
+        .filter(|value| value.starts_with(prefix))
+        .collect();
+    values.into_iter().cloned().collect()
+}
+
+/// What a node policy with these pools and pool labels declares.
+fn declared(pools: Vec<Value>, labels: Vec<Value>) -> DeclaredPools {
+    // What nodes carry was accepted by the API server, so it is valid in a policy too; if it is not, nothing is declared.
+    let spec = serde_json::from_value::<WindowsNodePolicySpec>(json!({"pools": pools, "poolLabels": labels}));
+    spec.map(|spec| DeclaredPools::of(&spec)).unwrap_or_default()
+}
+
+/// What is known of the cluster, with what the node policy of these values declares.
+pub fn facts(sight: Sight<'_>) -> Facts {
+    let mut pools = sight.platform.list("pools");
     for entry in of_cluster(sight) {
-        if let Some(field) = entry.path.last() {
-            spec[*field] = entry.value;
+        if let (["nodePolicy", "spec", "pools"], Value::Array(wanted)) = (&entry.path[..], entry.value) {
+            pools = wanted;
         }
     }
-    let mut labels = sight.platform.list("poolLabels");
-    labels.extend(
-        candidates
-            .iter()
-            .map(|(key, value)| json!({"key": key, "value": value})),
-    );
-    spec["evidence"] = json!({"poolLabels": labels});
+    let mut facts = sight.snapshot.facts.clone();
+    let labels = pool_labels(sight, &candidates(sight));
+    declared(pools, labels).add_to(&mut facts);
+    facts
+}
+
+/// The policy that these values make, as it denies and places: what is stored is evaluated by it.
+pub fn policy(sight: Sight<'_>) -> Policy {
+    let mut spec = json!({"mode": Mode::Enforce.as_str()});
+    spec["placement"]["toleratedTaints"] = Value::from(sight.platform.list("toleratedTaints"));
+    for entry in of_cluster(sight) {
+        if let ["policy", "spec", "placement", field] = entry.path[..] {
+            spec["placement"][field] = entry.value;
+        }
+    }
     let object =
         json!({"apiVersion": API_VERSION, "kind": POD_POLICY, "metadata": {"name": "default"}, "spec": spec});
-    let compiled = read_policies(object.to_string().into_bytes()).ok();
-    // What nodes carry was taken by the API server, so it is valid in a policy too; if it is not, the defaults judge.
-    let stored = compiled.and_then(|all| all.pod_policies.into_iter().next());
+    let file = read_policies(object.to_string().into_bytes()).ok();
+    // What nodes carry was accepted by the API server, so it is valid in a policy too; if it is not, the defaults count.
+    let stored = file.and_then(|file| file.pod_policies.into_iter().next());
     stored.map_or_else(Policy::standalone, |stored| stored.policy)
 }

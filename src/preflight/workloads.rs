@@ -10,10 +10,11 @@ use super::daemon_sets::DaemonSets;
 use super::wanted;
 use super::{MOST, Sight, Statement, count};
 use crate::engine::effective::PolicySet;
+use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
-use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
+use crate::model::policy::{IgnoredFields, Policy};
 use crate::model::subject::{Stage, Subject};
 use crate::model::text::list;
 use crate::model::workload::Kind;
@@ -42,7 +43,7 @@ pub struct Owner {
     pub name: String,
     /// The rules that refuse it.
     pub rules: Vec<&'static str>,
-    /// Whether `inert: Warn` would let it pass with a warning.
+    /// Whether `validation.ignoredFields: Warn` would let it pass with a warning.
     pub softened: bool,
 }
 
@@ -66,6 +67,7 @@ pub struct Workloads<'w> {
     pub denied: Vec<Owner>,
     more_denied: usize,
     softened: usize,
+    softened_changed: usize,
     foreign: Alike,
     /// The kinds of workloads that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
@@ -95,18 +97,17 @@ const NETWORKS: [&str; 6] = [
 ];
 
 impl<'w> Workloads<'w> {
-    /// Nothing has come by yet. `excluded`: the namespaces that the webhooks would leave out by name.
-    pub fn new(sight: Sight<'w>, excluded: &'w [String]) -> Self {
+    /// Nothing has come by yet. `facts`: [`super::facts`]. `excluded`: the namespaces that the webhooks would leave out by
+    /// name.
+    pub fn new(sight: Sight<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
         let candidates = wanted::candidates(sight);
-        let policy = wanted::policy(sight, &candidates);
-        let world = |inert: IgnoredFields| World {
-            facts: &sight.snapshot.facts,
+        let policy = wanted::policy(sight);
+        let world = |ignored_fields: IgnoredFields| World {
+            facts,
             policies: Cow::Owned(PolicySet::new(
                 Vec::new(),
                 Policy {
-                    validation: Action::Deny,
-                    placement: PlacementMode::Apply,
-                    ignored_fields: inert,
+                    ignored_fields,
                     ..policy.clone()
                 },
             )),
@@ -125,6 +126,7 @@ impl<'w> Workloads<'w> {
             denied: Vec::new(),
             more_denied: 0,
             softened: 0,
+            softened_changed: 0,
             foreign: Alike::default(),
             not_listed: BTreeSet::new(),
             changed: 0,
@@ -166,6 +168,11 @@ impl<'w> Workloads<'w> {
     /// How many of the denied would only be warned of.
     pub fn softened(&self) -> usize {
         self.softened
+    }
+
+    /// How many of those that would pass, at least with a warning, would have their pods changed.
+    pub fn all_changed(&self) -> usize {
+        self.changed + self.softened_changed
     }
 
     /// How many would be denied.
@@ -225,8 +232,14 @@ impl<'w> Workloads<'w> {
             *self.in_namespaces.entry(judged.namespace.clone()).or_default() += 1;
         }
         if judged.outcome == Outcome::Denied {
-            let softened = matches!(look(&self.warn, kind, json),
-                Ok(Looked::Judged(warned)) if warned.outcome != Outcome::Denied);
+            let softened = match look(&self.warn, kind, json) {
+                Ok(Looked::Judged(warned)) if warned.outcome != Outcome::Denied => {
+                    let changes = changes_of_pods(&self.warn, kind, json, &warned);
+                    self.softened_changed += usize::from(!changes.is_empty());
+                    true
+                }
+                _ => false,
+            };
             self.softened += usize::from(softened);
             if self.denied.len() >= MOST_OWNERS {
                 self.more_denied += 1;
@@ -240,7 +253,12 @@ impl<'w> Workloads<'w> {
                 softened,
             });
         } else if is_windows && judged.outcome != Outcome::NotAsked {
-            self.count_changes(kind, json, judged);
+            let changes = changes_of_pods(&self.deny, kind, json, judged);
+            self.changed += usize::from(!changes.is_empty());
+            let fields: BTreeSet<String> = changes.iter().filter_map(|path| field(path)).collect();
+            for field in fields {
+                *self.fields.entry(field).or_default() += 1;
+            }
         }
         if let Ok(subject) = Subject::parse(kind, json, Stage::Stored)
             && let Some(pod) = subject.pod()
@@ -253,24 +271,6 @@ impl<'w> Workloads<'w> {
                 }
                 self.daemon_sets.look(judged, &subject, pod);
             }
-        }
-    }
-
-    /// The pods of a workload are changed, never the workload: one of them is made up, and judged.
-    fn count_changes(&mut self, kind: Kind, json: &str, judged: &Judged) {
-        let of_pod = match kind {
-            Kind::Pod => judged.changes.clone(),
-            // Its controller reads the template, and placement does not change where its pods go.
-            Kind::DaemonSet => return,
-            _ => match pod_of(kind, json, judged).map(|pod| look(&self.deny, Kind::Pod, &pod)) {
-                Some(Ok(Looked::Judged(pod))) => pod.changes,
-                _ => return,
-            },
-        };
-        let fields: BTreeSet<String> = of_pod.iter().filter_map(|path| field(path)).collect();
-        self.changed += usize::from(!of_pod.is_empty());
-        for field in fields {
-            *self.fields.entry(field).or_default() += 1;
         }
     }
 
@@ -340,7 +340,8 @@ impl<'w> Workloads<'w> {
             all.push(
                 Statement::act(
                     format!("{softened} of them only for fields that Windows ignores"),
-                    "inert: Warn lets them pass with a warning, inert: Repair takes the fields out of their pods",
+                    "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
+                     pods",
                 )
                 .by(names),
             );
@@ -370,7 +371,7 @@ impl<'w> Workloads<'w> {
                 list(rules, 2 * MOST),
                 list(namespaces, 2 * MOST)
             ),
-            "install with validation: Audit, mend them (transom explain RULE), and go on to Deny (docs/operations.md)",
+            "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/operations.md)",
         )
         .by(self.denied.iter().map(Owner::title))
     }
@@ -400,6 +401,20 @@ fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, St
     let by = labels.entry(label).or_default();
     if by.len() < MOST_SELECTING {
         by.push(format!("{} {}/{}", judged.kind, judged.namespace, judged.name));
+    }
+}
+
+/// What admission would change in a workload's pods. The workload itself is never changed: one of its pods is made up, and
+/// evaluated.
+fn changes_of_pods(world: &World<'_>, kind: Kind, json: &str, judged: &Judged) -> Vec<String> {
+    match kind {
+        Kind::Pod => judged.changes.clone(),
+        // Its controller reads the template, and placement does not change where its pods go.
+        Kind::DaemonSet => Vec::new(),
+        _ => match pod_of(kind, json, judged).map(|pod| look(world, Kind::Pod, &pod)) {
+            Some(Ok(Looked::Judged(pod))) => pod.changes,
+            _ => Vec::new(),
+        },
     }
 }
 

@@ -288,8 +288,18 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         merge(&mut metadata, more);
         report("transom-deployment-1", &metadata)
     };
+    let revision = |more: Value| {
+        let owner = json!([{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "name": "default", "uid": "u"}]);
+        let labels = json!({"app.kubernetes.io/managed-by": "transom", "transom.dev/policy-uid": "u"});
+        let metadata = json!({"labels": labels, "ownerReferences": owner});
+        let spec = json!({"metadata": metadata, "revision": 1, "data": {"mode": "Audit"}});
+        let mut revision = in_namespace("apps/v1", "ControllerRevision", "policy-u-1", spec);
+        merge(&mut revision, more);
+        revision
+    };
     let finalizers = json!(["example.com/stay"]);
     let metadata = |key: &str, value: &Value| json!({"metadata": {key: value}});
+    let daemon_set = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]);
     let label = metadata("labels", &json!({"owner": "helm"}));
     let empty_label = metadata("labels", &json!({"owner": ""}));
     let annotation = metadata("annotations", &json!({"meta.helm.sh/release-name": "x"}));
@@ -393,6 +403,24 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
             Some("a finalizer of a report"),
         ),
         (ours(json!({})), None),
+        // A DaemonSet goes back to a revision that it owns, or that its selector matches.
+        (
+            revision(metadata("ownerReferences", &daemon_set)),
+            Some("a ControllerRevision that is not of a WindowsPodPolicy"),
+        ),
+        (
+            revision(metadata("labels", &json!({"transom.dev/policy-uid": "another"}))),
+            Some("a ControllerRevision that is not of a WindowsPodPolicy"),
+        ),
+        (
+            revision(metadata("labels", &json!({"app": "agent"}))),
+            Some("a label, annotation or finalizer of the ControllerRevision"),
+        ),
+        (
+            revision(metadata("finalizers", &finalizers)),
+            Some("a label, annotation or finalizer of the ControllerRevision"),
+        ),
+        (revision(json!({})), None),
     ];
     for (object, words) in &cases {
         let made = attack.create(object);
@@ -423,6 +451,9 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         .cluster
         .kubectl(&["label", "secret", SECRET, "team=a", "-n", NAMESPACE])
         .succeeded();
+    admin(&revision(json!({
+        "metadata": {"name": "agent-1", "ownerReferences": daemon_set},
+    })));
     let patch = |object: &[&str], patch: &Value| {
         let patch = patch.to_string();
         let arguments = [&["patch"], object, &["--type=merge", "-p", &patch]].concat();
@@ -470,6 +501,20 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         ),
         (apply(&relabelled), "an Event of another controller"),
         (
+            attack.as_transom(
+                &[
+                    "delete",
+                    "controllerrevision",
+                    "agent-1",
+                    "-n",
+                    NAMESPACE,
+                    "--wait=false",
+                ],
+                &Value::Null,
+            ),
+            "a ControllerRevision that is not of a WindowsPodPolicy",
+        ),
+        (
             attack.as_transom(&["get", "secret", "other", "-n", NAMESPACE], &Value::Null),
             "cannot get resource",
         ),
@@ -494,23 +539,33 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         "--wait=false",
     ];
     attack.as_transom(&ours, &Value::Null).succeeded();
+    let ours = [
+        "delete",
+        "controllerrevision",
+        "policy-u-1",
+        "-n",
+        NAMESPACE,
+        "--wait=false",
+    ];
+    attack.as_transom(&ours, &Value::Null).succeeded();
 }
 
 const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Deny, placement: Apply}
+spec: {mode: Enforce}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Apply}, runtimeClasses: {managed: true}}
+spec: {taints: {mode: Apply}, runtimeClasses: {management: Managed}}
 ";
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
-    let node_policy = json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true}}});
+    let node_policy =
+        json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;
@@ -557,7 +612,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
         let printed = cluster.kubectl(&[&["get", "-o", "json"], place].concat());
         printed.ok && printed.out.contains(part)
     };
-    let everything: [(&[&str], &str); 7] = [
+    let everything: [(&[&str], &str); 8] = [
         (&["secret", SECRET, "-n", NAMESPACE], "tls.key"),
         (&["lease", "transom", "-n", NAMESPACE], "holderIdentity"),
         (&["configmap", "transom-seen", "-n", NAMESPACE], "10.0.20348"),
@@ -568,6 +623,10 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
             "\"reportingController\": \"transom\"",
         ),
         (&["reports", "-n", "apps"], "transom-deployment-"),
+        (
+            &["controllerrevisions", "-n", NAMESPACE],
+            "transom.dev/policy-uid",
+        ),
     ];
     for (place, part) in everything {
         let written = wait(Duration::from_secs(60), || has(place, part));

@@ -8,8 +8,9 @@ use std::{env, fs};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use transom::api;
-use transom::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
-use transom::model::policy::{Policy, PoolLabel};
+use transom::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
+};
 use transom::registration::{Endpoint, FailurePolicy, Options, mutating, validating};
 use transom::rules;
 
@@ -39,7 +40,7 @@ pub fn is_up_to_date(file: &Path, generated: &str) {
 /// The webhook configurations with every entry (that of `/validate` by what it does without Transom), and what stands in
 /// them once for each pool label.
 pub fn webhooks() -> Value {
-    let is_value = format!("v.lowerAscii() == '{VALUE}'");
+    let is_value = format!("v == '{VALUE}'");
     let (without, with) = (configurations(&[]), configurations(&[KEY]));
     let mut parts = BTreeSet::new();
     for (without, with) in expressions(&without).iter().zip(expressions(&with)) {
@@ -49,10 +50,13 @@ pub fn webhooks() -> Value {
         assert!(part.contains(KEY), "{part}");
         assert_eq!(part.contains(VALUE), part.contains(&is_value), "{part}");
     }
-    let well_known: Vec<Value> = Policy::well_known_pool_labels()
-        .iter()
-        .map(|label| json!({"key": label.key, "value": label.value}))
-        .collect();
+    let well_known = PoolLabel::well_known()
+        .into_iter()
+        .map(|label| match label.value {
+            PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
+            PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
+        });
+    let well_known: Vec<Value> = well_known.collect();
     let [mutating, ignore, fail] = with;
     json!({
         "mutating": mutating,
@@ -70,17 +74,13 @@ pub fn webhooks() -> Value {
 
 /// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
 fn configurations(keys: &[&str]) -> [Value; 3] {
-    let pool = |key: &&str| PoolLabel {
-        key: (*key).to_owned(),
-        value: VALUE.to_owned(),
-    };
     let open = Options {
         endpoint: Endpoint::Service {
             name: "NAME".to_owned(),
             namespace: "NAMESPACE".to_owned(),
         },
         excluded_namespaces: Vec::new(),
-        pool_labels: keys.iter().map(pool).collect(),
+        pool_labels: keys.iter().map(|key| PoolLabel::exact(key, VALUE)).collect(),
         reverse_guard: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
         ..Options::default()
@@ -126,9 +126,9 @@ fn inserted(without: &str, with: &str) -> Vec<String> {
     }
 }
 
-/// The names and ids of the rules, one in each line.
+/// The names of the rules, one in each line.
 pub fn rule_names() -> String {
-    let mut names: Vec<&str> = rules::catalogue().flat_map(|rule| [rule.id, rule.name]).collect();
+    let mut names: Vec<&str> = rules::catalogue().map(|rule| rule.name).collect();
     names.sort_unstable();
     names.join("\n") + "\n"
 }
@@ -188,19 +188,12 @@ pub fn schema(written: &Value, yaml: &str) -> String {
         ("nodePolicySpec", api::node_policy_definition()),
     ] {
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-        let mut spec = for_values(spec);
-        if name == "podPolicySpec" {
-            let fields = spec["properties"].as_object_mut().unwrap();
-            for above in ["validation", "placement", "inert", "repair"] {
-                schema["properties"][above] = fields.remove(above).unwrap();
-            }
-        }
-        schema["definitions"][name] = spec;
+        schema["definitions"][name] = for_values(spec);
     }
     format!("{schema:#}\n")
 }
 
-/// A schema of a CustomResourceDefinition in the words that Helm knows: nothing unknown, and an unquoted Off is false.
+/// A schema of a CustomResourceDefinition in the words that Helm knows, with nothing unknown.
 fn for_values(schema: &Value) -> Value {
     let Value::Object(schema) = schema else {
         return schema.clone();
@@ -224,18 +217,6 @@ fn for_values(schema: &Value) -> Value {
                 out.insert(key.clone(), Value::Object(each.collect()));
                 out.insert("additionalProperties".to_owned(), json!(false));
             }
-            "enum" => {
-                let mut values = value.as_array().unwrap().clone();
-                if values.contains(&json!("Off")) {
-                    values.push(json!(false));
-                    out.remove("type");
-                }
-                out.insert(key.clone(), json!(values));
-            }
-            "type"
-                if schema
-                    .get("enum")
-                    .is_some_and(|it| it.to_string().contains("\"Off\"")) => {}
             key if key.starts_with("x-kubernetes") => {}
             "items" | "additionalProperties" => {
                 out.insert(key.clone(), for_values(value));

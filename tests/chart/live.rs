@@ -18,7 +18,7 @@ use super::engine::{Engine, engine};
 use super::older;
 use super::release::{NAMESPACE, World, cleanup, definitions, node, windows_pod};
 
-/// The entry that `webhooks.reverseGuard` registers.
+/// The entry that `webhooks.linuxPods` registers.
 const GUARD: &str = "guard.validate.transom.dev";
 
 /// How many create pods at the same time.
@@ -272,7 +272,7 @@ fn reviews(cluster: &ControlPlane) {
 fn controllers(world: &World) {
     let labelled = || {
         let node = world.get("node", "win-1");
-        node["metadata"]["labels"]["node-restriction.kubernetes.io/windows-build"] == "10.0.20348"
+        node["metadata"]["labels"]["transom.dev.node-restriction.kubernetes.io/windows-build"] == "10.0.20348"
     };
     assert!(wait(Duration::from_secs(60), labelled), "the node gets no label");
     let ready = [
@@ -284,7 +284,7 @@ fn controllers(world: &World) {
     ];
     world.cluster.kubectl(&ready).succeeded();
     // The ServiceAccount may tell of a label that does nothing.
-    let label = ["label", "namespace", "apps", "transom.dev/validation=deny"];
+    let label = ["label", "namespace", "apps", "transom.dev/mode=enforce"];
     world.cluster.kubectl(&label).succeeded();
     let told = || ignored_labels_told(&world.cluster) == 1;
     assert!(wait(Duration::from_secs(60), told), "nobody tells of the label");
@@ -334,7 +334,7 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     };
     let (old, seconds) = bundle();
     assert_eq!(seconds, 2);
-    let values = json!({"webhooks": {"timeoutSeconds": 1, "reverseGuard": {"enabled": true}},
+    let values = json!({"webhooks": {"timeoutSeconds": 1, "linuxPods": {"enabled": true}},
                         "log": {"filter": "debug"},
                         "podAnnotations": {"generation": "two"}});
     world.deploy(engine, "upgrade", &values);

@@ -11,7 +11,7 @@ use transom::cluster::view::ClusterView;
 use transom::model::facts::Facts;
 use transom::model::node::Taint;
 use transom::model::workload::Kind;
-use transom::preflight::{Platform, Preflight, Sight, Workloads};
+use transom::preflight::{Platform, Preflight, Sight, Workloads, facts};
 
 use super::engine::engine;
 use super::generated;
@@ -87,7 +87,8 @@ fn values_of(platform: &'static str) -> Value {
         unread: &std::collections::BTreeSet::new(),
         platform: &platform,
     };
-    let mut workloads = Workloads::new(sight, &[]);
+    let facts = facts(sight);
+    let mut workloads = Workloads::new(sight, &facts, &[]);
     let deployment = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
         "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
         "containers": [{"name": "c", "image": "i"}]}}}});
@@ -102,19 +103,18 @@ fn values_of(platform: &'static str) -> Value {
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
-    for field in [
-        "validation",
-        "placement",
-        "inert",
-        "tolerations",
-        "exclusions",
-        "policy",
-        "nodePolicy",
-    ] {
+    for field in ["tolerations", "exclusions", "policy", "nodePolicy"] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
-    for field in ["tolerations", "pools", "runtimeClasses", "evidence"] {
-        assert!(!read["policy"]["spec"][field].is_null(), "{field}:\n{text}");
+    assert_eq!(read["policy"]["spec"]["mode"], "Audit");
+    for field in ["toleratedTaints", "runtimeClasses"] {
+        assert!(
+            !read["policy"]["spec"]["placement"][field].is_null(),
+            "{field}:\n{text}"
+        );
+    }
+    for field in ["pools", "poolLabels", "taints"] {
+        assert!(!read["nodePolicy"]["spec"][field].is_null(), "{field}:\n{text}");
     }
     read
 }
@@ -132,13 +132,24 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
             .ask("validate", json!({"values": values}))
             .unwrap_or_else(|error| panic!("{platform}: {error}\n{seen:#}"));
         let rendered = engine.render(&values).unwrap();
-        let policy = rendered.object("WindowsPodPolicy", "default");
-        let read = transom::api::read_policies(policy.to_string().into_bytes());
-        assert!(read.is_ok(), "{platform}: {read:?}");
-        for field in ["tolerations", "pools"] {
-            let made = policy["spec"][field].as_array().unwrap();
-            for known in file["policy"]["spec"][field].as_array().into_iter().flatten() {
-                assert!(made.contains(known), "{platform}: {field} lost {known}");
+        for (kind, lists) in [
+            ("WindowsPodPolicy", &["/placement/toleratedTaints"][..]),
+            ("WindowsNodePolicy", &["/pools", "/poolLabels"]),
+        ] {
+            let policy = rendered.object(kind, "default");
+            let read = transom::api::read_policies(policy.to_string().into_bytes());
+            assert!(read.is_ok(), "{platform}: {read:?}");
+            let below = if kind == "WindowsPodPolicy" {
+                "policy"
+            } else {
+                "nodePolicy"
+            };
+            for list in lists {
+                let made = policy["spec"].pointer(list).unwrap().as_array().unwrap();
+                let known = file[below]["spec"].pointer(list).and_then(Value::as_array);
+                for known in known.into_iter().flatten() {
+                    assert!(made.contains(known), "{platform}: {list} lost {known}");
+                }
             }
         }
         let own = rendered.object("Deployment", "transom");

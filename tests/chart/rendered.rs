@@ -99,14 +99,15 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let engine = Engine::of(&parent).unwrap();
     let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
     let with = |enabled: bool| {
-        let values = json!({"global": global, "transom": {"enabled": enabled, "validation": "Warn"}});
+        let values =
+            json!({"global": global, "transom": {"enabled": enabled, "policy": {"spec": {"mode": "Warn"}}}});
         engine.ask("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };
     assert!(with(false).objects.is_empty());
     let rendered = with(true);
     let policy = &rendered.object("WindowsPodPolicy", "default")["spec"];
-    assert_eq!(policy["validation"], "Warn");
+    assert_eq!(policy["mode"], "Warn");
     let image = container(&rendered)["image"].as_str().unwrap();
     assert!(
         image.starts_with("mirror.example.com/transom/transom:"),
@@ -184,12 +185,12 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
         json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
     let values = json!({"webhooks": {
         "namespaceSelector": selector, "failurePolicy": "Fail",
-        "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}},
-        "reverseGuard": {"enabled": true},
+        "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}},
+        "linuxPods": {"enabled": true},
     }});
     let rendered = engine.render(&values).unwrap();
     let whole = engine
-        .render(&json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true}}}))
+        .render(&json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOS": {"enabled": true}}}))
         .unwrap();
     let mut entries = 0;
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
@@ -346,8 +347,8 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
     for values in [
         json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}),
         json!({"hooks": "argocd", "serviceAccount": {"create": false, "name": "existing"}}),
-        json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "reverseGuard": {"enabled": true},
-                            "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
+        json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "linuxPods": {"enabled": true},
+                            "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
                "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}}),
         json!({"networkPolicy": {"enabled": true, "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},

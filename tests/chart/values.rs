@@ -62,10 +62,6 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
     let Some(engine) = engine() else { return };
     let memory = |limit: &str| json!({"resources": {"limits": {"memory": limit}}});
     let cert_manager = |more: Value| json!({"certificates": {"mode": "cert-manager", "certManager": more}});
-    let without_policy = |mut more: Value| {
-        more["policy"]["create"] = json!(false);
-        more
-    };
     let cases = [
         (
             json!({"limits": {"maxBytesInFlight": "1B"}}),
@@ -96,7 +92,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "missing property 'name'",
         ),
         (
-            json!({"policy": {"spec": {"exemptions": [{"expires": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
+            json!({"policy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expires": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
             "'2027-02-30' is not valid date",
         ),
         (json!({"log": {"filter": "foo=bar=baz"}}), "/log/filter"),
@@ -112,24 +108,16 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         ),
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
         (
-            without_policy(json!({"validation": "Audit", "placement": "DryRun"})),
-            "validation: Audit would stand in no policy, because policy.create is false",
+            json!({"policy": {"create": false, "spec": {"mode": "Audit"}}}),
+            "policy.spec: it would be in no policy, because policy.create is false",
         ),
         (
-            without_policy(json!({"placement": "DryRun"})),
-            "placement: DryRun would stand in no policy",
-        ),
-        (
-            without_policy(json!({"repair": "IgnoredFields"})),
-            "repair: IgnoredFields would stand in no policy",
-        ),
-        (
-            without_policy(json!({"policy": {"spec": {"priority": 1}, "create": false}})),
-            "policy.spec: it would stand in no policy",
+            json!({"policy": {"create": false, "spec": {"priority": 1}}}),
+            "policy.spec: it would be in no policy",
         ),
         (
             json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
-            "nodePolicy.spec: it would stand in no policy",
+            "nodePolicy.spec: it would be in no policy",
         ),
     ];
     for (values, words) in cases {
@@ -168,7 +156,7 @@ fn a_selector_that_no_label_can_match_is_refused_wherever_it_stands() {
         |it| json!({"policy": {"spec": {"namespaceSelector": it}}}),
         |it| json!({"nodePolicy": {"spec": {"nodeSelector": it}}}),
         |it| json!({"webhooks": {"namespaceSelector": it}}),
-        |it| json!({"webhooks": {"defaultOs": {"namespaceSelector": it}}}),
+        |it| json!({"webhooks": {"defaultOS": {"namespaceSelector": it}}}),
     ];
     let expression = |it: Value| json!({"matchExpressions": [it]});
     let impossible = [

@@ -43,43 +43,35 @@
 {{- end -}}
 {{- if .Values.policy.create -}}
 {{- include "transom.checkRules" . -}}
-{{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" (include "transom.podPolicySpec" . | fromYaml)) -}}
+{{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" .Values.policy.spec) -}}
 {{- end -}}
 {{- include "transom.checkDropped" . -}}
+{{- include "transom.checkPoolLabels" . -}}
 {{- if .Values.nodePolicy.create -}}
 {{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
 {{- fail "rbac.nodePolicies: false takes away the right to write to nodes, and nodePolicy.create=true makes a policy that needs it; set nodePolicy.create=false too" -}}
 {{- end -}}
-{{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (dig "runtimeClasses" "managed" false (default (dict) .Values.nodePolicy.spec)) -}}
-{{- fail "rbac.runtimeClasses: false takes away the right to make RuntimeClasses, and nodePolicy.spec.runtimeClasses.managed=true needs it; set one of them otherwise" -}}
+{{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
+{{- fail "rbac.runtimeClasses: false takes away the right to make RuntimeClasses, and nodePolicy.spec.runtimeClasses.management=Managed needs it; set one of them otherwise" -}}
 {{- end -}}
-{{- $taints := default (dict) .Values.nodePolicy.spec.taints -}}
-{{- range $taints.taints -}}
-{{- if and (eq (default "" .effect) "NoExecute") (not $taints.allowNoExecute) -}}
-{{- fail "nodePolicy.spec.taints: NoExecute evicts running pods; set nodePolicy.spec.taints.allowNoExecute=true if that is what you want" -}}
+{{- $taints := default (dict) (default (dict) .Values.nodePolicy.spec).taints -}}
+{{- range $taints.required -}}
+{{- if and (eq (default "" .effect) "NoExecute") (ne (default "Forbidden" $taints.noExecute) "Allowed") -}}
+{{- fail "nodePolicy.spec.taints.required: NoExecute evicts running pods; set nodePolicy.spec.taints.noExecute=Allowed if that is what you want" -}}
 {{- end -}}
 {{- end -}}
-{{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" .Values.nodePolicy.spec) -}}
+{{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" (include "transom.nodePolicySpec" . | fromYaml)) -}}
 {{- end -}}
 {{- end -}}
 
 {{/* What would be dropped without a word. A default that is also set by hand cannot be told from one that is not; the notes
 say then that no policy was made. */}}
 {{- define "transom.checkDropped" -}}
-{{- if not .Values.policy.create -}}
-{{- $defaults := dict "validation" "Deny" "placement" "Apply" "inert" "Deny" "repair" "Off" -}}
-{{- range $name := list "validation" "placement" "inert" "repair" -}}
-{{- $value := include "transom.orOff" (get $.Values $name) -}}
-{{- if and (hasKey $.Values $name) (ne $value (get $defaults $name)) -}}
-{{- fail (printf "%s: %s would stand in no policy, because policy.create is false. Leave policy.create alone (charts/transom/platforms has values for each platform), or write `%s: %s` into the policy that you apply yourself" $name $value $name $value) -}}
+{{- if and (not .Values.policy.create) (ne (toJson .Values.policy.spec) (toJson (dict "mode" "Enforce"))) -}}
+{{- fail "policy.spec: it would be in no policy, because policy.create is false. Leave policy.create alone (charts/transom/platforms has values for each platform), or remove policy.spec; a policy that you apply yourself the webhooks learn of by webhooks.linuxPods and webhooks.defaultOS" -}}
 {{- end -}}
-{{- end -}}
-{{- if .Values.policy.spec -}}
-{{- fail "policy.spec: it would stand in no policy, because policy.create is false. Leave policy.create alone, or leave policy.spec out; of a policy that you apply yourself the webhooks learn by webhooks.poolLabels, webhooks.reverseGuard and webhooks.defaultOs" -}}
-{{- end -}}
-{{- end -}}
-{{- if and (not .Values.nodePolicy.create) (ne (toJson .Values.nodePolicy.spec) (toJson (dict "taints" (dict "mode" "Report")))) -}}
-{{- fail "nodePolicy.spec: it would stand in no policy, because nodePolicy.create is false. Leave nodePolicy.create alone, or leave nodePolicy.spec out" -}}
+{{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec -}}
+{{- fail "nodePolicy.spec: it would be in no policy, because nodePolicy.create is false. Leave nodePolicy.create alone, or remove nodePolicy.spec; pool labels of a policy that you apply yourself the webhooks learn of by webhooks.poolLabels" -}}
 {{- end -}}
 {{- end -}}
 
@@ -138,17 +130,28 @@ say then that no policy was made. */}}
 
 {{- define "transom.checkRules" -}}
 {{- $known := .Files.Lines "files/rules.txt" -}}
-{{- range $rule, $_ := .Values.policy.spec.rules -}}
+{{- range $rule, $_ := dig "validation" "rules" (dict) .Values.policy.spec -}}
 {{- if not (has $rule $known) -}}
-{{- fail (printf "policy.spec.rules: there is no rule %q; `transom rules` lists them" $rule) -}}
+{{- fail (printf "policy.spec.validation.rules: there is no rule %q; `transom rules` lists them" $rule) -}}
 {{- end -}}
 {{- end -}}
 {{- range $index, $exemption := .Values.policy.spec.exemptions -}}
 {{- range $exemption.rules -}}
-{{- if not (has . $known) -}}
-{{- fail (printf "policy.spec.exemptions[%d].rules: there is no rule %q; `transom rules` lists them" $index .) -}}
+{{- if not (or (eq . "*") (has . $known)) -}}
+{{- fail (printf "policy.spec.exemptions[%d].rules: there is no rule %q; `transom rules` lists them, and \"*\" stands for all" $index .) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The API server evaluates every value of every label for each pod that selects a node by it. */}}
+{{- define "transom.checkPoolLabels" -}}
+{{- $count := 0 -}}
+{{- range (include "transom.poolLabels" . | fromYaml).labels -}}
+{{- $count = add $count (len (default (list 1) .values)) -}}
+{{- end -}}
+{{- if gt (int $count) 64 -}}
+{{- fail (printf "webhooks.poolLabels: there are %d values together with nodePolicy.spec.poolLabels, and the API server has time for 64; let a valuePrefix stand for several" (int $count)) -}}
 {{- end -}}
 {{- end -}}
 

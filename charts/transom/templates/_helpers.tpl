@@ -134,39 +134,22 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* YAML reads an unquoted Off as false: (dict "value" … ) gives it back its name. */}}
-{{- define "transom.orOff" -}}
-{{- if eq (kindOf .) "bool" -}}
-{{- if . }}{{ fail "true (or an unquoted On) is no value here; write a name in quotes, such as \"Off\"" }}{{ end -}}
-Off
-{{- else -}}
-{{- . -}}
+{{/* The spec of the default WindowsNodePolicy, as YAML. Taints are set together with a policy of this release that enforces;
+under any other policy they are reported, unless the values say it themselves. */}}
+{{- define "transom.nodePolicySpec" -}}
+{{- $spec := deepCopy (default (dict) .Values.nodePolicy.spec) -}}
+{{- $taints := default (dict) $spec.taints -}}
+{{- if not $taints.mode -}}
+{{- $enforces := and .Values.policy.create (eq .Values.policy.spec.mode "Enforce") -}}
+{{- $_ := set $taints "mode" (ternary "Apply" "Report" $enforces) -}}
 {{- end -}}
-{{- end -}}
-
-{{/* What becomes of inert fields: `repair`, as it was called before, counts where `inert` says nothing else. */}}
-{{- define "transom.inert" -}}
-{{- if and (hasKey .Values "repair") (eq .Values.inert "Deny") -}}
-{{- get (dict "Inert" "Repair" "DryRun" "DryRun" "Off" "Deny") (include "transom.orOff" .Values.repair) -}}
-{{- else -}}
-{{- .Values.inert -}}
-{{- end -}}
-{{- end -}}
-
-{{/* The spec of the default WindowsPodPolicy, as YAML. */}}
-{{- define "transom.podPolicySpec" -}}
-{{- $spec := deepCopy .Values.policy.spec -}}
-{{- range $name := list "validation" "placement" -}}
-{{- $_ := set $spec $name (include "transom.orOff" (get $.Values $name)) -}}
-{{- end -}}
-{{- $_ := set $spec "inert" (include "transom.inert" .) -}}
-{{- if hasKey $spec "reverseGuard" -}}
-{{- $_ := set $spec "reverseGuard" (include "transom.orOff" $spec.reverseGuard) -}}
-{{- end -}}
-{{- range $rule, $action := $spec.rules -}}
-{{- $_ := set $spec.rules $rule (include "transom.orOff" $action) -}}
-{{- end -}}
+{{- $_ := set $spec "taints" $taints -}}
 {{- toYaml $spec -}}
+{{- end -}}
+
+{{/* Whether the spec of a WindowsNodePolicy manages RuntimeClasses: "true" or "false". */}}
+{{- define "transom.managesRuntimeClasses" -}}
+{{- eq "Managed" (dig "runtimeClasses" "management" "Disabled" (default (dict) .)) -}}
 {{- end -}}
 
 {{/* The node policies that the cluster holds, as YAML; none where there is no cluster, as in `helm template`. An upgrade that
@@ -195,9 +178,9 @@ false
 {{- else if kindIs "bool" .Values.rbac.runtimeClasses -}}
 {{- .Values.rbac.runtimeClasses -}}
 {{- else -}}
-{{- $managed := and .Values.nodePolicy.create (dig "runtimeClasses" "managed" false (default (dict) .Values.nodePolicy.spec)) -}}
+{{- $managed := and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
 {{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
-{{- $managed = or $managed (dig "spec" "runtimeClasses" "managed" false .) -}}
+{{- $managed = or $managed (eq "true" (include "transom.managesRuntimeClasses" .spec)) -}}
 {{- end -}}
 {{- if .Release.IsUpgrade -}}
 {{- range (lookup "node.k8s.io/v1" "RuntimeClass" "" "").items -}}

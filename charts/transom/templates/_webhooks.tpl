@@ -3,32 +3,40 @@ The webhook configurations come from files/webhooks.json, which the program's ow
 compares). Here stands only what differs from one installation to the next.
 */}}
 
-{{/* The labels of pools that say Windows, by key: (dict "key" [value, …]) as YAML. */}}
+{{/* The labels of pools that say Windows, beside the well-known ones: {labels: [{key, values} or {key, valuePrefix}, …]} as
+YAML. */}}
+{{- define "transom.poolLabels" -}}
+{{- toYaml (dict "labels" (concat (dig "poolLabels" (list) (default (dict) .Values.nodePolicy.spec)) .Values.webhooks.poolLabels)) -}}
+{{- end -}}
+
+{{/* The tests of a label's value, by the label's key: (dict "key" [test, …]) as YAML. */}}
 {{- define "transom.pools" -}}
-{{- $labels := concat .wellKnown (dig "evidence" "poolLabels" (list) .root.Values.policy.spec) .root.Values.webhooks.poolLabels -}}
+{{- $labels := concat .wellKnown (default (list) (include "transom.poolLabels" .root | fromYaml).labels) -}}
 {{- $pools := dict -}}
-{{- range $labels -}}
-{{- if not (has .key $.known) -}}
-{{- $_ := set $pools .key (append (default (list) (get $pools .key)) (lower .value)) -}}
+{{- range $label := $labels -}}
+{{- if not (has $label.key $.known) -}}
+{{- $tests := default (list) (get $pools $label.key) -}}
+{{- range $label.values -}}
+{{- $tests = append $tests (printf "v == %s" (include "transom.celString" .)) -}}
+{{- end -}}
+{{- with $label.valuePrefix -}}
+{{- $tests = append $tests (printf "v.startsWith(%s)" (include "transom.celString" .)) -}}
+{{- end -}}
+{{- $_ := set $pools $label.key (uniq $tests) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $pools -}}
 {{- end -}}
 
+{{/* A string literal of CEL: no value may end it. */}}
+{{- define "transom.celString" -}}
+'{{ . | replace "\\" "\\\\" | replace "'" "\\'" }}'
+{{- end -}}
+
 {{/* A part of a condition that stands once for each pool label. */}}
 {{- define "transom.forEachPool" -}}
 {{- range $key := keys .pools | sortAlpha -}}
-{{- $values := list -}}
-{{- range get $.pools $key -}}
-{{- /* No value may end the literal that it stands in. */ -}}
-{{- $value := . | replace "\\" "\\\\" | replace "'" "\\'" -}}
-{{- if hasSuffix "*" . -}}
-{{- $values = append $values (printf "v.lowerAscii().startsWith('%s')" (trimSuffix "*" $value)) -}}
-{{- else -}}
-{{- $values = append $values (printf "v.lowerAscii() == '%s'" $value) -}}
-{{- end -}}
-{{- end -}}
-{{- $.part | replace $.source.value (join " || " $values) | replace $.source.key $key -}}
+{{- $.part | replace $.source.value (join " || " (get $.pools $key)) | replace $.source.key $key -}}
 {{- end -}}
 {{- end -}}
 
@@ -43,13 +51,12 @@ compares). Here stands only what differs from one installation to the next.
 {{- end -}}
 {{- $pools := include "transom.pools" (dict "root" $root "wellKnown" $source.pools.wellKnown "known" $source.pools.known) | fromYaml -}}
 {{- $everywhere := default (dict) $values.policy.spec.namespaceSelector -}}
-{{- $guard := default (include "transom.orOff" (default "Off" $values.policy.spec.reverseGuard)) -}}
 {{- $optional := dict -}}
-{{- if or $values.webhooks.reverseGuard.enabled (and $values.policy.create (ne $guard "Off")) -}}
-{{- $_ := set $optional "guard" (default $everywhere $values.webhooks.reverseGuard.namespaceSelector) -}}
+{{- if or $values.webhooks.linuxPods.enabled (and $values.policy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.policy.spec))) -}}
+{{- $_ := set $optional "guard" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
 {{- end -}}
-{{- if or $values.webhooks.defaultOs.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOs" "" $values.policy.spec)) -}}
-{{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOs.namespaceSelector) -}}
+{{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
+{{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
 {{- /* As expressions, which cannot get in the way of an entry's own labels. */ -}}
 {{- $within := default (list) $values.webhooks.namespaceSelector.matchExpressions -}}
