@@ -23,10 +23,9 @@ apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
 spec:
-  validation: Audit
-  placement: DryRun
+  mode: Audit
   exemptions:
-  - {rules: [host-pid], namespaces: [exempt], expires: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
+  - {name: agent, rules: [host-pid], namespaces: [exempt], expires: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
 ";
 
 /// What a run printed, and its exit status.

@@ -75,14 +75,15 @@ const REPAIRS: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: repairs-daemonsets}
-spec: {inert: Repair, priority: 6, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ds-repaired}}}
+spec: {mode: Enforce, validation: {ignoredFields: Remove}, priority: 6, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ds-repaired}}}
 ---
 # Their last change is what lets them reach nodes that do not run their image.
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: spans-builds}
 spec:
-  rules: {daemonset-spans-builds: Warn}
+  mode: Enforce
+  validation: {rules: {daemonset-spans-builds: Warn}}
   priority: 5
   namespaceSelector:
     matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [ds-without-build, ds-of-a-class, ds-by-image]}]

@@ -500,17 +500,17 @@ const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Deny, placement: Apply}
+spec: {mode: Enforce}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Apply}, runtimeClasses: {managed: true}}
+spec: {taints: {mode: Apply}, runtimeClasses: {management: Managed}}
 ";
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
-    let node_policy = json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true}}});
+    let node_policy = json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;

@@ -272,7 +272,7 @@ fn reviews(cluster: &ControlPlane) {
 fn controllers(world: &World) {
     let labelled = || {
         let node = world.get("node", "win-1");
-        node["metadata"]["labels"]["node-restriction.kubernetes.io/windows-build"] == "10.0.20348"
+        node["metadata"]["labels"]["transom.dev.node-restriction.kubernetes.io/windows-build"] == "10.0.20348"
     };
     assert!(wait(Duration::from_secs(60), labelled), "the node gets no label");
     let ready = [

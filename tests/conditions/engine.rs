@@ -64,14 +64,6 @@ struct Judged {
     inspection: Inspection,
 }
 
-/// The policy of a team that has everything on and the labels of pools that are registered here.
-fn policy() -> Policy {
-    Policy {
-        pool_labels: pool_labels(),
-        ..Policy::standalone()
-    }
-}
-
 /// Whether the engine would say anything of an object, or do anything with it.
 fn speaks(inspection: &Inspection) -> bool {
     matches!(
@@ -108,6 +100,7 @@ fn wrong(inspection: &Inspection, answer: &Answer, calls: &[Call]) -> Option<&'s
 /// Makes the RuntimeClasses of a bundle under names of their own, and judges its objects.
 async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)) -> Vec<Judged> {
     let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.pool_labels = pool_labels();
     let mut objects = Vec::new();
     for (at, mut object) in documents.iter().cloned().enumerate() {
         let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();

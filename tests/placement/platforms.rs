@@ -325,7 +325,7 @@ pub fn taints_that_come_and_go(cluster: &ControlPlane) {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: guards}
-spec: {reverseGuard: Apply, priority: 5, namespaceSelector: {matchLabels: {guard: 'on'}}}
+spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelector: {matchLabels: {guard: 'on'}}}
 ";
     cluster.kubectl_with(&["apply", "-f", "-"], policy).succeeded();
     let windows = ["-l", "kubernetes.io/os=windows"];
