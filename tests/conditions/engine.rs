@@ -143,7 +143,7 @@ async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)
         };
         objects.push(Judged {
             label: label.clone(),
-            inspection: inspect(&subject, &facts, &policy()),
+            inspection: inspect(&subject, &facts, &Policy::standalone()),
             sent: Sent {
                 kind,
                 namespace: PLAIN,
@@ -262,8 +262,9 @@ fn every_thrown_object_of_which_the_engine_speaks_is_asked_about() {
     const BATCH: usize = 1_000;
     let Some(world) = world() else { return };
     let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.pool_labels = pool_labels();
     RUNTIME.block_on(thrown_classes(world, &mut facts));
-    let (policy, mut dice, all) = (policy(), Dice(0x5eed), thrown_pods());
+    let (policy, mut dice, all) = (Policy::standalone(), Dice(0x5eed), thrown_pods());
     let (mut counts, mut mistakes) = (BTreeMap::<String, usize>::new(), Vec::new());
     let (mut thrown, mut called_in_vain) = (0, 0);
     while thrown < all {
