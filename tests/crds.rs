@@ -290,7 +290,7 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
         "conditions": [
             {"type": "Ready", "status": "True", "reason": "Ready", "message": "",
              "lastTransitionTime": "2026-01-01T00:00:00Z"},
-            {"type": "Overridden", "status": "False", "reason": "Effective", "message": "",
+            {"type": "Overridden", "status": "False", "reason": "NotOverridden", "message": "",
              "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ],
     }});
