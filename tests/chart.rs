@@ -133,20 +133,20 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "policy": {"spec": {"evidence": {"poolLabels": [
-                    {"key": "example.com/pool", "value": "Win-*"},
-                    {"key": "kubernetes.azure.com/os-sku", "value": "it's \\ odd"},
-                ]}}},
+                "nodePolicy": {"spec": {"poolLabels": [
+                    {"key": "example.com/pool", "valuePrefix": "Win-"},
+                    {"key": "kubernetes.azure.com/os-sku", "values": ["odd"]},
+                ]}},
                 "webhooks": {"poolLabels": [
-                    {"key": "zone", "value": "windows"},
-                    {"key": "kubernetes.io/os", "value": "windows"},
+                    {"key": "zone", "values": ["windows"]},
+                    {"key": "kubernetes.io/os", "values": ["windows"]},
                 ]},
             }),
             &[
                 "--pool-label",
                 "example.com/pool=Win-*",
                 "--pool-label",
-                "kubernetes.azure.com/os-sku=it's \\ odd",
+                "kubernetes.azure.com/os-sku=odd",
                 "--pool-label",
                 "zone=windows",
                 "--pool-label",
@@ -155,7 +155,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "policy": {"spec": {"reverseGuard": "Warn", "evidence": {"namespaceDefaultOs": "Linux"}}},
+                "policy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"namespaceDefaultOS": "Linux"}}},
                 "webhooks": {"defaultOs": {"namespaceSelector": {"matchExpressions": [
                     {"key": "team", "operator": "In", "values": ["a"]},
                 ]}}},
@@ -213,11 +213,21 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (json!({"replicas": "two"}), "/replicas"),
         (json!({"replicas": -1}), "/replicas"),
-        (json!({"validation": "Dny"}), "/validation"),
-        (json!({"validation": true}), "/validation"),
-        (json!({"placement": "Deny"}), "/placement"),
-        (json!({"inert": "Off"}), "/inert"),
-        (json!({"repair": "On"}), "/repair"),
+        (policy(json!({"mode": "Enfrce"})), "/policy/spec/mode"),
+        (policy(json!({"mode": true})), "/policy/spec/mode"),
+        (policy(json!({"mode": null})), "/policy/spec"),
+        (
+            policy(json!({"validation": {"action": "Dny"}})),
+            "/policy/spec/validation/action",
+        ),
+        (
+            policy(json!({"validation": {"ignoredFields": "Disabled"}})),
+            "/policy/spec/validation/ignoredFields",
+        ),
+        (
+            policy(json!({"placement": {"mode": "Deny"}})),
+            "/policy/spec/placement/mode",
+        ),
         (json!({"image": {"digest": "latest"}}), "/image/digest"),
         (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
         (json!({"listenAddress": "::"}), "/listenAddress"),
@@ -245,7 +255,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (json!({"shutdown": {"drainDelay": "5"}}), "/shutdown/drainDelay"),
         (
-            policy(json!({"validation": "Deny"})),
+            json!({"validation": "Deny"}),
             "additional properties 'validation' not allowed",
         ),
         (
@@ -253,21 +263,21 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "additional properties 'priorty' not allowed",
         ),
         (
-            policy(json!({"rules": {"run-as-user": "warn"}})),
-            "/policy/spec/rules/run-as-user",
+            policy(json!({"validation": {"rules": {"run-as-user": "warn"}}})),
+            "/policy/spec/validation/rules/run-as-user",
         ),
         (
-            policy(json!({"rules": {"run-as-usr": "Warn"}})),
-            "policy.spec.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
+            policy(json!({"validation": {"rules": {"run-as-usr": "Warn"}}})),
+            "policy.spec.validation.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
         ),
         (
             policy(
-                json!({"exemptions": [{"rules": ["TSM999"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
+                json!({"exemptions": [{"name": "a", "rules": ["no-rule"], "namespaces": ["c"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
             ),
-            "policy.spec.exemptions[0].rules: there is no rule \"TSM999\"",
+            "policy.spec.exemptions[0].rules: there is no rule \"no-rule\"",
         ),
         (
-            policy(json!({"exemptions": [{"expires": "2027-01-01", "reason": "b"}]})),
+            policy(json!({"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["c"], "expires": "2027-01-01", "reason": "b"}]})),
             "missing property 'owner'",
         ),
         (
@@ -275,8 +285,8 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "/nodePolicy/spec/taints/mode",
         ),
         (
-            node_policy(json!({"taints": {"taints": [{"key": "os", "effect": "NoExecute"}]}})),
-            "set nodePolicy.spec.taints.allowNoExecute=true",
+            node_policy(json!({"taints": {"required": [{"key": "os", "effect": "NoExecute"}]}})),
+            "set nodePolicy.spec.taints.noExecute=Allowed",
         ),
         (
             json!({"hostNetwork": true}),
@@ -314,50 +324,12 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
 }
 
 #[test]
-fn an_unquoted_off_is_off() {
-    let Some(engine) = engine() else { return };
-    let values = json!({
-        "validation": false, "placement": false, "repair": false,
-        "policy": {"spec": {"reverseGuard": false, "rules": {"run-as-user": false, "TSM301": "Warn"}}},
-    });
-    engine.ask("validate", json!({"values": values})).unwrap();
-    let rendered = engine.render(&values).unwrap();
-    assert_eq!(
-        rendered.object("WindowsPodPolicy", "default")["spec"],
-        json!({
-            "validation": "Off", "placement": "Off", "inert": "Deny", "reverseGuard": "Off",
-            "rules": {"run-as-user": "Off", "TSM301": "Warn"},
-        })
-    );
-}
-
-#[test]
-fn values_that_say_repair_say_what_becomes_of_inert_fields() {
-    let Some(engine) = engine() else { return };
-    for (values, inert) in [
-        (json!({}), "Deny"),
-        (json!({"inert": "Warn"}), "Warn"),
-        (json!({"repair": "IgnoredFields"}), "Repair"),
-        (json!({"repair": "DryRun"}), "DryRun"),
-        (json!({"repair": "IgnoredFields", "inert": "Warn"}), "Warn"),
-    ] {
-        let rendered = engine.render(&values).unwrap();
-        let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
-        assert_eq!(
-            (&spec["inert"], &spec["repair"]),
-            (&json!(inert), &Value::Null),
-            "{values}"
-        );
-    }
-}
-
-#[test]
 fn the_notes_tell_what_was_installed_and_what_comes_next() {
     let Some(engine) = engine() else { return };
     let notes = |values: Value| engine.render(&values).unwrap().notes;
     let default = notes(json!({}));
     for words in [
-        "validation Deny, placement Apply, inert fields Deny",
+        "mode Enforce",
         "everything passes",
         "calico-system",
         "kubectl -n transom-system rollout status deployment/transom",

@@ -342,8 +342,9 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
         let entry = entries.iter().find(|entry| entry["path"] == json!(path));
         entry.unwrap_or_else(|| panic!("{path:?}: {entries:#?}"))["value"].clone()
     };
-    let modes = ["validation", "placement", "inert"].map(|name| value(&[name]));
-    assert_eq!(modes, ["Audit", "DryRun", "Warn"].map(Value::from));
+    assert_eq!(value(&["policy", "spec", "mode"]), json!("Audit"));
+    let ignored_fields = value(&["policy", "spec", "validation", "ignoredFields"]);
+    assert_eq!(ignored_fields, json!("Warn"));
     assert_eq!(
         value(&["tolerations"]),
         json!([{"key": "cattle.io/os", "operator": "Equal", "value": "linux", "effect": "NoSchedule"}])
@@ -352,22 +353,32 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
     assert_eq!(value(&["exclusions", "namespaces"]), namespaces);
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
     let spec = json!({
-        "tolerations": value(&["policy", "spec", "tolerations"]),
-        "runtimeClasses": value(&["policy", "spec", "runtimeClasses"]),
-        "evidence": {"poolLabels": value(&["policy", "spec", "evidence", "poolLabels"])},
+        "mode": "Audit",
+        "placement": {
+            "toleratedTaints": value(&["policy", "spec", "placement", "toleratedTaints"]),
+            "runtimeClasses": value(&["policy", "spec", "placement", "runtimeClasses"]),
+        },
     });
     assert_eq!(
         spec,
         json!({
-            "tolerations": [taint("windows"), taint("Windows")],
-            "runtimeClasses": {"ltsc2022": "windows-2022"},
-            "evidence": {"poolLabels": [{"key": "agentpool", "value": "windows-a"}]},
+            "mode": "Audit",
+            "placement": {
+                "toleratedTaints": [taint("windows"), taint("Windows")],
+                "runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"}],
+            },
         })
     );
-    let node_spec = json!({"taints": value(&["nodePolicy", "spec", "taints"])});
+    let node_spec = json!({
+        "taints": value(&["nodePolicy", "spec", "taints"]),
+        "poolLabels": value(&["nodePolicy", "spec", "poolLabels"]),
+    });
     assert_eq!(
         node_spec,
-        json!({"taints": {"mode": "Report", "taints": [taint("Windows")]}})
+        json!({
+            "taints": {"mode": "Report", "required": [taint("Windows")]},
+            "poolLabels": [{"key": "agentpool", "values": ["windows-a"]}],
+        })
     );
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
     cluster.kubectl(&["create", "-f", crds]).succeeded();

@@ -8,8 +8,9 @@ use std::{env, fs};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use transom::api;
-use transom::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
-use transom::model::policy::{Policy, PoolLabel};
+use transom::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
+};
 use transom::registration::{Endpoint, FailurePolicy, Options, mutating, validating};
 use transom::rules;
 
@@ -39,7 +40,7 @@ pub fn is_up_to_date(file: &Path, generated: &str) {
 /// The webhook configurations with every entry (that of `/validate` by what it does without Transom), and what stands in
 /// them once for each pool label.
 pub fn webhooks() -> Value {
-    let is_value = format!("v.lowerAscii() == '{VALUE}'");
+    let is_value = format!("v == '{VALUE}'");
     let (without, with) = (configurations(&[]), configurations(&[KEY]));
     let mut parts = BTreeSet::new();
     for (without, with) in expressions(&without).iter().zip(expressions(&with)) {
@@ -49,9 +50,12 @@ pub fn webhooks() -> Value {
         assert!(part.contains(KEY), "{part}");
         assert_eq!(part.contains(VALUE), part.contains(&is_value), "{part}");
     }
-    let well_known: Vec<Value> = Policy::well_known_pool_labels()
+    let well_known: Vec<Value> = PoolLabel::well_known()
         .iter()
-        .map(|label| json!({"key": label.key, "value": label.value}))
+        .map(|label| match &label.value {
+            PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
+            PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
+        })
         .collect();
     let [mutating, ignore, fail] = with;
     json!({
@@ -70,10 +74,7 @@ pub fn webhooks() -> Value {
 
 /// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
 fn configurations(keys: &[&str]) -> [Value; 3] {
-    let pool = |key: &&str| PoolLabel {
-        key: (*key).to_owned(),
-        value: VALUE.to_owned(),
-    };
+    let pool = |key: &&str| PoolLabel::exact(key, VALUE);
     let open = Options {
         endpoint: Endpoint::Service {
             name: "NAME".to_owned(),
@@ -188,14 +189,7 @@ pub fn schema(written: &Value, yaml: &str) -> String {
         ("nodePolicySpec", api::node_policy_definition()),
     ] {
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-        let mut spec = for_values(spec);
-        if name == "podPolicySpec" {
-            let fields = spec["properties"].as_object_mut().unwrap();
-            for above in ["validation", "placement", "inert", "repair"] {
-                schema["properties"][above] = fields.remove(above).unwrap();
-            }
-        }
-        schema["definitions"][name] = spec;
+        schema["definitions"][name] = for_values(spec);
     }
     format!("{schema:#}\n")
 }

@@ -284,7 +284,7 @@ fn controllers(world: &World) {
     ];
     world.cluster.kubectl(&ready).succeeded();
     // The ServiceAccount may tell of a label that does nothing.
-    let label = ["label", "namespace", "apps", "transom.dev/validation=deny"];
+    let label = ["label", "namespace", "apps", "transom.dev/mode=enforce"];
     world.cluster.kubectl(&label).succeeded();
     let told = || ignored_labels_told(&world.cluster) == 1;
     assert!(wait(Duration::from_secs(60), told), "nobody tells of the label");

@@ -129,7 +129,7 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
         metrics.is_some_and(|(_, text)| text.lines().any(|shown| shown == line))
     };
     let registered = || {
-        let path = "-o=jsonpath={.status.conditions[?(@.type=='Registered')]['status','reason']}";
+        let path = "-o=jsonpath={.status.conditions[?(@.type=='Programmed')]['status','reason']}";
         cluster.kubectl(&["get", "wpp", "default", path]).out
     };
     let minutes = Duration::from_secs(120);
@@ -152,7 +152,7 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     install::register(cluster, port, &[]);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
     assert!(
-        wait(minutes, || registered() == "True AsWanted"),
+        wait(minutes, || registered() == "True Programmed"),
         "{}",
         registered()
     );

@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::generated::chart;
 
 /// The field that its WindowsPodPolicy does not know. The default policy does not use it.
-const FIELD: &str = "reverseGuard";
+const FIELD: &str = "controllerUsernames";
 
 /// The entries that it has and the chart has not, unless some pods fail closed: what they were for goes to `strong` now.
 pub const GONE: [&str; 2] = ["maybe.mutate.transom.dev", "maybe.validate.transom.dev"];

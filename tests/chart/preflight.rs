@@ -103,9 +103,6 @@ fn values_of(platform: &'static str) -> Value {
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
     for field in [
-        "validation",
-        "placement",
-        "inert",
         "tolerations",
         "exclusions",
         "policy",
@@ -113,8 +110,9 @@ fn values_of(platform: &'static str) -> Value {
     ] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
-    for field in ["tolerations", "pools", "runtimeClasses", "evidence"] {
-        assert!(!read["policy"]["spec"][field].is_null(), "{field}:\n{text}");
+    for field in ["/policy/spec/mode", "/policy/spec/placement/toleratedTaints", "/policy/spec/placement/runtimeClasses",
+                  "/nodePolicy/spec/pools", "/nodePolicy/spec/poolLabels"] {
+        assert!(read.pointer(field).is_some_and(|it| !it.is_null()), "{field}:\n{text}");
     }
     read
 }
@@ -135,10 +133,17 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         let policy = rendered.object("WindowsPodPolicy", "default");
         let read = transom::api::read_policies(policy.to_string().into_bytes());
         assert!(read.is_ok(), "{platform}: {read:?}");
-        for field in ["tolerations", "pools"] {
-            let made = policy["spec"][field].as_array().unwrap();
-            for known in file["policy"]["spec"][field].as_array().into_iter().flatten() {
-                assert!(made.contains(known), "{platform}: {field} lost {known}");
+        let of_nodes = rendered.object("WindowsNodePolicy", "default");
+        for (made, known) in [
+            (
+                &policy["spec"]["placement"]["toleratedTaints"],
+                &file["policy"]["spec"]["placement"]["toleratedTaints"],
+            ),
+            (&of_nodes["spec"]["pools"], &file["nodePolicy"]["spec"]["pools"]),
+        ] {
+            let made = made.as_array().unwrap();
+            for known in known.as_array().into_iter().flatten() {
+                assert!(made.contains(known), "{platform}: {known} is lost");
             }
         }
         let own = rendered.object("Deployment", "transom");

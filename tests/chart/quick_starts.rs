@@ -86,13 +86,14 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
             .object("ValidatingWebhookConfiguration", "zz-transom")
             .to_string();
         let spec = &values["policy"]["spec"];
-        let guarded = spec["reverseGuard"].as_str().unwrap_or("Off") != "Off";
+        let guarded = spec["placement"]["linuxPods"].as_str().unwrap_or("Disabled") != "Disabled";
         assert_eq!(
             webhooks.contains("guard.validate.transom.dev"),
             guarded,
             "{platform}"
         );
-        for label in spec["evidence"]["poolLabels"].as_array().into_iter().flatten() {
+        let of_nodes = &values["nodePolicy"]["spec"];
+        for label in of_nodes["poolLabels"].as_array().into_iter().flatten() {
             assert!(
                 webhooks.contains(label["key"].as_str().unwrap()),
                 "{platform}: {label}"
@@ -160,7 +161,7 @@ fn every_quick_start_goes_from_audit_to_deny_and_back() {
     let emergency = typed("docs/operations.md");
     let emergency = emergency
         .iter()
-        .find(|it| it.contains(r#"patch wpp default --type merge -p '{"spec":{"validation"#));
+        .find(|it| it.contains(r#"patch wpp default --type merge -p '{"spec":{"mode"#));
     let emergency = words(emergency.unwrap().strip_prefix("kubectl ").unwrap());
     let emergency: Vec<&str> = emergency.iter().map(String::as_str).collect();
 
@@ -196,13 +197,13 @@ fn every_quick_start_goes_from_audit_to_deny_and_back() {
             "{platform}"
         );
 
-        merge(&mut values, step("validation=Warn"));
+        merge(&mut values, step("policy.spec.mode=Warn"));
         world.deploy(engine, "upgrade", &values);
         comes_to(&world, &bad, "is warned of and placed", |it| {
             it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
         });
         let placed = tolerations(&create(&world, &bad));
-        for wanted in values["policy"]["spec"]["tolerations"]
+        for wanted in values["policy"]["spec"]["placement"]["toleratedTaints"]
             .as_array()
             .into_iter()
             .flatten()
@@ -215,7 +216,7 @@ fn every_quick_start_goes_from_audit_to_deny_and_back() {
             );
         }
 
-        merge(&mut values, step("validation=Deny"));
+        merge(&mut values, step("policy.spec.mode=Enforce"));
         world.deploy(engine, "upgrade", &values);
         comes_to(&world, &bad, "is denied", |it| {
             !it.ok && it.err.contains("denied the request")
@@ -231,9 +232,9 @@ fn every_quick_start_goes_from_audit_to_deny_and_back() {
         world.cluster.kubectl(&emergency).succeeded();
         comes_to(&world, &bad, "passes in an emergency", |it| it.ok);
         // With the same in the values an upgrade goes on; with something else it is refused, as the page says.
-        merge(&mut values, json!({"validation": "Warn"}));
+        merge(&mut values, json!({"policy": {"spec": {"mode": "Warn"}}}));
         world.deploy(engine, "upgrade", &values);
-        merge(&mut values, json!({"validation": "Deny"}));
+        merge(&mut values, json!({"policy": {"spec": {"mode": "Enforce"}}}));
         let refused = world
             .ask(engine, "upgrade", &json!({"values": values}))
             .unwrap_err();

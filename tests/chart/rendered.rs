@@ -99,14 +99,14 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let engine = Engine::of(&parent).unwrap();
     let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
     let with = |enabled: bool| {
-        let values = json!({"global": global, "transom": {"enabled": enabled, "validation": "Warn"}});
+        let values = json!({"global": global, "transom": {"enabled": enabled, "policy": {"spec": {"mode": "Warn"}}}});
         engine.ask("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };
     assert!(with(false).objects.is_empty());
     let rendered = with(true);
     let policy = &rendered.object("WindowsPodPolicy", "default")["spec"];
-    assert_eq!(policy["validation"], "Warn");
+    assert_eq!(policy["mode"], "Warn");
     let image = container(&rendered)["image"].as_str().unwrap();
     assert!(
         image.starts_with("mirror.example.com/transom/transom:"),

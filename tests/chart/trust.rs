@@ -59,7 +59,7 @@ fn reports_take_their_rights_along_and_nothing_is_left_of_them_when_they_are_off
 fn the_right_to_write_goes_with_the_policies_that_need_it() {
     let Some(engine) = engine() else { return };
     let none = json!({"create": false});
-    let managed = json!({"spec": {"runtimeClasses": {"managed": true}}});
+    let managed = json!({"spec": {"runtimeClasses": {"management": "Managed"}}});
     let read = ["get", "list", "watch"];
     for (values, nodes, classes) in [
         (json!({}), true, false),

@@ -96,7 +96,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "missing property 'name'",
         ),
         (
-            json!({"policy": {"spec": {"exemptions": [{"expires": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
+            json!({"policy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["c"], "expires": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
             "'2027-02-30' is not valid date",
         ),
         (json!({"log": {"filter": "foo=bar=baz"}}), "/log/filter"),
@@ -111,18 +111,6 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "ports.health: 10250 is the kubelet's port on the host network",
         ),
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
-        (
-            without_policy(json!({"validation": "Audit", "placement": "DryRun"})),
-            "validation: Audit would stand in no policy, because policy.create is false",
-        ),
-        (
-            without_policy(json!({"placement": "DryRun"})),
-            "placement: DryRun would stand in no policy",
-        ),
-        (
-            without_policy(json!({"repair": "IgnoredFields"})),
-            "repair: IgnoredFields would stand in no policy",
-        ),
         (
             without_policy(json!({"policy": {"spec": {"priority": 1}, "create": false}})),
             "policy.spec: it would stand in no policy",
