@@ -277,7 +277,9 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "policy.spec.exemptions[0].rules: there is no rule \"no-rule\"",
         ),
         (
-            policy(json!({"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["c"], "expires": "2027-01-01", "reason": "b"}]})),
+            policy(
+                json!({"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["c"], "expires": "2027-01-01", "reason": "b"}]}),
+            ),
             "missing property 'owner'",
         ),
         (

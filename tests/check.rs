@@ -149,8 +149,7 @@ fn what_admission_never_sees_is_not_called_denied() {
 
 #[test]
 fn a_namespace_that_is_given_is_that_of_objects_without_one() {
-    let named =
-        "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/mode: Warn}}\n";
+    let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/mode: Warn}}\n";
     let text = policy("all", "mode: Enforce, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
     assert_eq!(check_text(&[], &text).status, 1);
     let run = check_text(&["--namespace", "web"], &text);
@@ -167,10 +166,7 @@ fn a_namespace_that_is_given_is_that_of_objects_without_one() {
 fn the_report_names_the_policy_that_counted_and_says_why() {
     let two = bad("name: a, namespace: web") + "---\n" + &bad("name: b, namespace: db");
     let labelled = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {team: a}}\n";
-    let selecting = policy(
-        "team",
-        "mode: Warn, namespaceSelector: {matchLabels: {team: a}}",
-    );
+    let selecting = policy("team", "mode: Warn, namespaceSelector: {matchLabels: {team: a}}");
     let run = check_text(&[], &two);
     assert!(
         run.out
@@ -208,11 +204,7 @@ fn a_policy_among_the_inputs_counts_and_a_broken_one_is_refused() {
     let broken = policy("default", "mode: Adit") + &bad("name: a");
     let run = check_text(&[], &broken);
     assert_eq!(run.status, 2);
-    assert!(
-        run.out.contains("cannot read -:5: spec.mode"),
-        "{}",
-        run.out
-    );
+    assert!(run.out.contains("cannot read -:5: spec.mode"), "{}", run.out);
     let twice = check_text(&[], &(audit.clone() + &audit + &bad("name: a")));
     assert_eq!(twice.status, 2);
     assert!(
@@ -260,8 +252,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
     let owned = bad(
         "name: a, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, controller: true}]",
     );
-    let exempt =
-        "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expires: 2999-01-01, owner: web team, reason: old image}]";
+    let exempt = "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expires: 2999-01-01, owner: web team, reason: old image}]";
     for (text, effect, note, status) in [
         (pod.clone(), "Deny", "", 1),
         (

@@ -34,7 +34,9 @@ const WEBHOOKS: [(&str, Option<&str>); 4] = [
     // Called after "deny" in namespaces that have the label `then: second` too.
     (
         "second",
-        Some("{mode: Enforce, placement: {toleratedTaints: [{key: pool, value: extra, effect: NoSchedule}]}}"),
+        Some(
+            "{mode: Enforce, placement: {toleratedTaints: [{key: pool, value: extra, effect: NoSchedule}]}}",
+        ),
     ),
 ];
 

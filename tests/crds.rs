@@ -161,7 +161,13 @@ fn a_policy_that_says_no_more_than_it_must_is_stored_with_every_default() {
     assert_eq!(stored["spec"]["placement"]["mode"], Value::Null);
     assert_eq!(
         stored["spec"]["placement"]["fields"],
-        json!(["NodeSelector", "OSName", "Tolerations", "WindowsBuild", "RuntimeClass"])
+        json!([
+            "NodeSelector",
+            "OSName",
+            "Tolerations",
+            "WindowsBuild",
+            "RuntimeClass"
+        ])
     );
     assert_eq!(
         stored["spec"]["placement"]["toleratedTaints"],
@@ -176,8 +182,7 @@ fn a_policy_that_says_no_more_than_it_must_is_stored_with_every_default() {
     assert_eq!([(*of_cluster.policy).clone()], of_file.pod_policies[..]);
     assert!(of_cluster.unknown_fields.is_empty() && of_cluster.unknown_rules.is_empty());
 
-    let bare =
-        r#"{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "bare"}}"#;
+    let bare = r#"{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "bare"}}"#;
     let stored = create(cluster, bare).succeeded().object();
     let spec: api::WindowsNodePolicySpec = serde_json::from_value(stored["spec"].clone()).unwrap();
     assert_eq!(spec, api::WindowsNodePolicySpec::default());
@@ -240,7 +245,8 @@ fn what_cannot_be_meant_is_refused_with_the_field_and_the_cure() {
 #[test]
 fn no_execute_is_accepted_where_it_is_asked_for_in_so_many_words() {
     let Some(cluster) = cluster() else { return };
-    let spec = json!({"taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
+    let spec =
+        json!({"taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
     create(cluster, &policy("WindowsNodePolicy", "evict", &spec)).succeeded();
 }
 
@@ -252,8 +258,10 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
         .map(|i| json!({"key": label(i), "operator": "In", "values": (0..256).map(|v| format!("value-{v}")).collect::<Vec<_>>()}))
         .collect();
     let exemptions: Vec<Value> = (0..256)
-        .map(|i| json!({"name": format!("exemption-{i}"), "owner": "a", "reason": "b", "expires": "2027-03-31",
-                        "rules": ["host-pid"], "namespaces": ["web"]}))
+        .map(|i| {
+            json!({"name": format!("exemption-{i}"), "owner": "a", "reason": "b", "expires": "2027-03-31",
+                        "rules": ["host-pid"], "namespaces": ["web"]})
+        })
         .collect();
     let spec = json!({
         "mode": "Enforce", "validation": {"rulesVersion": "0.1"},
@@ -657,7 +665,10 @@ fn only_the_leader_writes(writer: &Writer) {
     assert_eq!(writer.condition("base", "Accepted"), "True Accepted");
     assert_eq!(writer.condition("same", "Accepted"), "True UnknownRules");
     let message = writer.get("same", ".status.conditions[?(@.type=='Accepted')].message");
-    assert!(message.contains("the rules rule-of-tomorrow") && message.contains("the fields spec.tomorrow"), "{message}");
+    assert!(
+        message.contains("the rules rule-of-tomorrow") && message.contains("the fields spec.tomorrow"),
+        "{message}"
+    );
     writer.until_condition("same", "Overlapping", "True SamePriority");
     writer.until_condition("base", "Overlapping", "True SamePriority");
     // Not those that the webhooks never ask about.
@@ -681,10 +692,18 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
     assert_eq!(writer.get("base", ".status.effective.validation"), "Warn");
     // Whoever may write a status cannot say with it what is enforced.
-    let planted = json!({"status": {"lastGood": {"mode": "Enforce"}, "effective": {"generation": 1, "validation": "Disabled",
+    let planted = json!({"status": {"observedGeneration": 1, "effective": {"generation": 1, "validation": "Disabled",
         "ignoredFields": "Audit", "placement": "Disabled", "linuxPods": "Apply"}}});
     let patch = planted.to_string();
-    let args = ["patch", "wpp", "base", "--subresource=status", "--type=merge", "-p", &patch];
+    let args = [
+        "patch",
+        "wpp",
+        "base",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
     writer.cluster.kubectl(&args).succeeded();
     // A replica that starts now uses it too: the leader has kept it in a ControllerRevision.
     let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, jiff::Timestamp::now());
@@ -711,7 +730,8 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
 }
 
 fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
-    let bad = json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
+    let bad =
+        json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
     writer.until_condition("base", "Ready", "False PreviousVersionApplies");
     writer.look();
@@ -738,8 +758,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     writer.apply("base", &worse);
     writer.until("both problems are told", || {
         let problem = writer.get("base", ".status.lastProblem");
-        problem
-            .starts_with("2 problems: (1) spec.mode: there is no value \"Simulate\"")
+        problem.starts_with("2 problems: (1) spec.mode: there is no value \"Simulate\"")
             && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a/b/c\" is no key of a label")
     });
 
@@ -751,7 +770,9 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     assert_eq!(writer.condition("base", "Ready"), "True Ready");
     writer.apply("base", &json!({"mode": "Enforce", "priority": 1}));
     writer.until_condition("base", "Accepted", "True Accepted");
-    writer.until("two versions of a policy are kept", || revisions(&writer.cluster).len() == 3);
+    writer.until("two versions of a policy are kept", || {
+        revisions(&writer.cluster).len() == 3
+    });
 }
 
 async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
@@ -785,8 +806,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         let mut seen = look(&writer.cluster);
         if let Some(value) = labels {
             let web = Arc::make_mut(seen.namespaces.get_mut("web").unwrap());
-            web.labels
-                .insert("transom.dev/mod".into(), value.to_owned());
+            web.labels.insert("transom.dev/mod".into(), value.to_owned());
         }
         seen
     };

@@ -76,7 +76,10 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
     world
         .create(&node("stale", LTSC2022, &[(BUILD_LABEL, "10.0.17763")]))
         .await;
-    let forged = [(BUILD_LABEL, "10.0.20348"), (RESTRICTED_BUILD_LABEL, "10.0.26100")];
+    let forged = [
+        (BUILD_LABEL, "10.0.20348"),
+        (RESTRICTED_BUILD_LABEL, "10.0.26100"),
+    ];
     world.create(&node("forged", LTSC2022, &forged)).await;
     world
         .create(&node("odd", LTSC2022, &[(BUILD_LABEL, &"x".repeat(63))]))
@@ -102,7 +105,8 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
             "label node.kubernetes.io/windows-build: \"10.0.17763\" → \"10.0.20348\"",
         )
         .await;
-    let mirror = "label transom.dev.node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
+    let mirror =
+        "label transom.dev.node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
     world.event_until("forged", mirror).await;
     let status = world.status_until("windows", "Ready", "True", "Reported").await;
     assert_eq!(
@@ -466,7 +470,10 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
         "it is left alone"
     );
     world
-        .patch_policy("windows", json!({"spec": {"labels": {"nodeRestriction": "Disabled"}}}))
+        .patch_policy(
+            "windows",
+            json!({"spec": {"labels": {"nodeRestriction": "Disabled"}}}),
+        )
         .await;
     world.node_until("w1", has).await;
     world
@@ -786,7 +793,10 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
     let spec = json!({"runtimeClassName": "windows-ltsc2022"});
     world.create(&world::deployment("web", spec)).await;
     world
-        .patch_policy("windows", json!({"spec": {"runtimeClasses": {"management": "Disabled"}}}))
+        .patch_policy(
+            "windows",
+            json!({"spec": {"runtimeClasses": {"management": "Disabled"}}}),
+        )
         .await;
     world
         .wait_for(
@@ -975,7 +985,8 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     let all = nodes.list(&ListParams::default()).await.unwrap();
     let right = all.items.iter().filter(|node| {
         let node = serde_json::to_value(node).unwrap();
-        taints(&node) == ["os=windows:NoSchedule"] && label(&node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
+        taints(&node) == ["os=windows:NoSchedule"]
+            && label(&node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
     });
     assert_eq!(right.count(), NODES as usize);
 }

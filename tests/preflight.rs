@@ -77,7 +77,7 @@ fn world() -> Vec<Value> {
         ),
         workload(
             "Deployment",
-            "inert",
+            "ignored-fields",
             json!({"nodeSelector": windows, "securityContext": {"seLinuxOptions": {"level": "s0"}}}),
         ),
         workload("Deployment", "good", json!({"nodeSelector": windows})),
@@ -275,7 +275,7 @@ fn whats_said(report: &Value) {
         .iter()
         .map(|it| it["name"].as_str().unwrap())
         .collect();
-    assert_eq!(denied, ["bad", "inert"]);
+    assert_eq!(denied, ["bad", "ignored-fields"]);
     assert_eq!(
         (&report["denied"][0]["softened"], &report["denied"][1]["softened"]),
         (&json!(false), &json!(true))

@@ -510,7 +510,8 @@ spec: {taints: {mode: Apply}, runtimeClasses: {management: Managed}}
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
-    let node_policy = json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
+    let node_policy =
+        json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;

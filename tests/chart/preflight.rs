@@ -102,17 +102,20 @@ fn values_of(platform: &'static str) -> Value {
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
-    for field in [
-        "tolerations",
-        "exclusions",
-        "policy",
-        "nodePolicy",
-    ] {
+    for field in ["tolerations", "exclusions", "policy", "nodePolicy"] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
-    for field in ["/policy/spec/mode", "/policy/spec/placement/toleratedTaints", "/policy/spec/placement/runtimeClasses",
-                  "/nodePolicy/spec/pools", "/nodePolicy/spec/poolLabels"] {
-        assert!(read.pointer(field).is_some_and(|it| !it.is_null()), "{field}:\n{text}");
+    for field in [
+        "/policy/spec/mode",
+        "/policy/spec/placement/toleratedTaints",
+        "/policy/spec/placement/runtimeClasses",
+        "/nodePolicy/spec/pools",
+        "/nodePolicy/spec/poolLabels",
+    ] {
+        assert!(
+            read.pointer(field).is_some_and(|it| !it.is_null()),
+            "{field}:\n{text}"
+        );
     }
     read
 }

@@ -99,7 +99,8 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let engine = Engine::of(&parent).unwrap();
     let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
     let with = |enabled: bool| {
-        let values = json!({"global": global, "transom": {"enabled": enabled, "policy": {"spec": {"mode": "Warn"}}}});
+        let values =
+            json!({"global": global, "transom": {"enabled": enabled, "policy": {"spec": {"mode": "Warn"}}}});
         engine.ask("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };

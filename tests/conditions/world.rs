@@ -243,7 +243,8 @@ pub fn pool_labels() -> Vec<PoolLabel> {
     let exact = ["it's", "w2", "w4"].map(|value| PoolLabel::exact("pool", value));
     let short = ["win", "w3"].map(|prefix| PoolLabel::prefix("pool", prefix));
     let short = exact.into_iter().chain(short);
-    let long = (6..MOST_POOL_LABELS).map(|n| PoolLabel::prefix("pool", &format!("{}-{n:04}", "x".repeat(58))));
+    let long =
+        (6..MOST_POOL_LABELS).map(|n| PoolLabel::prefix("pool", &format!("{}-{n:04}", "x".repeat(58))));
     let own = short.chain(long).chain([PoolLabel::exact("pool", &last_pool())]);
     PoolLabel::well_known().into_iter().chain(own).collect()
 }

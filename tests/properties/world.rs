@@ -138,29 +138,31 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
         weighted(0.3, whitelist()),
         image,
     )
-        .prop_map(|(kubernetes, hosts, pools, classes, tolerations_whitelist, image)| {
-            let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
-            facts.pools = pools;
-            for host in hosts {
-                facts.add_host(host);
-            }
-            for (name, class) in RUNTIME_CLASSES.into_iter().zip(classes) {
+        .prop_map(
+            |(kubernetes, hosts, pools, classes, tolerations_whitelist, image)| {
+                let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
+                facts.pools = pools;
+                for host in hosts {
+                    facts.add_host(host);
+                }
+                for (name, class) in RUNTIME_CLASSES.into_iter().zip(classes) {
+                    facts
+                        .runtime_classes
+                        .extend(class.map(|class| (name.to_owned(), class)));
+                }
+                std::sync::Arc::make_mut(&mut facts.namespaces).insert(
+                    "default".to_owned(),
+                    NamespaceFacts {
+                        tolerations_whitelist,
+                        ..NamespaceFacts::default()
+                    },
+                );
                 facts
-                    .runtime_classes
-                    .extend(class.map(|class| (name.to_owned(), class)));
-            }
-            std::sync::Arc::make_mut(&mut facts.namespaces).insert(
-                "default".to_owned(),
-                NamespaceFacts {
-                    tolerations_whitelist,
-                    ..NamespaceFacts::default()
-                },
-            );
-            facts
-                .images
-                .extend(image.map(|image| ("registry.example.com/known:2".to_owned(), image)));
-            facts
-        })
+                    .images
+                    .extend(image.map(|image| ("registry.example.com/known:2".to_owned(), image)));
+                facts
+            },
+        )
 }
 
 /// A cluster of today, now and then an older one.
@@ -210,22 +212,20 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
         ),
     );
     (switches, actions(), vec(taint(), 0..=2), class).prop_map(
-        |((validation, placement, ignored_fields, parts, build_label), actions, taints, class)| {
-            Policy {
-                name: "random".to_owned(),
-                validation,
-                placement,
-                ignored_fields,
-                parts,
-                build_label,
-                actions,
-                taints: taints.into_iter().filter(Taint::marks_windows).collect(),
-                runtime_classes: class
-                    .into_iter()
-                    .map(|(release, name)| (release.to_owned(), name.to_owned()))
-                    .collect(),
-                ..Policy::standalone()
-            }
+        |((validation, placement, ignored_fields, parts, build_label), actions, taints, class)| Policy {
+            name: "random".to_owned(),
+            validation,
+            placement,
+            ignored_fields,
+            parts,
+            build_label,
+            actions,
+            taints: taints.into_iter().filter(Taint::marks_windows).collect(),
+            runtime_classes: class
+                .into_iter()
+                .map(|(release, name)| (release.to_owned(), name.to_owned()))
+                .collect(),
+            ..Policy::standalone()
         },
     )
 }
@@ -250,8 +250,5 @@ pub fn guarded(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value = P
         LinuxPods::Warn,
         LinuxPods::Apply,
     ]);
-    (policy, linux_pods).prop_map(|(policy, linux_pods)| Policy {
-        linux_pods,
-        ..policy
-    })
+    (policy, linux_pods).prop_map(|(policy, linux_pods)| Policy { linux_pods, ..policy })
 }
