@@ -133,7 +133,7 @@ fn what_admission_never_sees_is_not_called_denied() {
             json["subjects"][0]["notAdmitted"].as_str().unwrap().contains(why),
             "{json:#}"
         );
-        assert_eq!(json["subjects"][0]["findings"][0]["action"], "Off");
+        assert_eq!(json["subjects"][0]["findings"][0]["action"], "Disabled");
     }
     for (arguments, text) in [
         (&[][..], in_web.clone()),

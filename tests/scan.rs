@@ -247,7 +247,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let bad = scan(cluster, "admin", &["--as", "validation=Denied"]);
     assert_eq!(bad.status, 2);
     assert!(
-        bad.err.contains("write one of Off, Audit, Warn, Deny"),
+        bad.err.contains("write one of Disabled, Audit, Warn, Deny"),
         "{}",
         bad.err
     );

@@ -194,7 +194,7 @@ pub fn schema(written: &Value, yaml: &str) -> String {
     format!("{schema:#}\n")
 }
 
-/// A schema of a CustomResourceDefinition in the words that Helm knows: nothing unknown, and an unquoted Off is false.
+/// A schema of a CustomResourceDefinition in the words that Helm knows: nothing unknown.
 fn for_values(schema: &Value) -> Value {
     let Value::Object(schema) = schema else {
         return schema.clone();
@@ -218,18 +218,6 @@ fn for_values(schema: &Value) -> Value {
                 out.insert(key.clone(), Value::Object(each.collect()));
                 out.insert("additionalProperties".to_owned(), json!(false));
             }
-            "enum" => {
-                let mut values = value.as_array().unwrap().clone();
-                if values.contains(&json!("Off")) {
-                    values.push(json!(false));
-                    out.remove("type");
-                }
-                out.insert(key.clone(), json!(values));
-            }
-            "type"
-                if schema
-                    .get("enum")
-                    .is_some_and(|it| it.to_string().contains("\"Off\"")) => {}
             key if key.starts_with("x-kubernetes") => {}
             "items" | "additionalProperties" => {
                 out.insert(key.clone(), for_values(value));
