@@ -45,7 +45,7 @@ fn main() {
 
 fn policies() -> [(&'static str, PolicySet); 2] {
     let repairing = Policy {
-        inert: IgnoredFields::Remove,
+        ignored_fields: IgnoredFields::Remove,
         ..Policy::standalone()
     };
     [

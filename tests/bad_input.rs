@@ -25,7 +25,7 @@ fn respond(phase: Phase, body: &[u8]) -> Result<Value, MalformedReview> {
     let policies = PolicySet::new(
         Vec::new(),
         Policy {
-            inert: IgnoredFields::Remove,
+            ignored_fields: IgnoredFields::Remove,
             ..Policy::standalone()
         },
     );
@@ -343,11 +343,11 @@ fn assert_bounded(response: &Value) {
 #[test]
 fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
     let body = asking_for_pod(&huge_pod(10_000));
-    let by = |inert| {
+    let by = |ignored_fields| {
         PolicySet::new(
             Vec::new(),
             Policy {
-                inert,
+                ignored_fields,
                 ..Policy::standalone()
             },
         )

@@ -438,7 +438,7 @@ fn a_namespace_that_is_a_moment_old_is_known_to_the_review_of_its_first_pod() {
     let Some(place) = place() else { return };
     let lenient = json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "lenient"},
-        "spec": {"priority": 1, "namespaceSelector": {"matchLabels": {"team": "lenient"}}, "validation": "Audit"},
+        "spec": {"mode": "Audit", "placement": {"mode": "Apply"}, "priority": 1, "namespaceSelector": {"matchLabels": {"team": "lenient"}}},
     });
     place.create("default", &lenient, &[]).succeeded();
     let selected = || {
@@ -525,21 +525,20 @@ apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: a-denies}
 spec:
-  validation: Deny
-  placement: Apply
+  mode: Enforce
   priority: 5
   namespaceSelector: {matchLabels: {team: both}}
-  rules: {rule-of-tomorrow: Deny, host-pid: Deny}
+  validation: {rules: {rule-of-tomorrow: Deny, host-pid: Deny}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: b-looks-away}
-spec: {validation: 'Off', placement: 'Off', priority: 5, namespaceSelector: {matchLabels: {team: both}}}
+spec: {mode: Audit, validation: {action: Disabled}, placement: {mode: Disabled}, priority: 5, namespaceSelector: {matchLabels: {team: both}}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: other}
-spec: {labels: {windowsBuild: false, trustedBuild: false}, taints: {taints: [{key: other, value: taint, effect: NoSchedule}]}}
+spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required: [{key: other, value: taint, effect: NoSchedule}]}}
 ";
     place
         .cluster
@@ -550,8 +549,8 @@ spec: {labels: {windowsBuild: false, trustedBuild: false}, taints: {taints: [{ke
         let stored = || place.kubectl(&["get", kind, name, "-o", "yaml"]).out;
         assert!(came, "{name}: {condition} should be {expected}: {}", stored());
     };
-    comes("wpp", "a-denies", "RulesKnown", "False UnknownRules");
-    comes("wpp", "a-denies", "Ready", "True InForce");
+    comes("wpp", "a-denies", "Accepted", "True UnknownRules");
+    comes("wpp", "a-denies", "Ready", "True Ready");
     for name in ["a-denies", "b-looks-away"] {
         comes("wpp", name, "Overlapping", "True SamePriority");
     }
@@ -615,7 +614,7 @@ fn a_policy_whose_wish_is_not_registered_says_so_with_the_flag_that_registers_it
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: guards}
-spec: {reverseGuard: Warn, priority: 4, namespaceSelector: {matchLabels: {team: guarded}}}
+spec: {mode: Enforce, placement: {linuxPods: Warn}, priority: 4, namespaceSelector: {matchLabels: {team: guarded}}}
 ";
     place
         .cluster
@@ -623,14 +622,14 @@ spec: {reverseGuard: Warn, priority: 4, namespaceSelector: {matchLabels: {team: 
         .succeeded();
     let comes = |name: &str, expected: &str| {
         let came = wait(PATIENCE, || {
-            place.condition("wpp", name, "Registered") == expected
+            place.condition("wpp", name, "Programmed") == expected
         });
         let stored = || place.kubectl(&["get", "wpp", name, "-o", "yaml"]).out;
         assert!(came, "{name} should be {expected}: {}", stored());
     };
-    comes("default", "True AsWanted");
+    comes("default", "True Programmed");
     comes("guards", "False EntryMissing");
-    let message = "-o=jsonpath={.status.conditions[?(@.type=='Registered')].message}";
+    let message = "-o=jsonpath={.status.conditions[?(@.type=='Programmed')].message}";
     let message = place.kubectl(&["get", "wpp", "guards", message]).out;
     let (_, flags) = message
         .split_once("add to transom generate webhooks: ")
@@ -641,8 +640,8 @@ spec: {reverseGuard: Warn, priority: 4, namespaceSelector: {matchLabels: {team: 
         .collect();
     assert_eq!(flags, ["--reverse-guard-selector", "team=guarded"]);
     install::register(&place.cluster, place.replica.port, &flags);
-    comes("guards", "True AsWanted");
-    comes("default", "True AsWanted");
+    comes("guards", "True Programmed");
+    comes("default", "True Programmed");
     // The certificate's caBundle is in the new entry, too, before anybody is asked by it.
     assert!(wait(PATIENCE, || place
         .replica

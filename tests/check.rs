@@ -106,7 +106,7 @@ fn what_admission_never_sees_is_not_called_denied() {
         ),
         (
             &[],
-            namespace("control-plane: x") + &in_web,
+            namespace("kubernetes.azure.com/managedby: aks") + &in_web,
             "labels of the namespace web take it out",
         ),
     ] {
@@ -133,7 +133,7 @@ fn what_admission_never_sees_is_not_called_denied() {
             json["subjects"][0]["notAdmitted"].as_str().unwrap().contains(why),
             "{json:#}"
         );
-        assert_eq!(json["subjects"][0]["findings"][0]["action"], "Off");
+        assert_eq!(json["subjects"][0]["findings"][0]["action"], "Disabled");
     }
     for (arguments, text) in [
         (&[][..], in_web.clone()),
@@ -149,14 +149,13 @@ fn what_admission_never_sees_is_not_called_denied() {
 
 #[test]
 fn a_namespace_that_is_given_is_that_of_objects_without_one() {
-    let named =
-        "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/validation: Warn}}\n";
-    let text = policy("all", "validation: Deny, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
+    let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/mode: Warn}}\n";
+    let text = policy("all", "mode: Enforce, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
     assert_eq!(check_text(&[], &text).status, 1);
     let run = check_text(&["--namespace", "web"], &text);
     assert_eq!(run.status, 0, "{}", run.out);
     assert!(run.out.contains("(Pod web/a)"), "{}", run.out);
-    let elsewhere = policy("all", "validation: Deny") + &bad("name: a, namespace: db") + "---\n" + named;
+    let elsewhere = policy("all", "mode: Enforce") + &bad("name: a, namespace: db") + "---\n" + named;
     assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 1);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
     let json = check_text(&["-n", "web", "--format", "json"], node).json();
@@ -167,10 +166,7 @@ fn a_namespace_that_is_given_is_that_of_objects_without_one() {
 fn the_report_names_the_policy_that_counted_and_says_why() {
     let two = bad("name: a, namespace: web") + "---\n" + &bad("name: b, namespace: db");
     let labelled = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {team: a}}\n";
-    let selecting = policy(
-        "team",
-        "validation: Warn, placement: Apply, namespaceSelector: {matchLabels: {team: a}}",
-    );
+    let selecting = policy("team", "mode: Warn, namespaceSelector: {matchLabels: {team: a}}");
     let run = check_text(&[], &two);
     assert!(
         run.out
@@ -186,7 +182,7 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
     ] {
         assert!(run.out.contains(line), "{}", run.out);
     }
-    let first = policy("first", "validation: Audit, placement: DryRun, priority: 7");
+    let first = policy("first", "mode: Audit, priority: 7");
     let json = check_text(&["--format", "json"], &(selecting + &first + &two + labelled)).json();
     let why = &json["subjects"][0]["policy"];
     assert_eq!(
@@ -202,17 +198,13 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
 
 #[test]
 fn a_policy_among_the_inputs_counts_and_a_broken_one_is_refused() {
-    let audit = policy("default", "validation: Audit");
+    let audit = policy("default", "mode: Audit, placement: {mode: Apply}");
     let run = check_text(&[], &(audit.clone() + &bad("name: a")));
     assert_eq!(run.status, 0, "{}", run.out);
-    let broken = policy("default", "validation: Adit") + &bad("name: a");
+    let broken = policy("default", "mode: Adit") + &bad("name: a");
     let run = check_text(&[], &broken);
     assert_eq!(run.status, 2);
-    assert!(
-        run.out.contains("cannot read -:5: spec.validation"),
-        "{}",
-        run.out
-    );
+    assert!(run.out.contains("cannot read -:5: spec.mode"), "{}", run.out);
     let twice = check_text(&[], &(audit.clone() + &audit + &bad("name: a")));
     assert_eq!(twice.status, 2);
     assert!(
@@ -223,7 +215,7 @@ fn a_policy_among_the_inputs_counts_and_a_broken_one_is_refused() {
 
     // A file that is named counts alone; what is broken is refused all the same.
     let files = folder(&[
-        ("deny.yaml", &policy("default", "validation: Deny")),
+        ("deny.yaml", &policy("default", "mode: Enforce")),
         ("audit.yaml", &audit),
         ("broken.yaml", &broken),
         ("pod.yaml", &bad("name: a")),
@@ -260,18 +252,17 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
     let owned = bad(
         "name: a, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, controller: true}]",
     );
-    let exempt =
-        "exemptions: [{rules: [run-as-user], expires: 2999-01-01, owner: web team, reason: old image}]";
+    let exempt = "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expires: 2999-01-01, owner: web team, reason: old image}]";
     for (text, effect, note, status) in [
         (pod.clone(), "Deny", "", 1),
         (
-            policy("p", "validation: Audit") + &pod,
+            policy("p", "mode: Audit, placement: {mode: Apply}") + &pod,
             "Audit",
             "Audit instead of Deny: validation of the policy p is Audit",
             0,
         ),
         (
-            policy("p", "validation: Deny, rules: {run-as-user: Warn}") + &pod,
+            policy("p", "mode: Enforce, validation: {rules: {run-as-user: Warn}}") + &pod,
             "Warn",
             "Warn instead of Deny: the policy p sets run-as-user to Warn",
             0,
@@ -283,7 +274,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
             0,
         ),
         (
-            policy("p", &format!("validation: Deny, {exempt}")) + &pod,
+            policy("p", &format!("mode: Enforce, {exempt}")) + &pod,
             "exempted",
             "an exemption lifts this: web team until 2999-01-01: old image",
             0,
@@ -335,7 +326,7 @@ fn advice_that_denies_is_shown_whatever_is_left_out() {
     let pod = bad("name: a").replace("  os: {name: windows}\n", "");
     let text = policy(
         "p",
-        "validation: Deny, placement: \"Off\", rules: {os-name-missing: Deny, run-as-user: \"Off\"}",
+        "mode: Enforce, placement: {mode: Disabled}, validation: {rules: {os-name-missing: Deny, run-as-user: Disabled}}",
     ) + &pod;
     let run = check_text(&["--no-advice"], &text);
     assert_eq!(run.status, 1);
@@ -389,7 +380,7 @@ fn the_documented_report_is_what_is_printed() {
 
 #[test]
 fn ci_can_fail_on_less_than_a_denial() {
-    let audit = policy("p", "validation: Audit") + &bad("name: a");
+    let audit = policy("p", "mode: Audit, placement: {mode: Apply}") + &bad("name: a");
     let advice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  nodeSelector: {kubernetes.io/os: windows}\n  \
                   containers: [{name: a, image: a}]\n";
     let linux =
@@ -463,10 +454,10 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
     ) + &policy(
         &format!("\"{evil}\""),
         &format!(
-            "exemptions: [{{rules: [host-pid], expires: 2999-01-01, owner: \"{evil}\", reason: \"{evil}\"}}]"
+            "mode: Enforce, exemptions: [{{name: \"{evil}\", rules: [host-pid], namespaces: ['*'], expires: 2999-01-01, owner: \"{evil}\", reason: \"{evil}\"}}]"
         ),
     );
-    let broken = policy("p", &format!("validation: \"{evil}\", \"{evil}\": 1"));
+    let broken = policy("p", &format!("mode: \"{evil}\", \"{evil}\": 1"));
     let files = folder(&[("broken.yaml", &broken)]);
     let named = files.path().join("broken.yaml").display().to_string();
     let run = check_text(&["--policy", &named], &text);

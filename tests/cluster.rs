@@ -29,15 +29,14 @@ const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 /// The webhooks by the value of the namespace label `webhook`, and the spec of the policy that each one has.
 const WEBHOOKS: [(&str, Option<&str>); 4] = [
     ("deny", None),
-    ("audit", Some("{validation: Audit}")),
-    (
-        "dry",
-        Some("{validation: Audit, placement: DryRun, repair: DryRun}"),
-    ),
+    ("audit", Some("{mode: Audit, placement: {mode: Apply}}")),
+    ("dry", Some("{mode: Audit}")),
     // Called after "deny" in namespaces that have the label `then: second` too.
     (
         "second",
-        Some("{tolerations: [{key: pool, value: extra, effect: NoSchedule}]}"),
+        Some(
+            "{mode: Enforce, placement: {toleratedTaints: [{key: pool, value: extra, effect: NoSchedule}]}}",
+        ),
     ),
 ];
 

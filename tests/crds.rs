@@ -21,16 +21,20 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use transom::api;
 use transom::cluster::lease::Leadership;
+use transom::cluster::revisions::RevisionView;
 use transom::cluster::snapshot::{Snapshot, Snapshots};
 use transom::cluster::view::{ClusterView, NamespaceView};
-use transom::controller::pod_policies;
+use transom::controller::{keep_revisions, pod_policies};
 use transom::model::facts::Facts;
-use transom::model::policy::{Action, PoolLabel};
+use transom::model::node::PoolLabel;
+use transom::model::policy::{Action, Mode};
 use transom::registration::configurations::{Configuration, Configurations, Entry};
 use transom::registration::{Options, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+/// Where the leader keeps versions of policies: a namespace that every cluster has.
+const OURS: &str = "kube-system";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -145,17 +149,28 @@ fn the_definitions_are_established_without_complaints_about_their_schemas() {
 }
 
 #[test]
-fn a_policy_without_a_spec_is_stored_with_every_default() {
+fn a_policy_that_says_no_more_than_it_must_is_stored_with_every_default() {
     let Some(cluster) = cluster() else { return };
-    let bare =
-        r#"{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "bare"}}"#;
-    let stored = create(cluster, bare).succeeded().object();
-    let expected = json!(api::WindowsPodPolicySpec::default());
+    let bare = policy("WindowsPodPolicy", "bare", &json!({"mode": "Enforce"}));
+    let stored = create(cluster, &bare).succeeded().object();
+    let expected = json!(api::WindowsPodPolicySpec::of_mode(Mode::Enforce));
     assert!(holds(&stored["spec"], &expected), "{stored:#}");
-    assert_eq!(stored["spec"]["validation"], "Deny");
-    assert_eq!(stored["spec"]["placementParts"]["osField"], true);
+    // What follows from the mode is not written into the spec: it would stay when the mode changes.
+    assert_eq!(stored["spec"]["validation"]["action"], Value::Null);
+    assert_eq!(stored["spec"]["validation"]["ignoredFields"], Value::Null);
+    assert_eq!(stored["spec"]["placement"]["mode"], Value::Null);
     assert_eq!(
-        stored["spec"]["tolerations"],
+        stored["spec"]["placement"]["fields"],
+        json!([
+            "NodeSelector",
+            "OSName",
+            "Tolerations",
+            "WindowsBuild",
+            "RuntimeClass"
+        ])
+    );
+    assert_eq!(
+        stored["spec"]["placement"]["toleratedTaints"],
         json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}])
     );
     assert!(stored.get("status").is_none(), "{stored:#}");
@@ -164,11 +179,11 @@ fn a_policy_without_a_spec_is_stored_with_every_default() {
         api::decode_policy(&stored).unwrap(),
         api::read_policies(bare.into()).unwrap(),
     );
-    assert_eq!([(*of_cluster.policy).clone()], of_file[..]);
+    assert_eq!([(*of_cluster.policy).clone()], of_file.pod_policies[..]);
     assert!(of_cluster.unknown_fields.is_empty() && of_cluster.unknown_rules.is_empty());
 
-    let bare = bare.replace("WindowsPodPolicy", "WindowsNodePolicy");
-    let stored = create(cluster, &bare).succeeded().object();
+    let bare = r#"{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "bare"}}"#;
+    let stored = create(cluster, bare).succeeded().object();
     let spec: api::WindowsNodePolicySpec = serde_json::from_value(stored["spec"].clone()).unwrap();
     assert_eq!(spec, api::WindowsNodePolicySpec::default());
     assert_eq!(stored["spec"]["taints"]["mode"], "Report");
@@ -199,11 +214,8 @@ fn the_examples_are_stored_as_they_are_written() {
         );
         if name.starts_with("policy") {
             let of_cluster = api::decode_policy(&stored).unwrap();
-            assert_eq!(
-                [(*of_cluster.policy).clone()],
-                api::read_policies(text.into()).unwrap()[..],
-                "{name}"
-            );
+            let of_file = api::read_policies(text.into()).unwrap();
+            assert_eq!([(*of_cluster.policy).clone()], of_file.pod_policies[..], "{name}");
         }
         seen += 1;
     }
@@ -233,7 +245,8 @@ fn what_cannot_be_meant_is_refused_with_the_field_and_the_cure() {
 #[test]
 fn no_execute_is_accepted_where_it_is_asked_for_in_so_many_words() {
     let Some(cluster) = cluster() else { return };
-    let spec = json!({"taints": {"allowNoExecute": true, "taints": [{"key": "os", "effect": "NoExecute"}]}});
+    let spec =
+        json!({"taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
     create(cluster, &policy("WindowsNodePolicy", "evict", &spec)).succeeded();
 }
 
@@ -244,28 +257,50 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
     let expressions: Vec<Value> = (0..64)
         .map(|i| json!({"key": label(i), "operator": "In", "values": (0..256).map(|v| format!("value-{v}")).collect::<Vec<_>>()}))
         .collect();
-    let pools: Vec<Value> = (0..128)
-        .map(|i| json!({"name": format!("pool-{i}"), "build": "10.0.20348"}))
+    let exemptions: Vec<Value> = (0..256)
+        .map(|i| {
+            json!({"name": format!("exemption-{i}"), "owner": "a", "reason": "b", "expires": "2027-03-31",
+                        "rules": ["host-pid"], "namespaces": ["web"]})
+        })
         .collect();
-    let spec = json!({"namespaceSelector": {"matchExpressions": expressions}, "pools": pools});
+    let spec = json!({
+        "mode": "Enforce", "validation": {"rulesVersion": "0.1"},
+        "namespaceSelector": {"matchExpressions": expressions}, "exemptions": exemptions,
+    });
     create(cluster, &policy("WindowsPodPolicy", "great", &spec)).succeeded();
     let taints: Vec<Value> = (0..16)
         .map(|i| json!({"key": label(i), "effect": "NoSchedule"}))
         .collect();
-    let spec = json!({"nodeSelector": {"matchExpressions": expressions}, "taints": {"taints": taints}});
+    let pools: Vec<Value> = (0..128)
+        .map(|i| json!({"name": format!("pool-{i}"), "build": "10.0.20348"}))
+        .collect();
+    let values: Vec<String> = (0..64).map(|v| format!("value-{v}")).collect();
+    let labels: Vec<Value> = (0..64)
+        .map(|i| json!({"key": label(i), "values": values}))
+        .collect();
+    let spec = json!({
+        "nodeSelector": {"matchExpressions": expressions}, "taints": {"required": taints},
+        "pools": pools, "poolLabels": labels,
+    });
     create(cluster, &policy("WindowsNodePolicy", "great", &spec)).succeeded();
 }
 
 #[test]
 fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
     let Some(cluster) = cluster() else { return };
-    let spec = json!({"validation": "Warn", "placement": "Off", "priority": 7});
+    let spec = json!({"mode": "Warn", "placement": {"mode": "Disabled"}, "priority": 7});
     create(cluster, &policy("WindowsPodPolicy", "columns", &spec)).succeeded();
     let status = json!({"status": {
         "observedGeneration": 1,
+        "effective": {"generation": 1, "validation": "Warn", "ignoredFields": "Warn", "placement": "Disabled",
+            "linuxPods": "Disabled"},
         "matchedNamespaces": {"count": 12, "effective": 3, "names": ["web"]},
-        "conditions": [{"type": "Ready", "status": "True", "reason": "InForce", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "conditions": [
+            {"type": "Ready", "status": "True", "reason": "Ready", "message": "",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            {"type": "Overridden", "status": "False", "reason": "NotOverridden", "message": "",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ],
     }});
     let patch = |kind: &str, status: &Value| {
         let args = [
@@ -287,38 +322,36 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
         .collect();
     let header = [
         "NAME",
-        "VALIDATION",
-        "PLACEMENT",
+        "MODE",
         "PRIORITY",
         "NAMESPACES",
         "READY",
+        "OVERRIDDEN",
         "AGE",
     ];
     assert_eq!(rows[0], header);
-    assert_eq!(rows[1][..6], ["columns", "Warn", "Off", "7", "3", "True"]);
+    assert_eq!(rows[1][..6], ["columns", "Warn", "7", "3", "True", "False"]);
 
     create(cluster, &policy("WindowsNodePolicy", "columns", &json!({}))).succeeded();
     let builds = [
         ("10.0.17763", Some("ltsc2019"), 2),
         ("10.0.20348", Some("ltsc2022"), 5),
     ]
-    .map(|(build, release, nodes)| api::BuildCount {
+    .map(|(build, release, node_count)| api::BuildCount {
         build: build.to_owned(),
         release: release.map(str::to_owned),
-        nodes,
+        node_count,
     });
     let status = api::WindowsNodePolicyStatus {
         observed_generation: Some(1),
-        nodes: 7,
+        node_count: 7,
         build_summary: api::BuildCount::summary(&builds),
         builds: builds.into(),
-        drift: api::Drift {
-            count: 1,
-            nodes: vec![api::NodeDrift {
-                name: "n".into(),
-                what: "w".into(),
-            }],
-        },
+        drifted_node_count: 1,
+        drifted_nodes: vec![api::DriftedNode {
+            name: "n".into(),
+            message: "w".into(),
+        }],
         ..api::WindowsNodePolicyStatus::default()
     };
     patch("wnp", &json!({"status": status}));
@@ -340,8 +373,8 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
 
     let mut explained = String::new();
     let explains = || {
-        explained = cluster.kubectl(&["explain", "wpp.spec.validation"]).out;
-        explained.contains("FIELD: validation")
+        explained = cluster.kubectl(&["explain", "wpp.spec.validation.action"]).out;
+        explained.contains("FIELD: action")
     };
     assert!(wait(Duration::from_secs(30), explains), "{explained}");
     assert!(
@@ -353,7 +386,7 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
         .succeeded()
         .out;
     assert!(
-        fields.contains("allowNoExecute") && fields.contains("namePattern"),
+        fields.contains("noExecute") && fields.contains("namePattern"),
         "{fields}"
     );
 }
@@ -404,6 +437,8 @@ fn look(cluster: &ControlPlane) -> ClusterView {
     };
     let labels =
         |object: &Value| serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
+    let pools = json!({"poolLabels": [{"key": "pool", "valuePrefix": "win"}]});
+    let pools = api::WindowsNodePolicy::new("pools", serde_json::from_value(pools).unwrap());
     ClusterView {
         namespaces: (by_name("namespaces").into_iter())
             .map(|(name, object)| {
@@ -419,8 +454,22 @@ fn look(cluster: &ControlPlane) -> ClusterView {
             .into_iter()
             .map(|(name, object)| (name, Arc::new(object)))
             .collect(),
+        node_policies: [("pools".to_owned(), Arc::new(pools))].into(),
+        revisions: revisions(cluster),
         ..ClusterView::default()
     }
+}
+
+/// The versions of policies that the leader keeps.
+fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<RevisionView>> {
+    let listed = cluster.kubectl(&["get", "controllerrevisions", "-n", OURS, "-o", "json"]);
+    let listed = listed.succeeded().objects().into_iter();
+    let read = listed.filter_map(|object| {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let view = RevisionView::of(serde_json::from_value(object).unwrap())?;
+        Some((name, Arc::new(view)))
+    });
+    read.collect()
 }
 
 /// The Events about a policy, as `type reason`, with repetitions.
@@ -454,10 +503,10 @@ fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
     let mut definition = api::pod_policy_definition();
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
     let properties = definition.pointer_mut(spec).unwrap();
-    properties["validation"]["enum"]
+    properties["mode"]["enum"]
         .as_array_mut()
         .unwrap()
-        .push(json!("Enforce"));
+        .push(json!("Simulate"));
     properties["tomorrow"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     cluster
         .kubectl_with(&["create", "-f", "-"], &definition.to_string())
@@ -476,6 +525,7 @@ struct Writer {
     lease: watch::Sender<Option<tokio::time::Instant>>,
     known: Mutex<(Snapshots, Option<Arc<Configurations>>)>,
     task: tokio::task::JoinHandle<()>,
+    keeps: tokio::task::JoinHandle<()>,
 }
 
 impl Writer {
@@ -492,6 +542,12 @@ impl Writer {
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let recorder = Recorder::new(client.clone(), "transom".into());
+        let keeps = tokio::spawn(keep_revisions::run(
+            client.clone(),
+            OURS.to_owned(),
+            show.subscribe(),
+            Leadership::new(until.clone()),
+        ));
         let task = tokio::spawn(pod_policies::run(
             client.clone(),
             latest,
@@ -505,6 +561,7 @@ impl Writer {
             lease,
             known: Mutex::new((snapshots, None)),
             task,
+            keeps,
         }
     }
 
@@ -572,7 +629,7 @@ async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
     let cluster = newer_cluster(programs);
     let writer = Writer::start(cluster).await;
     only_the_leader_writes(&writer);
-    the_last_good_version_goes_on(&writer);
+    the_last_valid_version_applies_whatever_a_status_says(&writer);
     what_the_api_server_stores_and_nobody_can_mean_is_told(&writer);
     a_status_is_written_once(&writer);
     what_is_not_registered_is_told_once(&writer);
@@ -581,29 +638,37 @@ async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
     let Writer {
         show,
         task,
+        keeps,
         cluster: _cluster,
         ..
     } = writer;
     drop(show);
     let ended = tokio::time::timeout(Duration::from_secs(10), task).await;
     ended.expect("it ends with the views").unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), keeps).await;
+    ended.expect("it ends with the views").unwrap();
 }
 
 fn only_the_leader_writes(writer: &Writer) {
-    writer.apply("base", &json!({"validation": "Warn"}));
+    writer.apply("base", &json!({"mode": "Warn"}));
     writer.apply(
         "same",
-        &json!({"rules": {"rule-of-tomorrow": "Deny"}, "tomorrow": {"a": 1}}),
+        &json!({"mode": "Enforce", "validation": {"rules": {"rule-of-tomorrow": "Deny"}}, "tomorrow": {"a": 1}}),
     );
     writer.until("policies are learnt", || writer.show.borrow().outcomes.len() == 2);
     assert_eq!(writer.condition("base", "Ready"), "");
 
     let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
     writer.lease.send_replace(Some(hour));
-    writer.until_condition("base", "Ready", "True InForce");
-    writer.until_condition("same", "Ready", "True InForce");
-    assert_eq!(writer.condition("same", "RulesKnown"), "False UnknownRules");
-    assert_eq!(writer.condition("same", "FieldsKnown"), "False UnknownFields");
+    writer.until_condition("base", "Ready", "True Ready");
+    writer.until_condition("same", "Ready", "True Ready");
+    assert_eq!(writer.condition("base", "Accepted"), "True Accepted");
+    assert_eq!(writer.condition("same", "Accepted"), "True UnknownRules");
+    let message = writer.get("same", ".status.conditions[?(@.type=='Accepted')].message");
+    assert!(
+        message.contains("the rules rule-of-tomorrow") && message.contains("the fields spec.tomorrow"),
+        "{message}"
+    );
     writer.until_condition("same", "Overlapping", "True SamePriority");
     writer.until_condition("base", "Overlapping", "True SamePriority");
     // Not those that the webhooks never ask about.
@@ -612,50 +677,63 @@ fn only_the_leader_writes(writer: &Writer) {
             .cluster
             .kubectl(&["get", "wpp", "base", "--no-headers"])
             .out;
-        row.split_whitespace().collect::<Vec<_>>()[..6] == ["base", "Warn", "Apply", "0", "1", "True"]
+        row.split_whitespace().collect::<Vec<_>>()[..6] == ["base", "Warn", "0", "1", "True", "False"]
     });
-    let told = [
-        "Warning SamePriority",
-        "Warning UnknownFields",
-        "Warning UnknownRules",
-    ];
+    let told = ["Warning SamePriority", "Warning UnknownRules"];
     writer.until("Events are told", || events_of(&writer.cluster, "same") == told);
 }
 
-fn the_last_good_version_goes_on(writer: &Writer) {
-    writer.apply("base", &json!({"validation": "Enforce"}));
-    writer.until_condition("base", "Ready", "False KeptLastGood");
+fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
+    writer.until("its version is kept", || revisions(&writer.cluster).len() == 2);
+    writer.apply("base", &json!({"mode": "Simulate"}));
+    writer.until_condition("base", "Ready", "False PreviousVersionApplies");
     writer.look();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
-    // A replica that starts now goes by it too: the leader has kept it in the status.
+    assert_eq!(writer.get("base", ".status.effective.validation"), "Warn");
+    // Whoever may write a status cannot say with it what is enforced.
+    let planted = json!({"status": {"observedGeneration": 1, "effective": {"generation": 1, "validation": "Disabled",
+        "ignoredFields": "Audit", "placement": "Disabled", "linuxPods": "Apply"}}});
+    let patch = planted.to_string();
+    let args = [
+        "patch",
+        "wpp",
+        "base",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    writer.cluster.kubectl(&args).succeeded();
+    // A replica that starts now uses it too: the leader has kept it in a ControllerRevision.
     let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, jiff::Timestamp::now());
     assert_eq!(*started.policies, *set);
     assert!(started.lacking().is_empty());
     let problem = writer.get("base", ".status.lastProblem");
     assert!(
-        problem.starts_with("spec.validation: there is no value \"Enforce\";"),
+        problem.starts_with("spec.mode: there is no value \"Simulate\";"),
         "{problem}"
     );
 
     // Corrected: nothing of the old problem is left.
-    writer.apply("base", &json!({"validation": "Deny", "priority": 1}));
-    writer.until_condition("base", "Ready", "True InForce");
+    writer.apply("base", &json!({"mode": "Enforce", "priority": 1}));
+    writer.until_condition("base", "Ready", "True Ready");
     writer.until_condition("same", "Overlapping", "False Unambiguous");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
     let told = [
-        "Normal InForce",
+        "Normal Accepted",
         "Normal Unambiguous",
-        "Warning KeptLastGood",
+        "Warning PreviousVersionApplies",
         "Warning SamePriority",
     ];
     writer.until("Events are told", || events_of(&writer.cluster, "base") == told);
 }
 
 fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
-    let bad = json!({"validation": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
+    let bad =
+        json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
-    writer.until_condition("base", "Ready", "False KeptLastGood");
+    writer.until_condition("base", "Ready", "False PreviousVersionApplies");
     writer.look();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
@@ -676,22 +754,25 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
 
     // Two problems are both told, the one that an older version would not have looked at too.
     let worse =
-        json!({"validation": "Enforce", "priority": 1, "namespaceSelector": {"matchLabels": {"a/b/c": "x"}}});
+        json!({"mode": "Simulate", "priority": 1, "namespaceSelector": {"matchLabels": {"a/b/c": "x"}}});
     writer.apply("base", &worse);
     writer.until("both problems are told", || {
         let problem = writer.get("base", ".status.lastProblem");
-        problem
-            .starts_with("2 problems: (1) spec.namespaceSelector.matchLabels: \"a/b/c\" is no key of a label")
-            && problem.contains("; (2) spec.validation: there is no value \"Enforce\"")
+        problem.starts_with("2 problems: (1) spec.mode: there is no value \"Simulate\"")
+            && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a/b/c\" is no key of a label")
     });
 
     // A release that this version does not know is left out, and the rest counts.
-    let newer = json!({"validation": "Deny", "priority": 1, "runtimeClasses": {"ltsc2040": "windows-2040"}});
+    let classes = json!([{"release": "ltsc2040", "name": "windows-2040"}]);
+    let newer = json!({"mode": "Enforce", "priority": 1, "placement": {"runtimeClasses": classes}});
     writer.apply("base", &newer);
-    writer.until_condition("base", "Ready", "True InForce");
-    assert_eq!(writer.condition("base", "ReleasesKnown"), "False UnknownReleases");
-    writer.apply("base", &json!({"validation": "Deny", "priority": 1}));
-    writer.until_condition("base", "ReleasesKnown", "True AllKnown");
+    writer.until_condition("base", "Accepted", "True UnknownReleases");
+    assert_eq!(writer.condition("base", "Ready"), "True Ready");
+    writer.apply("base", &json!({"mode": "Enforce", "priority": 1}));
+    writer.until_condition("base", "Accepted", "True Accepted");
+    writer.until("two versions of a policy are kept", || {
+        revisions(&writer.cluster).len() == 3
+    });
 }
 
 async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
@@ -704,7 +785,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         writer.cluster.kubectl(&args).succeeded();
     };
     let told = || events_of(&writer.cluster, "web");
-    label("transom.dev/validation=deny");
+    label("transom.dev/mode=enforce");
     writer.until_condition("base", "NamespaceLabelsIgnored", "True WithoutEffect");
     writer.until("the Event is written", || told() == ["Warning LabelIgnored"]);
     let said = [
@@ -716,7 +797,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     ];
     let said = writer.cluster.kubectl(&said).succeeded().out;
     assert!(
-        said.contains("namespace/web") && said.contains("transom.dev/validation=Deny"),
+        said.contains("namespace/web") && said.contains("transom.dev/mode=Enforce"),
         "{said}"
     );
 
@@ -725,8 +806,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         let mut seen = look(&writer.cluster);
         if let Some(value) = labels {
             let web = Arc::make_mut(seen.namespaces.get_mut("web").unwrap());
-            web.labels
-                .insert("transom.dev/placement".into(), value.to_owned());
+            web.labels.insert("transom.dev/mod".into(), value.to_owned());
         }
         seen
     };
@@ -745,8 +825,8 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     ));
     // What it tells next says that it has come past the first.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    show.send_replace(taken(Some("Off")));
-    let next = "the label transom.dev/placement=Off of namespace web does nothing";
+    show.send_replace(taken(Some("Warn")));
+    let next = "the label transom.dev/mod=Warn of namespace web does nothing";
     let listed = || writer.cluster.kubectl(&["get", "events", "-n", "default"]).out;
     assert!(
         wait(Duration::from_secs(30), || listed().contains(next)),
@@ -760,7 +840,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         .unwrap();
     assert_eq!(told(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
 
-    label("transom.dev/validation=Deny");
+    label("transom.dev/mode=Enforce");
     writer.until_condition("base", "NamespaceLabelsIgnored", "False AllCount");
 }
 
@@ -792,19 +872,19 @@ fn registered(options: &Options) -> Arc<Configurations> {
 fn what_is_not_registered_is_told_once(writer: &Writer) {
     writer.apply(
         "base",
-        &json!({"validation": "Deny", "priority": 1, "reverseGuard": "Warn",
-            "evidence": {"poolLabels": [{"key": "pool", "value": "win*"}]}}),
+        &json!({"mode": "Enforce", "priority": 1, "placement": {"linuxPods": "Warn"}}),
     );
     writer.until("the policy is seen", || {
         writer.get("base", ".status.observedGeneration") == writer.get("base", ".metadata.generation")
     });
     // Nothing is said before anybody knows.
-    assert_eq!(writer.condition("base", "Registered"), "");
+    assert_eq!(writer.condition("base", "Programmed"), "");
     let plain = registered(&Options::default());
     writer.register(plain);
-    writer.until_condition("base", "Registered", "False EntryMissing");
-    writer.until_condition("same", "Registered", "True AsWanted");
-    let message = writer.get("base", ".status.conditions[?(@.type=='Registered')].message");
+    writer.until_condition("base", "Programmed", "False EntryMissing");
+    // The labels of pools are asked about for every policy.
+    writer.until_condition("same", "Programmed", "False PoolLabelsUnknown");
+    let message = writer.get("base", ".status.conditions[?(@.type=='Programmed')].message");
     assert!(
         message.contains("--reverse-guard-selector 'kubernetes.io/metadata.name'")
             && message.contains("--pool-label 'pool=win*'"),
@@ -825,20 +905,18 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
         ..Options::default()
     };
     writer.register(registered(&options));
-    writer.until_condition("base", "Registered", "False PoolLabelsUnknown");
-    options.pool_labels.push(PoolLabel {
-        key: "pool".to_owned(),
-        value: "win*".to_owned(),
-    });
+    writer.until_condition("base", "Programmed", "False PoolLabelsUnknown");
+    options.pool_labels.push(PoolLabel::prefix("pool", "win"));
     writer.register(registered(&options));
-    writer.until_condition("base", "Registered", "True AsWanted");
+    writer.until_condition("base", "Programmed", "True Programmed");
+    writer.until_condition("same", "Programmed", "True Programmed");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
     writer.until("Events are told", || {
         let told = events_of(&writer.cluster, "base");
         [
             "Warning EntryMissing",
             "Warning PoolLabelsUnknown",
-            "Normal AsWanted",
+            "Normal Programmed",
         ]
         .iter()
         .all(|event| told.iter().any(|told| told == event))
@@ -870,6 +948,6 @@ fn an_old_view_does_not_write_over_others(writer: &Writer) {
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(writer.condition("same", "Reviewed"), "True ByTeam");
     assert_eq!(writer.condition("same", "Ready"), "");
-    writer.until_condition("same", "Ready", "True InForce");
+    writer.until_condition("same", "Ready", "True Ready");
     assert_eq!(writer.condition("same", "Reviewed"), "True ByTeam");
 }

@@ -61,7 +61,7 @@ const LOOKING: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: looking}
-spec: {validation: Audit, placement: DryRun, priority: 10, namespaceSelector: {matchLabels: {only: looked-at}}}
+spec: {mode: Audit, priority: 10, namespaceSelector: {matchLabels: {only: looked-at}}}
 ";
 
 /// How long anything may take to come about on a busy machine.

@@ -31,12 +31,12 @@ const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: seen}
-spec: {validation: Audit, placement: DryRun, namespaceSelector: {matchLabels: {policy: seen}}}
+spec: {mode: Audit, namespaceSelector: {matchLabels: {policy: seen}}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: held}
-spec: {validation: Deny, placement: Apply, namespaceSelector: {matchLabels: {policy: held}}}
+spec: {mode: Enforce, namespaceSelector: {matchLabels: {policy: held}}}
 ";
 
 /// The definition of reports.

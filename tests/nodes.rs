@@ -76,7 +76,10 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
     world
         .create(&node("stale", LTSC2022, &[(BUILD_LABEL, "10.0.17763")]))
         .await;
-    let forged = [(BUILD_LABEL, "10.0.20348"), (RESTRICTED_BUILD_LABEL, "10.0.26100")];
+    let forged = [
+        (BUILD_LABEL, "10.0.20348"),
+        (RESTRICTED_BUILD_LABEL, "10.0.26100"),
+    ];
     world.create(&node("forged", LTSC2022, &forged)).await;
     world
         .create(&node("odd", LTSC2022, &[(BUILD_LABEL, &"x".repeat(63))]))
@@ -102,11 +105,12 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
             "label node.kubernetes.io/windows-build: \"10.0.17763\" → \"10.0.20348\"",
         )
         .await;
-    let mirror = "label node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
+    let mirror =
+        "label transom.dev.node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
     world.event_until("forged", mirror).await;
     let status = world.status_until("windows", "Ready", "True", "Reported").await;
     assert_eq!(
-        (&status["nodes"], &status["buildSummary"]),
+        (&status["nodeCount"], &status["buildSummary"]),
         (&json!(4), &json!("ltsc2022 4"))
     );
     assert_eq!(status["observedGeneration"], 1);
@@ -153,7 +157,7 @@ async fn a_kubelet_that_writes_another_build_is_corrected_ever_more_slowly() {
 async fn nothing_of_another_writer_is_lost() {
     let world = world!();
     world.create(&node("w1", LTSC2022, &[])).await;
-    let taint = |value: &str| json!({"taints": {"mode": "Apply", "taints": [{"key": "os", "value": value, "effect": "NoSchedule"}]}});
+    let taint = |value: &str| json!({"taints": {"mode": "Apply", "required": [{"key": "os", "value": value, "effect": "NoSchedule"}]}});
     world.create(&policy("windows", taint("windows"))).await;
     let _running = world.run(transom::controller::node_policies::Settings {
         back_off: Duration::from_millis(10),
@@ -240,8 +244,8 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_se
     let _running = world.run(quick());
 
     let status = world.status_until("windows", "Ready", "True", "Reported").await;
-    assert_eq!(status["drift"]["count"], 2);
-    let what = status["drift"]["nodes"][0]["what"].as_str().unwrap();
+    assert_eq!(status["driftedNodeCount"], 2);
+    let what = status["driftedNodes"][0]["message"].as_str().unwrap();
     assert_eq!(
         what,
         "it lacks the taint os=windows:NoSchedule (taints.mode is Report)"
@@ -466,7 +470,10 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
         "it is left alone"
     );
     world
-        .patch_policy("windows", json!({"spec": {"labels": {"trustedBuild": false}}}))
+        .patch_policy(
+            "windows",
+            json!({"spec": {"labels": {"nodeRestriction": "Disabled"}}}),
+        )
         .await;
     world.node_until("w1", has).await;
     world
@@ -503,16 +510,16 @@ async fn odd_nodes_are_reported_and_not_written() {
         world.create(node).await;
     }
     world
-        .create(&policy("odd", json!({"labels": {"trustedBuild": false}})))
+        .create(&policy("odd", json!({"labels": {"nodeRestriction": "Disabled"}})))
         .await;
     let _running = world.run(quick());
 
     let status = world
         .status_where("odd", |status| {
-            status["drift"]["count"].as_u64() == Some(odd.len() as u64)
+            status["driftedNodeCount"].as_u64() == Some(odd.len() as u64)
         })
         .await;
-    let drift: BTreeMap<&str, &str> = (status["drift"]["nodes"].as_array().unwrap().iter())
+    let drift: BTreeMap<&str, &str> = (status["driftedNodes"].as_array().unwrap().iter())
         .map(|one| (one["name"].as_str().unwrap(), one["what"].as_str().unwrap()))
         .collect();
     for (node, says) in &odd {
@@ -721,7 +728,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         .create(&json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "windows-ltsc2022-hyperv"},
             "handler": "their-own", "scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}}))
         .await;
-    let managed = json!({"runtimeClasses": {"managed": true, "isolations": ["Process", "HyperV"]}});
+    let managed = json!({"runtimeClasses": {"management": "Managed", "isolations": ["Process", "HyperV"]}});
     world.create(&policy("windows", managed)).await;
     let _running = world.run(quick());
     let classes: Api<RuntimeClass> = Api::all(world.client.clone());
@@ -786,7 +793,10 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
     let spec = json!({"runtimeClassName": "windows-ltsc2022"});
     world.create(&world::deployment("web", spec)).await;
     world
-        .patch_policy("windows", json!({"spec": {"runtimeClasses": {"managed": false}}}))
+        .patch_policy(
+            "windows",
+            json!({"spec": {"runtimeClasses": {"management": "Disabled"}}}),
+        )
         .await;
     world
         .wait_for(
@@ -821,7 +831,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
             .await;
     }
     let before = world.nodes(&["w1", "w2", "w3"]).await;
-    let spec = json!({"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true}});
+    let spec = json!({"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}});
     world.create(&policy("windows", spec)).await;
     let running = world.run(quick());
     for name in ["w1", "w2", "w3"] {
@@ -891,7 +901,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     };
     assert!(
         left.starts_with(
-            "label node-restriction.kubernetes.io/windows-build on nodes: 1 (w2), where nothing proves"
+            "label transom.dev.node-restriction.kubernetes.io/windows-build on nodes: 1 (w2), where nothing proves"
         ),
         "{left}"
     );
@@ -953,7 +963,7 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     }
     let took = start.elapsed();
     let status = world.status_until("windows", "Ready", "True", "AsWanted").await;
-    assert_eq!(status["nodes"], json!(NODES));
+    assert_eq!(status["nodeCount"], json!(NODES));
     // If more is to come, it comes now.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let patches = world.requests("nodes", "PATCH").await - before;
@@ -975,7 +985,8 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     let all = nodes.list(&ListParams::default()).await.unwrap();
     let right = all.items.iter().filter(|node| {
         let node = serde_json::to_value(node).unwrap();
-        taints(&node) == ["os=windows:NoSchedule"] && label(&node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
+        taints(&node) == ["os=windows:NoSchedule"]
+            && label(&node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
     });
     assert_eq!(right.count(), NODES as usize);
 }

@@ -103,7 +103,7 @@ fn every_workload_lands_on_a_node_that_can_run_it_or_is_denied_at_apply() {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Deny, placement: Apply, reverseGuard: Apply}
+spec: {mode: Enforce, placement: {linuxPods: Apply}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
@@ -147,18 +147,16 @@ fn an_autoscaler_finds_a_pool_at_zero_for_the_pod_that_placement_made() {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec:
-  validation: Deny
-  placement: Apply
-  evidence: {poolLabels: [{key: agentpool, value: win*}]}
-  pools:
-  - {name: bare, build: 10.0.20348, labels: {agentpool: win22}}
-  - {name: labelled, build: 10.0.26100, labels: {karpenter.sh/nodepool: win25, node.kubernetes.io/windows-build: 10.0.26100}}
+spec: {mode: Enforce}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {}
+spec:
+  poolLabels: [{key: agentpool, valuePrefix: win}]
+  pools:
+  - {name: bare, build: 10.0.20348, labels: {agentpool: win22}}
+  - {name: labelled, build: 10.0.26100, labels: {karpenter.sh/nodepool: win25, node.kubernetes.io/windows-build: 10.0.26100}}
 ";
     platforms::define_constraints(&cluster);
     install::prepare(&cluster, policies);

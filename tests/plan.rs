@@ -149,7 +149,7 @@ fn what_the_plan_calls_unchanged_is_bound_to_the_new_build_and_compatible_and_th
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Audit, placement: Apply}
+spec: {mode: Audit, placement: {mode: Apply}}
 ";
     install::prepare(&cluster, policies);
     let replica = Replica::start(&cluster, "transom", &[]);

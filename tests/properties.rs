@@ -31,7 +31,7 @@ use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
 use transom::model::node::Host;
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
-use transom::model::policy::{IgnoredFields, Policy, LinuxPods};
+use transom::model::policy::{IgnoredFields, LinuxPods, Policy};
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
@@ -456,7 +456,7 @@ proptest! {
         let had = pod["spec"]["tolerations"].as_array().map_or(0, Vec::len);
         let whitelist = facts.namespaces["default"].tolerations_whitelist.as_deref();
         let whitelist: Option<Vec<Value>> = whitelist.map(|list| serde_json::from_str(list).unwrap_or_else(|_| vec![Value::Null]));
-        let of_hosts = || facts.hosts().iter().chain(&policy.pools).flat_map(|host| &host.taints);
+        let of_hosts = || facts.hosts().iter().chain(&facts.pools).flat_map(|host| &host.taints);
         let known = || of_hosts().chain(&policy.taints);
         for added in after["spec"]["tolerations"].as_array().into_iter().flatten().skip(had) {
             let is_known = known().any(|taint| {
@@ -616,15 +616,13 @@ fn a_term_for_a_build_that_cannot_run_the_image_is_named_beside_a_term_without_a
         ..Host::default()
     });
     // A pool without the build label is let in by terms; a nodeSelector would close the unfit term too.
-    let policy = Policy {
-        pools: vec![Host {
-            name: "pool".to_owned(),
-            build: Some(Build::new(17763)),
-            labels: [("disk".to_owned(), "ssd".to_owned())].into(),
-            ..Host::default()
-        }],
-        ..Policy::standalone()
-    };
+    facts.pools.push(Host {
+        name: "pool".to_owned(),
+        build: Some(Build::new(17763)),
+        labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        ..Host::default()
+    });
+    let policy = Policy::standalone();
     let placed = mutate(&pod, &facts, &policy).2;
     for (pod, when) in [(&pod, "as written"), (&placed, "as placed")] {
         let open = identities(inspected(pod, &facts, &policy).open());
@@ -801,7 +799,7 @@ fn a_patch_is_only_made_for_a_pod_with_a_spec() {
         ..Host::default()
     });
     let guard = Policy {
-        reverse_guard: LinuxPods::Apply,
+        linux_pods: LinuxPods::Apply,
         ..Policy::standalone()
     };
     let default = Policy {

@@ -27,7 +27,7 @@ const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Audit, placement: Apply}
+spec: {mode: Audit, placement: {mode: Apply}}
 ";
 
 #[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
@@ -204,7 +204,7 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     assert!(!test.reports(OPEN).iter().any(|it| it["scope"]["name"] == "linux"));
 
     // A policy that says more.
-    let deny = json!({"spec": {"validation": "Deny"}}).to_string();
+    let deny = json!({"spec": {"mode": "Enforce"}}).to_string();
     cluster
         .kubectl(&["patch", "wpp", "default", "--type=merge", "-p", &deny])
         .succeeded();

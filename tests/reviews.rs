@@ -103,13 +103,13 @@ fn every_real_review_is_answered_over_tls() {
 fn a_policy_file_is_read_again_and_a_broken_one_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let policy = folder.path().join("policy.yaml");
-    let write = |validation: &str| {
+    let write = |mode: &str| {
         let text = format!(
-            "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {{name: p}}\nspec: {{validation: {validation}}}\n"
+            "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {{name: p}}\nspec: {{mode: {mode}}}\n"
         );
         std::fs::write(&policy, text).unwrap();
     };
-    write("Deny");
+    write("Enforce");
     let server = Server::start(folder.path(), &["--policy", policy.to_str().unwrap()]);
     let review = std::fs::read(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reviews/pod-create-linux-fields.json"),
@@ -140,7 +140,7 @@ fn a_policy_file_is_read_again_and_a_broken_one_changes_nothing() {
         panic!("{what} did not happen");
     };
     assert!(!allowed());
-    write("Deni");
+    write("Enforc");
     wait_for("the report of the broken file", &|| {
         metric("transom_policy_reloads_total{result=\"error\"}").ends_with(" 1")
     });

@@ -23,10 +23,9 @@ apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
 spec:
-  validation: Audit
-  placement: DryRun
+  mode: Audit
   exemptions:
-  - {rules: [host-pid], namespaces: [exempt], expires: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
+  - {name: agent, rules: [host-pid], namespaces: [exempt], expires: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
 ";
 
 /// What a run printed, and its exit status.
@@ -248,7 +247,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let bad = scan(cluster, "admin", &["--as", "validation=Denied"]);
     assert_eq!(bad.status, 2);
     assert!(
-        bad.err.contains("write one of Off, Audit, Warn, Deny"),
+        bad.err.contains("write one of Disabled, Audit, Warn, Deny"),
         "{}",
         bad.err
     );

@@ -64,7 +64,7 @@ fn daemonsets() -> Vec<(&'static str, Value, usize)> {
         // What Windows ignores is taken out of its pods, so that they differ from the template in that.
         (
             "ds-repaired",
-            with_inert_fields(&of_build("10.0.20348", IMAGE)),
+            with_ignored_fields(&of_build("10.0.20348", IMAGE)),
             2,
         ),
     ]
@@ -75,20 +75,21 @@ const REPAIRS: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: repairs-daemonsets}
-spec: {inert: Repair, priority: 6, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ds-repaired}}}
+spec: {mode: Enforce, validation: {ignoredFields: Remove}, priority: 6, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ds-repaired}}}
 ---
 # Their last change is what lets them reach nodes that do not run their image.
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: spans-builds}
 spec:
-  rules: {daemonset-spans-builds: Warn}
+  mode: Enforce
+  validation: {rules: {daemonset-spans-builds: Warn}}
   priority: 5
   namespaceSelector:
     matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [ds-without-build, ds-of-a-class, ds-by-image]}]
 ";
 
-fn with_inert_fields(spec: &Value) -> Value {
+fn with_ignored_fields(spec: &Value) -> Value {
     let mut spec = spec.clone();
     spec["shareProcessNamespace"] = json!(false);
     spec["securityContext"] = json!({"fsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}});
@@ -182,7 +183,7 @@ fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
 }
 
 fn an_author_is_told_what_the_pods_will_lose(place: &Place) {
-    let spec = with_inert_fields(&daemonsets()[0].1);
+    let spec = with_ignored_fields(&daemonsets()[0].1);
     let create = |namespace: &str, kind: &str| {
         place.create(
             namespace,

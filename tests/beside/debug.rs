@@ -54,14 +54,14 @@ fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: repairs}
-spec: {validation: Deny, placement: Apply, repair: IgnoredFields, priority: 3, namespaceSelector: {matchLabels: {repair: inert}}}
+spec: {mode: Enforce, validation: {ignoredFields: Remove}, priority: 3, namespaceSelector: {matchLabels: {ignored-fields: removed}}}
 ";
     place
         .cluster
         .kubectl_with(&["apply", "-f", "-"], policy)
         .succeeded();
     place
-        .kubectl(&["label", "namespace", "debug", "repair=inert"])
+        .kubectl(&["label", "namespace", "debug", "ignored-fields=removed"])
         .succeeded();
     let copied = || place.kubectl(&copy).ok;
     assert!(wait(PATIENCE, copied), "{:?}", place.kubectl(&copy));

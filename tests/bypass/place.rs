@@ -66,7 +66,7 @@ fn prepare(cluster: ControlPlane) -> Place {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Deny, placement: Apply, namespaceSelector: {matchExpressions: [{key: outside, operator: DoesNotExist}]}}
+spec: {mode: Enforce, namespaceSelector: {matchExpressions: [{key: outside, operator: DoesNotExist}]}}
 ";
     let controllers = "clusterrole-aggregation-controller,deployment-controller,replicaset-controller,\
                        statefulset-controller,daemonset-controller,job-controller,replicationcontroller-controller";

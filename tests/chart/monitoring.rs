@@ -152,7 +152,7 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     install::register(cluster, port, &[]);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
     assert!(
-        wait(minutes, || registered() == "True AsWanted"),
+        wait(minutes, || registered() == "True Programmed"),
         "{}",
         registered()
     );

@@ -35,22 +35,22 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
         ),
         // Is it called? A refusal is promised only where one comes.
         (
-            json!({"image": built, "validation": "Warn"}),
+            json!({"image": built, "policy": {"spec": {"mode": "Warn"}}}),
             &["answered with a warning when it does"],
             &["refused when"],
         ),
         (
-            json!({"image": built, "validation": "Audit"}),
+            json!({"image": built, "policy": {"spec": {"mode": "Audit"}}}),
             &[
-                "accepted without a word, because validation is Audit",
+                "accepted without a word, because the mode is Audit",
                 "transom_reviews_total",
                 "| grep transom-test",
             ],
             &["refused when", "answered with"],
         ),
         (
-            json!({"image": built, "validation": false}),
-            &["because validation is Off"],
+            json!({"image": built, "policy": {"spec": {"validation": {"action": "Disabled"}}}}),
+            &["because validation.action is Disabled"],
             &["refused when"],
         ),
         (

@@ -279,7 +279,7 @@ fn the_examples_are_taken_by_an_api_server_to_the_last_field() {
         [
             "node-policy.yaml",
             "policy-audit.yaml",
-            "policy-deny.yaml",
+            "policy-enforce.yaml",
             "policy.yaml"
         ]
     );

@@ -64,14 +64,6 @@ struct Judged {
     inspection: Inspection,
 }
 
-/// The policy of a team that has everything on and the labels of pools that are registered here.
-fn policy() -> Policy {
-    Policy {
-        pool_labels: pool_labels(),
-        ..Policy::standalone()
-    }
-}
-
 /// Whether the engine would say anything of an object, or do anything with it.
 fn speaks(inspection: &Inspection) -> bool {
     matches!(
@@ -108,6 +100,7 @@ fn wrong(inspection: &Inspection, answer: &Answer, calls: &[Call]) -> Option<&'s
 /// Makes the RuntimeClasses of a bundle under names of their own, and judges its objects.
 async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)) -> Vec<Judged> {
     let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.pool_labels = pool_labels();
     let mut objects = Vec::new();
     for (at, mut object) in documents.iter().cloned().enumerate() {
         let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -150,7 +143,7 @@ async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)
         };
         objects.push(Judged {
             label: label.clone(),
-            inspection: inspect(&subject, &facts, &policy()),
+            inspection: inspect(&subject, &facts, &Policy::standalone()),
             sent: Sent {
                 kind,
                 namespace: PLAIN,
@@ -269,8 +262,9 @@ fn every_thrown_object_of_which_the_engine_speaks_is_asked_about() {
     const BATCH: usize = 1_000;
     let Some(world) = world() else { return };
     let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.pool_labels = pool_labels();
     RUNTIME.block_on(thrown_classes(world, &mut facts));
-    let (policy, mut dice, all) = (policy(), Dice(0x5eed), thrown_pods());
+    let (policy, mut dice, all) = (Policy::standalone(), Dice(0x5eed), thrown_pods());
     let (mut counts, mut mistakes) = (BTreeMap::<String, usize>::new(), Vec::new());
     let (mut thrown, mut called_in_vain) = (0, 0);
     while thrown < all {

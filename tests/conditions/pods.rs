@@ -187,7 +187,7 @@ pub fn windows_pods() -> Vec<(bool, Value)> {
         (true, json!({"nodeSelector": {BUILD: "10.0.20348"}})),
         (
             true,
-            json!({"nodeSelector": {"node-restriction.kubernetes.io/windows-build": "10.0.20348"}}),
+            json!({"nodeSelector": {"transom.dev.node-restriction.kubernetes.io/windows-build": "10.0.20348"}}),
         ),
         (
             true,
@@ -205,8 +205,8 @@ pub fn windows_pods() -> Vec<(bool, Value)> {
             true,
             json!({"nodeSelector": {"cloud.google.com/gke-os-distribution": "windows_ltsc"}}),
         ),
-        (true, json!({"nodeSelector": {"pool": "Win-1"}})),
-        (true, affinity(&[term("pool", "In", &["win1", "W2", "w3-a"])])),
+        (true, json!({"nodeSelector": {"pool": "win-1"}})),
+        (true, affinity(&[term("pool", "In", &["win1", "w2", "w3-a"])])),
         (true, affinity(&[term(OS, "In", &["windows"])])),
         (true, affinity(&[term(OS, "In", &["windows", "Windows"])])),
         (true, affinity(&[term(BETA, "NotIn", &["linux"])])),
@@ -311,7 +311,7 @@ pub fn thrown_term(dice: &mut Dice) -> Value {
     let one = |dice: &mut Dice| {
         let key = dice.word(
             "kubernetes.io/os kubernetes.io/os kubernetes.io/os beta.kubernetes.io/os \
-             node.kubernetes.io/windows-build node-restriction.kubernetes.io/windows-build \
+             node.kubernetes.io/windows-build transom.dev.node-restriction.kubernetes.io/windows-build \
              kubernetes.azure.com/os-sku kubernetes.azure.com/os-sku-effective cloud.google.com/gke-os-distribution pool \
              zone",
         );
@@ -319,7 +319,7 @@ pub fn thrown_term(dice: &mut Dice) -> Value {
         let values = match operator {
             "In" | "NotIn" => dice.word(
                 "windows windows linux linux linux,windows Windows LINUX Windows2022,windows2019 \
-                 Windows2022,Ubuntu windows_ltsc 10.0.20348 win1 W2,win-1 win1,linux linux,win1",
+                 Windows2022,Ubuntu windows_ltsc 10.0.20348 win1 w2,win-1 W2,Win-1 win1,linux linux,win1",
             ),
             "Gt" | "Lt" => "5",
             _ => "",
@@ -348,9 +348,9 @@ pub fn thrown_spec(dice: &mut Dice) -> Value {
             "kubernetes.io/os=windows kubernetes.io/os=Windows kubernetes.io/os=linux kubernetes.io/os=LINUX \
              kubernetes.io/os=other beta.kubernetes.io/os=windows beta.kubernetes.io/os=linux \
              node.kubernetes.io/windows-build=10.0.20348 kubernetes.azure.com/os-sku=Windows2022 \
-             kubernetes.azure.com/os-sku=Ubuntu cloud.google.com/gke-os-distribution=WINDOWS_SAC zone=windows \
+             kubernetes.azure.com/os-sku=Ubuntu cloud.google.com/gke-os-distribution=windows_sac zone=windows \
              kubernetes.azure.com/os-sku-effective=Windows2025 kubernetes.azure.com/os-sku-requested=Windows2022 \
-             node-restriction.kubernetes.io/windows-build=10.0.20348 pool=Win-1 pool=linux",
+             transom.dev.node-restriction.kubernetes.io/windows-build=10.0.20348 pool=win-1 pool=Win-1 pool=linux",
         );
         let (key, value) = entry.split_once('=').unwrap();
         spec["nodeSelector"] = json!({key: value});

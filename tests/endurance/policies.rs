@@ -24,7 +24,7 @@ const MOST: u64 = 84 << 10;
 fn policy(number: usize) -> Value {
     let exemption = |which: usize| {
         json!({
-            "rules": ["run-as-user", "fs-group"], "namespaces": [format!("team-{number:04}-legacy-{which}-*")],
+            "name": format!("legacy-{which}"), "rules": ["run-as-user", "fs-group"], "namespaces": [format!("team-{number:04}-legacy-{which}-*")],
             "expires": "2030-03-31", "owner": format!("team-{number:04}@example.com"),
             "reason": format!("the chart of application {which} is replaced in the spring of the year after"),
         })
@@ -34,7 +34,7 @@ fn policy(number: usize) -> Value {
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
         "metadata": {"name": format!("team-{number:04}")},
         "spec": {
-            "validation": "Deny", "placement": "Apply", "priority": number % 100,
+            "mode": "Enforce", "priority": number % 100,
             "namespaceSelector": {"matchLabels": {"team": format!("team-{number:04}")}},
             "exemptions": exemptions,
         },
@@ -85,7 +85,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
         "{}",
         cluster.end_of_log("transom")
     );
-    // The leader writes the status of each, with its last good version.
+    // The leader writes the status of each, and keeps its version in a ControllerRevision.
     let written = || {
         let path = r"-o=jsonpath={range .items[*]}{.status.observedGeneration}{'\n'}{end}";
         let generations = cluster.kubectl(&["get", "wpp", path]).succeeded().out;

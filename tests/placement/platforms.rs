@@ -257,8 +257,9 @@ pub fn eks(cluster: &ControlPlane) {
     // What a node offers is believed once its kubelet has reported it Ready for a while.
     let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    let room = json!({"status": {"capacity": {ADDRESS: "14"}, "allocatable": {ADDRESS: "14"}, "conditions": ready}})
-        .to_string();
+    let room =
+        json!({"status": {"capacity": {ADDRESS: "14"}, "allocatable": {ADDRESS: "14"}, "conditions": ready}})
+            .to_string();
     for node in &nodes {
         let name = node["metadata"]["name"].as_str().unwrap();
         cluster
@@ -325,7 +326,7 @@ pub fn taints_that_come_and_go(cluster: &ControlPlane) {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: guards}
-spec: {reverseGuard: Apply, priority: 5, namespaceSelector: {matchLabels: {guard: 'on'}}}
+spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelector: {matchLabels: {guard: 'on'}}}
 ";
     cluster.kubectl_with(&["apply", "-f", "-"], policy).succeeded();
     let windows = ["-l", "kubernetes.io/os=windows"];

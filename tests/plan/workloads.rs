@@ -186,7 +186,7 @@ pub fn workloads() -> Vec<Workload> {
             ),
             (
                 "trusted",
-                json!({"nodeSelector": {"node-restriction.kubernetes.io/windows-build": "10.0.20348"}}),
+                json!({"nodeSelector": {"transom.dev.node-restriction.kubernetes.io/windows-build": "10.0.20348"}}),
             ),
             (
                 "affinity",

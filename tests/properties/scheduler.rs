@@ -36,7 +36,7 @@ pub fn nodes() -> Vec<BTreeMap<String, String>> {
             if !build.is_empty() {
                 labels.insert("node.kubernetes.io/windows-build".to_owned(), build.to_owned());
                 labels.insert(
-                    "node-restriction.kubernetes.io/windows-build".to_owned(),
+                    "transom.dev.node-restriction.kubernetes.io/windows-build".to_owned(),
                     build.to_owned(),
                 );
                 labels.insert("kubernetes.azure.com/os-sku".to_owned(), "Windows2022".to_owned());

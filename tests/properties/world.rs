@@ -11,7 +11,9 @@ use transom::model::build::Build;
 use transom::model::facts::{Facts, ImageFacts, NamespaceFacts, RuntimeClassFacts};
 use transom::model::node::{Host, Taint};
 use transom::model::os::Os;
-use transom::model::policy::{Action, IgnoredFields, PlacementParts, Policy, LinuxPods, PlacementMode};
+use transom::model::policy::{
+    Action, BuildLabel, IgnoredFields, LinuxPods, PlacementMode, PlacementParts, Policy,
+};
 use transom::rules::catalogue;
 
 /// The names of RuntimeClasses that pods use; the last is never known.
@@ -131,32 +133,36 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
     (
         kubernetes,
         hosts("node", 4),
+        hosts("pool", 1),
         classes,
         weighted(0.3, whitelist()),
         image,
     )
-        .prop_map(|(kubernetes, hosts, classes, tolerations_whitelist, image)| {
-            let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
-            for host in hosts {
-                facts.add_host(host);
-            }
-            for (name, class) in RUNTIME_CLASSES.into_iter().zip(classes) {
+        .prop_map(
+            |(kubernetes, hosts, pools, classes, tolerations_whitelist, image)| {
+                let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
+                facts.pools = pools;
+                for host in hosts {
+                    facts.add_host(host);
+                }
+                for (name, class) in RUNTIME_CLASSES.into_iter().zip(classes) {
+                    facts
+                        .runtime_classes
+                        .extend(class.map(|class| (name.to_owned(), class)));
+                }
+                std::sync::Arc::make_mut(&mut facts.namespaces).insert(
+                    "default".to_owned(),
+                    NamespaceFacts {
+                        tolerations_whitelist,
+                        ..NamespaceFacts::default()
+                    },
+                );
                 facts
-                    .runtime_classes
-                    .extend(class.map(|class| (name.to_owned(), class)));
-            }
-            std::sync::Arc::make_mut(&mut facts.namespaces).insert(
-                "default".to_owned(),
-                NamespaceFacts {
-                    tolerations_whitelist,
-                    ..NamespaceFacts::default()
-                },
-            );
-            facts
-                .images
-                .extend(image.map(|image| ("registry.example.com/known:2".to_owned(), image)));
-            facts
-        })
+                    .images
+                    .extend(image.map(|image| ("registry.example.com/known:2".to_owned(), image)));
+                facts
+            },
+        )
 }
 
 /// A cluster of today, now and then an older one.
@@ -183,7 +189,7 @@ fn parts() -> impl Strategy<Value = PlacementParts> {
     })
 }
 
-/// A policy; never with the reverse guard.
+/// A policy; it leaves Linux pods alone.
 pub fn any_policy() -> impl Strategy<Value = Policy> {
     let switches = (
         select(vec![Action::Disabled, Action::Audit, Action::Warn, Action::Deny]),
@@ -196,7 +202,7 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
         ]),
         select(IgnoredFields::ALL.to_vec()),
         parts(),
-        any::<bool>(),
+        select(BuildLabel::ALL.to_vec()),
     );
     let class = weighted(
         0.5,
@@ -205,24 +211,21 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
             select(RUNTIME_CLASSES.to_vec()),
         ),
     );
-    (switches, actions(), vec(taint(), 0..=2), hosts("pool", 1), class).prop_map(
-        |((validation, placement, inert, parts, trusted_build_label), actions, taints, pools, class)| {
-            Policy {
-                name: "random".to_owned(),
-                validation,
-                placement,
-                inert,
-                parts,
-                trusted_build_label,
-                actions,
-                taints: taints.into_iter().filter(Taint::marks_windows).collect(),
-                pools,
-                runtime_classes: class
-                    .into_iter()
-                    .map(|(release, name)| (release.to_owned(), name.to_owned()))
-                    .collect(),
-                ..Policy::standalone()
-            }
+    (switches, actions(), vec(taint(), 0..=2), class).prop_map(
+        |((validation, placement, ignored_fields, parts, build_label), actions, taints, class)| Policy {
+            name: "random".to_owned(),
+            validation,
+            placement,
+            ignored_fields,
+            parts,
+            build_label,
+            actions,
+            taints: taints.into_iter().filter(Taint::marks_windows).collect(),
+            runtime_classes: class
+                .into_iter()
+                .map(|(release, name)| (release.to_owned(), name.to_owned()))
+                .collect(),
+            ..Policy::standalone()
         },
     )
 }
@@ -232,23 +235,20 @@ pub fn full_policy() -> impl Strategy<Value = Policy> {
     any_policy().prop_map(|policy| Policy {
         validation: Action::Deny,
         placement: PlacementMode::Apply,
-        inert: IgnoredFields::Remove,
+        ignored_fields: IgnoredFields::Remove,
         parts: PlacementParts::ALL,
         actions: BTreeMap::new(),
         ..policy
     })
 }
 
-/// The same policy with the reverse guard in any position.
+/// The same policy with any setting for Linux pods.
 pub fn guarded(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value = Policy> {
-    let guard = select(vec![
+    let linux_pods = select(vec![
         LinuxPods::Disabled,
         LinuxPods::Disabled,
         LinuxPods::Warn,
         LinuxPods::Apply,
     ]);
-    (policy, guard).prop_map(|(policy, reverse_guard)| Policy {
-        reverse_guard,
-        ..policy
-    })
+    (policy, linux_pods).prop_map(|(policy, linux_pods)| Policy { linux_pods, ..policy })
 }

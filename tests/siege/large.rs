@@ -22,7 +22,7 @@ const ROLES: [&str; 3] = [
     "system:aggregate-to-view",
 ];
 
-/// Two namespaces, one with `validation: Deny`, one with `Audit`; alice is an admin of both, and of nothing else.
+/// Two namespaces, one with `mode: Enforce`, one with `Audit`; alice is an admin of both, and of nothing else.
 struct World {
     cluster: ControlPlane,
     runtime: Runtime,
@@ -38,7 +38,7 @@ impl World {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: audit}
-spec: {validation: Audit, priority: 1, namespaceSelector: {matchLabels: {audit: 'true'}}}
+spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {matchLabels: {audit: 'true'}}}
 ";
         install::prepare(&cluster, &(install::POLICIES.to_owned() + audit));
         let replica = Replica::start(&cluster, "transom", &["--log=info"]);

@@ -20,7 +20,7 @@ pub const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {validation: Deny, placement: Apply}
+spec: {mode: Enforce}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy

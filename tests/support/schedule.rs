@@ -22,12 +22,14 @@ use transom::model::policy::Policy;
 
 pub const NOW: &str = "2026-01-01T12:00:00Z";
 
-/// Nodes, RuntimeClasses and a policy.
+/// Nodes, RuntimeClasses, pools and a policy.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub nodes: Vec<Value>,
     pub classes: BTreeMap<String, RuntimeClassFacts>,
     pub policy: Policy,
+    /// Pools that a node policy declares.
+    pub declared: Vec<Host>,
     /// Pools that were seen before and have no node now.
     pub remembered: Vec<Host>,
 }
@@ -172,7 +174,6 @@ pub fn any_cluster() -> impl Strategy<Value = Cluster> {
     )
         .prop_map(|(nodes, class, declared, remembered, maps)| {
             let mut policy = Policy::standalone();
-            policy.pools.extend(declared);
             if maps {
                 policy
                     .runtime_classes
@@ -185,6 +186,7 @@ pub fn any_cluster() -> impl Strategy<Value = Cluster> {
                     .map(|class| ("class".to_owned(), class))
                     .collect(),
                 policy,
+                declared: declared.into_iter().collect(),
                 remembered: remembered.into_iter().collect(),
             }
         })
@@ -334,6 +336,7 @@ impl Cluster {
         for pool in &self.remembered {
             facts.add_host(pool.clone());
         }
+        facts.pools = self.declared.clone();
         facts.runtime_classes = self.classes.clone();
         facts
     }
@@ -420,7 +423,7 @@ impl Cluster {
             "\n{}\nclasses {:?}\ndeclared {:?}\nremembered {:?}\nmaps {:?}",
             nodes.join("\n"),
             self.classes,
-            self.policy.pools,
+            self.declared,
             self.remembered,
             self.policy.runtime_classes
         )

@@ -34,8 +34,8 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
 
 static POLICIES: LazyLock<[PolicySet; 2]> = LazyLock::new(|| {
     let guarded = Policy {
-        inert: IgnoredFields::Remove,
-        reverse_guard: LinuxPods::Apply,
+        ignored_fields: IgnoredFields::Remove,
+        linux_pods: LinuxPods::Apply,
         runtime_classes: [("ltsc2022".to_owned(), "windows-2022".to_owned())].into(),
         ..Policy::standalone()
     };
