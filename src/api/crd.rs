@@ -20,18 +20,19 @@ pub fn pod_policy_definition() -> Value {
 
 /// The definition of `WindowsNodePolicy`.
 pub fn node_policy_definition() -> Value {
-    finish(json!(WindowsNodePolicy::crd()))
+    let mut definition = json!(WindowsNodePolicy::crd());
+    // Everything in its spec has a default, so that it may be left out; a policy for pods has to say its mode.
+    if let Some(Value::Object(schema)) = definition.pointer_mut(SCHEMA) {
+        schema.remove("required");
+    }
+    if let Some(Value::Object(spec)) = definition.pointer_mut(&format!("{SCHEMA}/properties/spec")) {
+        spec.insert("default".to_owned(), json!({}));
+    }
+    finish(definition)
 }
 
 fn finish(mut definition: Value) -> Value {
     if let Some(schema) = definition.pointer_mut(SCHEMA) {
-        // Without a spec a policy is the default one, in a file as in the cluster.
-        if let Some(schema) = schema.as_object_mut() {
-            schema.remove("required");
-        }
-        if let Some(Value::Object(spec)) = schema.pointer_mut("/properties/spec") {
-            spec.insert("default".to_owned(), json!({}));
-        }
         // What the controller has not reported yet is not there: a default would look like a report.
         if let Some(status) = schema.pointer_mut("/properties/status") {
             remove_defaults(status);

@@ -249,7 +249,9 @@ mod tests {
     use super::*;
     use crate::api::pod_policy::WindowsPodPolicySpec;
 
-    fn problems(spec: Value) -> Vec<String> {
+    fn problems(mut spec: Value) -> Vec<String> {
+        let fields = spec.as_object_mut().unwrap();
+        fields.entry("mode").or_insert_with(|| json!("Audit"));
         let reading = read::<WindowsPodPolicySpec>(spec, None);
         assert!(reading.read.is_some(), "it was given up: {:?}", reading.corrected);
         reading
@@ -279,25 +281,20 @@ mod tests {
                 "priority: 99999999999 stands here, and it has to be a whole number from -2147483648 to 2147483647",
             ),
             (
-                json!({"placementParts": {"os": "true"}}),
-                "placementParts.os: the text \"true\" stands here, and it has to be true or false; write it without \
-                 quotes: true",
+                json!({"placement": null}),
+                "placement: nothing stands here, and it has to be a map of fields",
             ),
             (
-                json!({"placementParts": null}),
-                "placementParts: nothing stands here, and it has to be a map of fields",
+                json!({"exemptions": {"name": "a"}}),
+                "exemptions: a map stands here, and it has to be a list",
             ),
             (
-                json!({"pools": {"name": "a"}}),
-                "pools: a map stands here, and it has to be a list",
+                json!({"validation": {"rules": ["run-as-user"]}}),
+                "validation.rules: a list stands here, and it has to be a map",
             ),
             (
-                json!({"rules": ["run-as-user"]}),
-                "rules: a list stands here, and it has to be a map",
-            ),
-            (
-                json!({"validation": 5}),
-                "validation: 5 stands here, and it has to be one of Deny, Warn, Audit, Off",
+                json!({"validation": {"action": "Off"}}),
+                "validation.action: there is no value \"Off\"; there are Disabled, Audit, Warn, Deny",
             ),
             (
                 json!({"namespaceOverrides": false}),
@@ -309,7 +306,7 @@ mod tests {
                  quotes: \"7\"",
             ),
             (
-                json!({"exemptions": [{"expires": "2027-01-01", "owner": "a"}]}),
+                json!({"exemptions": [{"name": "e", "expires": "2027-01-01", "owner": "a", "rules": ["*"]}]}),
                 "exemptions[0]: the field \"reason\" is missing; it has no default",
             ),
         ] {
@@ -320,37 +317,39 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_found_and_nothing_that_was_put_in_its_place() {
         let found = problems(json!({
-            "validation": "deny",
+            "mode": "enforce",
             "priority": [],
             "tomorrow": 1,
             "namespaceSelector": {"matchExpressions": [{"key": 1, "operator": "Is", "values": [true]}, 5]},
-            "rules": {"run-as-user": 1, "host-pid": "Warn"},
-            "pools": ["win", {"labels": []}, {"name": {}, "taints": [{}]}],
+            "validation": {"rules": {"run-as-user": 1, "host-pid": "Warn"}},
+            "placement": {"runtimeClasses": ["win", {"release": []}, {"release": "a", "name": {}}],
+                "toleratedTaints": [{}]},
             "exemptions": [{"rules": "all"}],
         }));
         let begin = |start: &str| found.iter().filter(|message| message.starts_with(start)).count();
         for start in [
-            "validation: there is no value \"deny\"; did you mean Deny?",
+            "mode: there is no value \"enforce\"; did you mean Enforce?",
             "priority: a list stands here",
             "the policy: there is no field \"tomorrow\"",
             "namespaceSelector.matchExpressions[0].key: 1 stands here",
             "namespaceSelector.matchExpressions[0].operator: there is no value \"Is\"",
-            "namespaceSelector.matchExpressions[0].values[0]: true stands here",
+            "namespaceSelector.matchExpressions[0].values: true stands here",
             "namespaceSelector.matchExpressions[1]: 5 stands here",
-            "rules.run-as-user: 1 stands here",
-            "pools[0]: the text \"win\" stands here",
-            "pools[1].labels: a list stands here",
-            "pools[1]: the field \"name\"",
-            "pools[2].name: a map stands here",
-            "pools[2].taints[0]: the field \"key\"",
+            "validation.rules.run-as-user: 1 stands here",
+            "placement.runtimeClasses[0]: the text \"win\" stands here",
+            "placement.runtimeClasses[1].release: a list stands here",
+            "placement.runtimeClasses[1]: the field \"name\"",
+            "placement.runtimeClasses[2].name: a map stands here",
+            "placement.toleratedTaints[0]: the field \"key\"",
             "exemptions[0].rules: the text \"all\" stands here",
+            "exemptions[0]: the field \"name\"",
             "exemptions[0]: the field \"expires\"",
             "exemptions[0]: the field \"owner\"",
             "exemptions[0]: the field \"reason\"",
         ] {
             assert_eq!(begin(start), 1, "{start}: {found:#?}");
         }
-        assert_eq!(found.len(), 17, "{found:#?}");
+        assert_eq!(found.len(), 18, "{found:#?}");
     }
 
     #[test]

@@ -90,22 +90,32 @@ mod tests {
     use crate::model::policy::{Action, Policy};
 
     fn decode(spec: &Value) -> Result<DecodedPolicy, PolicyError> {
+        let mut spec = spec.clone();
+        if let Some(fields) = spec.as_object_mut() {
+            fields.entry("mode").or_insert_with(|| json!("Enforce"));
+        }
         decode_policy(&json!({"metadata": {"name": "p"}, "spec": spec, "status": {"odd": 1}}))
     }
 
     #[test]
-    fn a_policy_without_a_spec_is_the_default_one() {
-        let decoded = decode_policy(&json!({"metadata": {"name": "built-in"}})).unwrap();
+    fn a_policy_that_enforces_is_the_one_of_serve_standalone_and_one_without_a_mode_is_none() {
+        let of = |spec: Value| decode_policy(&json!({"metadata": {"name": "built-in"}, "spec": spec}));
+        let decoded = of(json!({"mode": "Enforce"})).unwrap();
         assert_eq!(*decoded.policy, StoredPolicy::for_all(Policy::standalone()));
+        let error = of(json!({})).unwrap_err().to_string();
+        assert_eq!(error, "spec: the field \"mode\" is missing; it has no default");
+        assert!(decode_policy(&json!({"metadata": {"name": "p"}})).is_err());
     }
 
     #[test]
     fn rules_of_a_newer_version_are_left_out_and_named() {
         let decoded = decode(&json!({
-            "rules": {"run-as-user": "Warn", "rule-of-tomorrow": "Deny"},
+            "validation": {"rules": {"run-as-user": "Warn", "rule-of-tomorrow": "Deny"}},
             "exemptions": [
-                {"rules": ["host-pid", "another"], "expires": "2027-03-31", "owner": "a", "reason": "b"},
-                {"rules": ["another"], "expires": "2027-03-31", "owner": "a", "reason": "b"},
+                {"name": "one", "rules": ["host-pid", "another"], "expires": "2027-03-31", "owner": "a", "reason": "b",
+                    "groups": ["g"]},
+                {"name": "two", "rules": ["another"], "expires": "2027-03-31", "owner": "a", "reason": "b",
+                    "groups": ["g"]},
             ],
         }))
         .unwrap();
@@ -120,7 +130,8 @@ mod tests {
     #[test]
     fn releases_of_a_newer_version_are_left_out_and_named() {
         let decoded =
-            decode(&json!({"runtimeClasses": {"ltsc2022": "windows-2022", "ltsc2040": "windows-2040"}}))
+            decode(&json!({"placement": {"runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"},
+                {"release": "ltsc2040", "name": "windows-2040"}]}}))
                 .unwrap();
         let classes = &decoded.policy.policy.runtime_classes;
         assert_eq!(classes.keys().collect::<Vec<_>>(), ["ltsc2022"]);
@@ -130,16 +141,16 @@ mod tests {
     #[test]
     fn every_problem_is_told_in_the_order_in_which_the_api_server_prints_the_fields() {
         let error = decode(&json!({
-            "validation": "Enforce",
-            "rules": {"rule-of-tomorrow": "Deny"},
-            "pools": [{"name": "w", "build": "ltsc2022"}],
+            "mode": "Deny",
+            "validation": {"rules": {"rule-of-tomorrow": "Deny"}},
+            "exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expires": "soon", "owner": "a", "reason": "b"}],
             "namespaceSelector": {"matchLabels": {"team": "a b"}},
         }))
         .unwrap_err();
         let starts = [
+            "spec.exemptions[0].expires: \"soon\" is no date;",
+            "spec.mode: there is no value \"Deny\";",
             "spec.namespaceSelector.matchLabels.team: no label has the value \"a b\":",
-            "spec.pools[0].build: \"ltsc2022\" is no build;",
-            "spec.validation: there is no value \"Enforce\";",
         ];
         assert_eq!(error.problems.len(), starts.len(), "{error}");
         for (problem, start) in error.problems.iter().zip(starts) {
@@ -148,16 +159,16 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("3 problems: (1) spec.namespaceSelector")
+                .starts_with("3 problems: (1) spec.exemptions")
         );
     }
 
     #[test]
     fn fields_of_a_newer_version_are_left_out_and_named() {
         let decoded = decode(&json!({
-            "validation": "Warn",
+            "mode": "Warn",
             "tomorrow": {"a": 1},
-            "pools": [{"name": "a"}, {"name": "b", "zone": "x", "taints": [{"key": "k", "when": "y"}]}],
+            "placement": {"zone": "x", "toleratedTaints": [{"key": "j"}, {"key": "k", "when": "y"}]},
         }))
         .unwrap();
         assert_eq!(decoded.policy.policy.validation, Action::Warn);
@@ -165,8 +176,8 @@ mod tests {
         assert_eq!(
             paths,
             [
-                "spec.pools[1].taints[0].when",
-                "spec.pools[1].zone",
+                "spec.placement.toleratedTaints[1].when",
+                "spec.placement.zone",
                 "spec.tomorrow"
             ]
         );
@@ -176,15 +187,11 @@ mod tests {
     fn a_value_that_is_not_known_is_an_error_that_names_its_place() {
         for (spec, error) in [
             (
-                json!({"validation": "Enforce"}),
-                "spec.validation: there is no value \"Enforce\"; there are Off, Audit, Warn, Deny",
+                json!({"mode": "Deny"}),
+                "spec.mode: there is no value \"Deny\"; there are Audit, Warn, Enforce",
             ),
             (
-                json!({"pools": [{"name": "w", "build": "ltsc2022"}]}),
-                "spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348",
-            ),
-            (
-                json!({"exemptions": [{"expires": "2027-01-01", "owner": "a"}]}),
+                json!({"exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expires": "2027-01-01", "owner": "a"}]}),
                 "spec.exemptions[0]: the field \"reason\" is missing; it has no default",
             ),
         ] {

@@ -272,7 +272,7 @@ impl<'t, 'a> Draft<'t, 'a> {
         });
     }
 
-    /// Takes an inert field out, as repair does. Says whether the draft knows the field; if not, nothing changes.
+    /// Removes an ignored field. Says whether the draft knows the field; if not, nothing changes.
     pub fn remove(&mut self, path: &Path) -> bool {
         let is_gone = |(edit, _): &(Edit, Resolver)| matches!(edit, Edit::Remove(gone) if gone == path);
         if self.edits.iter().any(is_gone) {

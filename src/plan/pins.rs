@@ -288,7 +288,7 @@ impl<'w> World<'w> {
             Place::RuntimeClass => By::RuntimeClass,
             Place::NodeName => By::NodeName,
             _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => By::NodeName,
-            _ if requirement.key == RESTRICTED_BUILD_LABEL => By::TrustedBuildLabel,
+            _ if requirement.key == RESTRICTED_BUILD_LABEL => By::RestrictedBuildLabel,
             Place::Selector if is_build_label(requirement.key) => By::NodeSelector,
             Place::Affinity if is_build_label(requirement.key) => By::NodeAffinity,
             _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => By::PoolLabel,
@@ -301,7 +301,7 @@ impl<'w> World<'w> {
         };
         let remedy = match by {
             By::RuntimeClass => self.another_class(),
-            By::NodeSelector | By::NodeAffinity | By::TrustedBuildLabel => format!(
+            By::NodeSelector | By::NodeAffinity | By::RestrictedBuildLabel => format!(
                 "take it out (placement holds pods to the builds that run their images), or require {} when the image runs \
                  there",
                 self.target

@@ -35,7 +35,7 @@ named! {
         /// A required node affinity of the build, or one that matches no node.
         NodeAffinity = "nodeAffinity",
         /// A label of the build that kubelets cannot write.
-        TrustedBuildLabel = "trustedBuildLabel",
+        RestrictedBuildLabel = "restrictedBuildLabel",
         /// A label of a pool of nodes.
         PoolLabel = "poolLabel",
         /// Another label that the nodes of the new build do not have.

@@ -302,7 +302,7 @@ fn optional(policy: &Policy) -> Vec<Optional> {
             names: [names::GUARD_MUTATE, names::GUARD_VALIDATE],
             short: "guard",
             wish: format!("placement.linuxPods: {}", policy.linux_pods),
-            value: "webhooks.reverseGuard",
+            value: "webhooks.linuxPods",
             flag: "--reverse-guard-selector",
         });
     }
@@ -311,7 +311,7 @@ fn optional(policy: &Policy) -> Vec<Optional> {
             names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
             short: "default-os",
             wish: format!("evidence.namespaceDefaultOS: {os:?}"),
-            value: "webhooks.defaultOs",
+            value: "webhooks.defaultOS",
             flag: "--default-os-selector",
         });
     }

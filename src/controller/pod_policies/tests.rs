@@ -787,8 +787,8 @@ fn messages_stay_within_what_the_api_server_takes() {
         .collect();
     let long = "ä".repeat(40_000);
     let all = [
-        stored("a", &json!({"rules": rules, "exemptions": exemptions})),
-        stored("b", &json!({"validation": long})),
+        stored("a", &json!({"validation": {"rules": rules}, "exemptions": exemptions})),
+        stored("b", &json!({"mode": long})),
     ];
     let seen = view(&all, &[]);
     policies.update(&seen);

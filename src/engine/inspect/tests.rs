@@ -1,4 +1,4 @@
-//! What the policy's word for inert fields does, in pods, in templates, and beside what is no inert field.
+//! What the policy does with ignored fields, in pods, in templates, and beside other fields.
 
 use jiff::civil::date;
 use serde_json::{Value, json};

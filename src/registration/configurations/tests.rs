@@ -159,8 +159,8 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         gaps(&plain, &guarded),
         [(
             "EntryMissing",
-            "reverseGuard: Warn has no effect: the webhook configurations have no entry guard; set the chart's \
-             webhooks.reverseGuard: {\"enabled\":true,\"namespaceSelector\":{\"matchExpressions\":[{\"key\":\
+            "placement.linuxPods: Warn has no effect: the webhook configurations have no entry guard; set the chart's \
+             webhooks.linuxPods: {\"enabled\":true,\"namespaceSelector\":{\"matchExpressions\":[{\"key\":\
              \"kubernetes.io/metadata.name\",\"operator\":\"Exists\"}]}}, or add to transom generate webhooks: \
              --reverse-guard-selector 'kubernetes.io/metadata.name'"
                 .to_owned()
@@ -171,8 +171,8 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
     let found = gaps(&plain, &of_a);
     assert!(
         found[0].1.contains(
-            "evidence.namespaceDefaultOs: Windows has no effect: the webhook configurations have no entry default-os; set \
-             the chart's webhooks.defaultOs: {\"enabled\":true,\"namespaceSelector\":{\"matchLabels\":{\"team\":\"a\"}}}, \
+            "evidence.namespaceDefaultOS: Windows has no effect: the webhook configurations have no entry default-os; set \
+             the chart's webhooks.defaultOS: {\"enabled\":true,\"namespaceSelector\":{\"matchLabels\":{\"team\":\"a\"}}}, \
              or add to transom generate webhooks: --default-os-selector 'team=a'"
         ),
         "{found:?}"

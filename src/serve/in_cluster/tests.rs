@@ -184,17 +184,17 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
         tokio::task::yield_now().await;
         readiness.reasons()
     };
-    let reasons = shown(1, ready("True", "InForce")).await;
+    let reasons = shown(1, accepted("True", "Accepted")).await;
     assert!(
         reasons.len() == 1
             && reasons[0].starts_with("policies: another replica goes by a version of WindowsPodPolicy p"),
         "{reasons:?}"
     );
-    assert_eq!(shown(2, ready("False", "KeptLastGood")).await.len(), 1);
+    assert_eq!(shown(2, accepted("False", "PreviousVersionApplies")).await.len(), 1);
     // That replica is gone, and the next leader has said so: as in a cluster that starts with a broken policy.
-    assert!(shown(3, ready("False", "Unusable")).await.is_empty());
+    assert!(shown(3, accepted("False", "Invalid")).await.is_empty());
     // What serves goes on serving.
-    assert!(shown(4, ready("True", "InForce")).await.is_empty());
+    assert!(shown(4, accepted("True", "Accepted")).await.is_empty());
     running.abort();
 }
 
