@@ -157,7 +157,7 @@ fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<Clus
 
 #[tokio::test]
 async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_start() {
-    let ready = |status: &str, reason: &str| json!({"conditions": [{"type": "Ready", "status": status, "reason": reason}]});
+    let accepted = |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
     let metrics = Metrics::new("0", None);
     let readiness = Readiness::default();
     let (_tell, registered) = watch::channel(None);
