@@ -128,7 +128,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (json!({"webhooks": {"timeoutSeconds": 1}}), &["--timeout", "1"]),
         (
-            json!({"exclusions": {"namespaces": ["a", "kube-system", "b"]}}),
+            json!({"webhooks": {"excludedNamespaces": ["a", "kube-system", "b"]}}),
             &["--exclude-namespace", "a,kube-system,b"],
         ),
         (
@@ -211,8 +211,8 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"replica": 3}),
             "additional properties 'replica' not allowed",
         ),
-        (json!({"replicas": "two"}), "/replicas"),
-        (json!({"replicas": -1}), "/replicas"),
+        (json!({"replicaCount": "two"}), "/replicaCount"),
+        (json!({"replicaCount": -1}), "/replicaCount"),
         (json!({"validation": "Dny"}), "/validation"),
         (json!({"validation": true}), "/validation"),
         (json!({"placement": "Deny"}), "/placement"),
@@ -230,8 +230,8 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "/webhooks/timeoutSeconds",
         ),
         (
-            json!({"webhooks": {"failurePolicy": "Fail"}, "exclusions": {"namespaces": []}}),
-            "/exclusions/namespaces': minItems: got 0, want 1",
+            json!({"webhooks": {"failurePolicy": "Fail", "excludedNamespaces": []}}),
+            "/webhooks/excludedNamespaces': minItems: got 0, want 1",
         ),
         (json!({"certificates": {"mode": "acme"}}), "/certificates/mode"),
         (json!({"hooks": "flux"}), "/hooks"),
@@ -296,7 +296,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (
             json!({"probe": {"namespace": "calico-system"}}),
-            "probe.namespace: the webhooks never ask about calico-system",
+            "probe.namespace: the webhooks are not called for the namespace calico-system",
         ),
         (
             json!({"probe": {"namespace": "other"}, "admissionPolicies": {"enabled": false}}),
@@ -366,7 +366,7 @@ fn the_notes_tell_what_was_installed_and_what_comes_next() {
         assert!(default.contains(words), "{words}:\n{default}");
     }
     assert!(notes(json!({"policy": {"create": false}})).contains("nothing is denied and nothing changed"));
-    assert!(notes(json!({"replicas": 1})).contains("every restart is a gap"));
+    assert!(notes(json!({"replicaCount": 1})).contains("every restart is a gap"));
     assert!(
         notes(json!({"webhooks": {"failurePolicy": "Fail"}}))
             .contains("are refused (webhooks.failurePolicy=Fail)")

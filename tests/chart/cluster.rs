@@ -88,9 +88,9 @@ fn matrix() -> Vec<Value> {
                                 "prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}});
     vec![
         json!({}),
-        json!({"replicas": 1, "pdb": {"enabled": false}, "hooks": "none", "crds": {"upgrade": false}}),
-        json!({"replicas": 5, "pdb": {"maxUnavailable": "40%"}, "resources": {}}),
-        json!({"hooks": "argocd", "cleanup": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
+        json!({"replicaCount": 1, "podDisruptionBudget": {"enabled": false}, "hooks": "none", "crds": {"upgrade": false}}),
+        json!({"replicaCount": 5, "podDisruptionBudget": {"maxUnavailable": "40%"}, "resources": {}}),
+        json!({"hooks": "argocd", "uninstall": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
         json!({"certificates": {"mode": "cert-manager"}}),
         json!({"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
@@ -106,7 +106,7 @@ fn matrix() -> Vec<Value> {
             "runtimeClasses": {"ltsc2022": "windows-2022"},
             "exemptions": [{"rules": ["fs-group"], "expires": "2027-03-31", "owner": "a", "reason": "b"}],
         }}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true, "isolations": ["Process", "HyperV"]}}}}),
-        json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "exclusions": {"namespaces": []}}),
+        json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
         json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
         json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
         json!({"networkPolicy": {"enabled": true}, "service": {"ipFamilyPolicy": "SingleStack", "annotations": {"a": "b"}}}),
@@ -117,7 +117,7 @@ fn matrix() -> Vec<Value> {
         json!({"commonLabels": {"team": "platform"}, "commonAnnotations": {"note": "all"}, "podLabels": {"x": "y"}, "podAnnotations": {"p": "q"}, "nameOverride": "guard"}),
         json!({"fullnameOverride": "windows-guard", "serviceAccount": {"name": "someone", "annotations": {"eks.amazonaws.com/role-arn": "x"}}}),
         json!({"serviceAccount": {"create": false, "name": "existing"}, "rbac": {"create": false}}),
-        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "featureGates": ["A", "B"],
+        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "cluster": {"featureGates": ["A", "B"]},
                "extraArgs": ["--tls-poll=1s"], "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "v", "emptyDir": {}}], "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}]}),
         json!({"tracing": {"endpoint": "http://collector:4318", "ratio": 1}, "admissionPolicies": {"enabled": false},
                "rbac": {"nodePolicies": true, "runtimeClasses": true}}),
@@ -126,7 +126,7 @@ fn matrix() -> Vec<Value> {
                "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
         json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
-        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}),
+        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
     ]
 }
 

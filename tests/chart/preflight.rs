@@ -107,7 +107,7 @@ fn values_of(platform: &'static str) -> Value {
         "placement",
         "inert",
         "tolerations",
-        "exclusions",
+        "webhooks",
         "policy",
         "nodePolicy",
     ] {

@@ -24,7 +24,7 @@ fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
         (json!([]), ""),
     ] {
         let rendered = engine
-            .render(&json!({"exclusions": {"namespaces": namespaces}}))
+            .render(&json!({"webhooks": {"excludedNamespaces": namespaces}}))
             .unwrap();
         let env = container(&rendered)["env"].as_array().unwrap();
         let given = env
@@ -112,9 +112,9 @@ fn a_parent_chart_may_have_it_with_a_condition() {
         image.starts_with("mirror.example.com/transom/transom:"),
         "{image}"
     );
-    let wrong = json!({"transom": {"enabled": true, "replicas": "two"}});
+    let wrong = json!({"transom": {"enabled": true, "replicaCount": "two"}});
     let error = engine.ask("validate", json!({"values": wrong})).unwrap_err();
-    assert!(error.contains("/replicas"), "{error}");
+    assert!(error.contains("/replicaCount"), "{error}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},
                "commonLabels": {"app.kubernetes.io/part-of": "platform"},
                "podAnnotations": {"kubectl.kubernetes.io/default-container": "other"}}),
-        json!({"exclusions": {"namespaces": ["123", "null"]}, "resources": null, "nodeSelector": null, "securityContext": null,
+        json!({"webhooks": {"excludedNamespaces": ["123", "null"]}, "resources": null, "nodeSelector": null, "securityContext": null,
                "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
                                               "labelSelector": {"matchLabels": {"app": "other"}}}]}),
     ] {

@@ -279,7 +279,7 @@ fn the_right_to_write_goes_after_what_was_written() {
     };
     assert!(may("patch", "nodes") && may("delete", "runtimeclasses"));
     // With the policy goes what it wrote, by the rights that it needed.
-    let values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false},
+    let values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false},
                         "probe": {"namespace": "second"}});
     world.deploy(engine, "upgrade", &values);
     let taken_back = || {
