@@ -19,6 +19,8 @@ mod engine;
 mod escalation;
 #[path = "chart/generated.rs"]
 mod generated;
+#[path = "chart/helm_test.rs"]
+mod helm_test;
 #[path = "support/install.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod install;
@@ -349,33 +351,6 @@ fn values_that_say_repair_say_what_becomes_of_inert_fields() {
             "{values}"
         );
     }
-}
-
-#[test]
-fn the_notes_tell_what_was_installed_and_what_comes_next() {
-    let Some(engine) = engine() else { return };
-    let notes = |values: Value| engine.render(&values).unwrap().notes;
-    let default = notes(json!({}));
-    for words in [
-        "validation Deny, placement Apply, inert fields Deny",
-        "everything passes",
-        "calico-system",
-        "kubectl -n transom-system rollout status deployment/transom",
-        "port 10250",
-    ] {
-        assert!(default.contains(words), "{words}:\n{default}");
-    }
-    assert!(notes(json!({"policy": {"create": false}})).contains("nothing is denied and nothing changed"));
-    assert!(notes(json!({"replicaCount": 1})).contains("every restart is a gap"));
-    assert!(
-        notes(json!({"webhooks": {"failurePolicy": "Fail"}}))
-            .contains("are refused (webhooks.failurePolicy=Fail)")
-    );
-    let none = notes(json!({"hooks": "none"}));
-    assert!(
-        none.contains("transom cleanup --namespace transom-system"),
-        "{none}"
-    );
 }
 
 #[test]

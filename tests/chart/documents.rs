@@ -44,7 +44,7 @@ fn text(page: &str) -> String {
 }
 
 /// The fenced blocks of a page in one language; what is left of it is its prose.
-fn blocks(page: &str, languages: &[&str]) -> (Vec<String>, String) {
+pub fn blocks(page: &str, languages: &[&str]) -> (Vec<String>, String) {
     let (text, mut blocks, mut prose) = (text(page), Vec::new(), String::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

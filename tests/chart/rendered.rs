@@ -10,6 +10,12 @@ use super::control_plane::ControlPlane;
 use super::engine::{Engine, Rendered, engine};
 use super::{generated, refusal};
 
+/// The objects of one of Helm's hooks.
+pub fn of_hook(rendered: &Rendered, hook: &str) -> Vec<Value> {
+    let of_it = |it: &&Value| it["metadata"]["annotations"]["helm.sh/hook"] == hook;
+    rendered.objects.iter().filter(of_it).cloned().collect()
+}
+
 /// The container of the Deployment.
 fn container(rendered: &Rendered) -> &Value {
     &rendered.object("Deployment", "transom")["spec"]["template"]["spec"]["containers"][0]
@@ -172,7 +178,9 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
     let default = engine.render(&json!({})).unwrap();
     assert_eq!(
         accounts(&default),
-        ["transom-pre-delete".to_owned(), "transom-pre-upgrade".to_owned()].into()
+        ["transom-pre-delete", "transom-pre-upgrade", "transom-test"]
+            .map(str::to_owned)
+            .into()
     );
     assert!(default.names("ServiceAccount").contains(&"transom-pre-delete"));
 }
@@ -224,7 +232,7 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
             .render(&unscoped)
             .unwrap()
             .notes
-            .contains("webhooks.namespaceSelector narrows that")
+            .contains("set webhooks.namespaceSelector to narrow it")
     );
 }
 
