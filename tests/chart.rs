@@ -215,6 +215,10 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (json!({"replicaCount": "two"}), "/replicaCount"),
         (json!({"replicaCount": -1}), "/replicaCount"),
+        (
+            json!({"podDisruptionBudget": {"maxUnavailable": "0%"}}),
+            "/podDisruptionBudget/maxUnavailable",
+        ),
         (json!({"validation": "Dny"}), "/validation"),
         (json!({"validation": true}), "/validation"),
         (json!({"placement": "Deny"}), "/placement"),
