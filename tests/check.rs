@@ -106,7 +106,7 @@ fn what_admission_never_sees_is_not_called_denied() {
         ),
         (
             &[],
-            namespace("control-plane: x") + &in_web,
+            namespace("kubernetes.azure.com/managedby: aks") + &in_web,
             "labels of the namespace web take it out",
         ),
     ] {

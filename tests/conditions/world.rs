@@ -89,7 +89,7 @@ impl World {
             (OPTED, ("opted", "in")),
             ("ignored", ("transom.dev/ignore", "true")),
             ("disabled", ("windows.k8s.io/disabled", "true")),
-            ("cloud", ("control-plane", "true")),
+            ("scaffolded", ("control-plane", "controller-manager")),
             ("managed", ("kubernetes.azure.com/managedby", "aks")),
             ("transom-system", ("nothing", "here")),
             ("calico-system", ("nothing", "here")),

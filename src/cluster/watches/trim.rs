@@ -114,7 +114,7 @@ mod tests {
         let stored = json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {
-                "name": "web", "uid": "u", "labels": {"transom.dev/ignore": "true", "control-plane": "x"},
+                "name": "web", "uid": "u", "labels": {"transom.dev/ignore": "true", "kubernetes.azure.com/managedby": "aks"},
                 "managedFields": [
                     entry("helm", "2026-01-01T00:00:00Z", "transom.dev/ignore"),
                     entry("kubectl-label", "2026-01-02T00:00:00Z", "transom.dev/ignore"),
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                ("control-plane", "", None),
+                ("kubernetes.azure.com/managedby", "", None),
                 (
                     "transom.dev/ignore",
                     "kubectl-label",
