@@ -7,6 +7,7 @@ mod cluster;
 mod generate;
 mod plan;
 mod preflight;
+mod probe;
 mod rules;
 mod scan;
 mod serve;
@@ -33,6 +34,7 @@ enum Command {
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
     Preflight(preflight::PreflightArgs),
+    Probe(probe::ProbeArgs),
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
@@ -52,6 +54,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
         Command::Preflight(args) => preflight::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),

@@ -31,10 +31,12 @@ pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeep
 /// The label of namespaces that AKS manages.
 const MANAGED_BY: &str = "kubernetes.azure.com/managedby";
 
-/// The labels that leave a namespace out: with this value, or with any.
-const LEFT_OUT: [(&str, Option<&str>); 2] = [
-    (MANAGED_BY, Some("aks")),
-    (IGNORE_LABEL, Some("true")),
+/// The labels that exclude a namespace, with their values.
+const LEFT_OUT: [(&str, &str); 2] = [
+    // AKS excludes it from every webhook. Its other label, `control-plane`, is in the values file for AKS only, because
+    // kubebuilder puts it on ordinary namespaces.
+    (MANAGED_BY, "aks"),
+    (IGNORE_LABEL, "true"),
 ];
 
 /// The longest that the API server may wait for Transom. Its own clients give up after a few seconds.
@@ -129,10 +131,7 @@ pub fn is_left_out_by_name(namespace: &str, excluded: &[String]) -> bool {
 
 /// The labels among these that take their namespace out.
 pub fn left_out_by(labels: &BTreeMap<String, String>) -> impl Iterator<Item = &'static str> {
-    let stands = |(label, value): &(&str, Option<&str>)| {
-        let stands = labels.get(*label);
-        stands.is_some_and(|stands| value.is_none_or(|value| stands == value))
-    };
+    let stands = |(label, value): &(&str, &str)| labels.get(*label).is_some_and(|stands| stands == value);
     LEFT_OUT.into_iter().filter(stands).map(|(label, _)| label)
 }
 
@@ -265,7 +264,7 @@ impl Options {
         ObjectMeta {
             name: Some(configuration_name(&self.name)),
             labels: map("app.kubernetes.io/name", "transom"),
-            // AKS would else rewrite the selectors, again and again. They leave out what it would leave out.
+            // Without it AKS rewrites the selectors again and again.
             annotations: map("admissions.enforcer/disabled", "true"),
             ..ObjectMeta::default()
         }
@@ -307,10 +306,7 @@ impl Options {
         let mut seen = std::collections::BTreeSet::new();
         left_out.retain(|namespace| seen.insert(*namespace));
         let mut expressions = vec![requirement("kubernetes.io/metadata.name", "NotIn", &left_out)];
-        expressions.extend(LEFT_OUT.map(|(label, value)| match value {
-            Some(value) => requirement(label, "NotIn", &[value]),
-            None => requirement(label, "DoesNotExist", &[]),
-        }));
+        expressions.extend(LEFT_OUT.map(|(label, value)| requirement(label, "NotIn", &[value])));
         let only_in = only_in.cloned().unwrap_or_default();
         expressions.extend(only_in.match_expressions.unwrap_or_default());
         LabelSelector {

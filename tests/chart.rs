@@ -19,6 +19,8 @@ mod engine;
 mod escalation;
 #[path = "chart/generated.rs"]
 mod generated;
+#[path = "chart/helm_test.rs"]
+mod helm_test;
 #[path = "support/install.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod install;
@@ -128,7 +130,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (json!({"webhooks": {"timeoutSeconds": 1}}), &["--timeout", "1"]),
         (
-            json!({"exclusions": {"namespaces": ["a", "kube-system", "b"]}}),
+            json!({"webhooks": {"excludedNamespaces": ["a", "kube-system", "b"]}}),
             &["--exclude-namespace", "a,kube-system,b"],
         ),
         (
@@ -214,8 +216,12 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"replica": 3}),
             "additional properties 'replica' not allowed",
         ),
-        (json!({"replicas": "two"}), "/replicas"),
-        (json!({"replicas": -1}), "/replicas"),
+        (json!({"replicaCount": "two"}), "/replicaCount"),
+        (json!({"replicaCount": -1}), "/replicaCount"),
+        (
+            json!({"podDisruptionBudget": {"maxUnavailable": "0%"}}),
+            "/podDisruptionBudget/maxUnavailable",
+        ),
         (
             json!({"validation": "Audit"}),
             "additional properties 'validation' not allowed",
@@ -246,8 +252,8 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "/webhooks/timeoutSeconds",
         ),
         (
-            json!({"webhooks": {"failurePolicy": "Fail"}, "exclusions": {"namespaces": []}}),
-            "/exclusions/namespaces': minItems: got 0, want 1",
+            json!({"webhooks": {"failurePolicy": "Fail", "excludedNamespaces": []}}),
+            "/webhooks/excludedNamespaces': minItems: got 0, want 1",
         ),
         (json!({"certificates": {"mode": "acme"}}), "/certificates/mode"),
         (json!({"hooks": "flux"}), "/hooks"),
@@ -323,7 +329,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (
             json!({"probe": {"namespace": "calico-system"}}),
-            "probe.namespace: the webhooks never ask about calico-system",
+            "probe.namespace: the webhooks are not called for the namespace calico-system",
         ),
         (
             json!({"probe": {"namespace": "other"}, "admissionPolicies": {"enabled": false}}),
@@ -368,33 +374,6 @@ fn the_mode_of_the_policy_decides_whether_taints_are_set() {
     assert_eq!(
         rendered.object("WindowsNodePolicy", "default")["spec"]["taints"],
         json!({"mode": "Apply", "required": required})
-    );
-}
-
-#[test]
-fn the_notes_tell_what_was_installed_and_what_comes_next() {
-    let Some(engine) = engine() else { return };
-    let notes = |values: Value| engine.render(&values).unwrap().notes;
-    let default = notes(json!({}));
-    for words in [
-        "validation Deny, placement Apply, inert fields Deny",
-        "everything passes",
-        "calico-system",
-        "kubectl -n transom-system rollout status deployment/transom",
-        "port 10250",
-    ] {
-        assert!(default.contains(words), "{words}:\n{default}");
-    }
-    assert!(notes(json!({"policy": {"create": false}})).contains("nothing is denied and nothing changed"));
-    assert!(notes(json!({"replicas": 1})).contains("every restart is a gap"));
-    assert!(
-        notes(json!({"webhooks": {"failurePolicy": "Fail"}}))
-            .contains("are refused (webhooks.failurePolicy=Fail)")
-    );
-    let none = notes(json!({"hooks": "none"}));
-    assert!(
-        none.contains("transom cleanup --namespace transom-system"),
-        "{none}"
     );
 }
 

@@ -163,6 +163,7 @@ fn namespaces_that_are_left_out_cause_no_call_and_no_label_of_an_object_leaves_i
     let mut sent = Vec::new();
     for namespace in [
         "ignored",
+        "disabled",
         "managed",
         "transom-system",
         "calico-system",
@@ -174,14 +175,18 @@ fn namespaces_that_are_left_out_cause_no_call_and_no_label_of_an_object_leaves_i
         assert_eq!(answer, Ok(()), "{}", sent.object);
         assert_eq!(entries(&calls), [""; 0], "{} in {}", sent.object, sent.namespace);
     }
-    let mut ours = wrap(Kind::Deployment, PLAIN, "ours", &windows);
-    ours.object["metadata"]["labels"] = json!({"app.kubernetes.io/name": "transom"});
-    let (answer, calls) = RUNTIME.block_on(world.create_all(&[ours])).remove(0);
-    assert_eq!(answer, Ok(()));
-    assert_eq!(
-        entries(&calls),
-        ["strong.mutate.transom.dev", "strong.validate.transom.dev"]
-    );
+    // Kubebuilder puts the label control-plane on ordinary namespaces.
+    for namespace in [PLAIN, "scaffolded"] {
+        let mut ours = wrap(Kind::Deployment, namespace, "ours", &windows);
+        ours.object["metadata"]["labels"] = json!({"app.kubernetes.io/name": "transom"});
+        let (answer, calls) = RUNTIME.block_on(world.create_all(&[ours])).remove(0);
+        assert_eq!(answer, Ok(()));
+        assert_eq!(
+            entries(&calls),
+            ["strong.mutate.transom.dev", "strong.validate.transom.dev"],
+            "{namespace}"
+        );
+    }
 }
 
 #[test]

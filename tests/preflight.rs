@@ -349,7 +349,7 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
         json!([{"key": "cattle.io/os", "operator": "Equal", "value": "linux", "effect": "NoSchedule"}])
     );
     let namespaces = json!(["calico-system", "tigera-operator", "gatekeeper-system", "kyverno"]);
-    assert_eq!(value(&["exclusions", "namespaces"]), namespaces);
+    assert_eq!(value(&["webhooks", "excludedNamespaces"]), namespaces);
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
     let placement = json!({
         "toleratedTaints": value(&["policy", "spec", "placement", "toleratedTaints"]),

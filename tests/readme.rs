@@ -315,6 +315,8 @@ fn every_policy_example_is_accepted() {
         }
     }
     assert!(seen >= 2, "there are {seen} policy examples");
+    let break_glass = read_policies(fs::read(root().join("manifests/break-glass.yaml")).unwrap());
+    assert!(break_glass.is_ok(), "{break_glass:?}");
     for page in ["README.md", "docs/policy.md"] {
         for block in blocks(&text(page)) {
             if block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {

@@ -170,6 +170,11 @@ pub async fn run(
     }
 }
 
+/// Probes once, without knowing what is registered.
+pub async fn once(client: Client, namespace: &str) -> Arrival {
+    probe_again(&Api::namespaced(client, namespace)).await
+}
+
 /// Why a probe would prove nothing.
 fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
     let Some(registered) = &snapshot.registered else {

@@ -32,7 +32,7 @@ pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
         );
     }
     node_taints(&mut values, sight);
-    exclusions(&mut values, sight, workloads);
+    excluded_namespaces(&mut values, sight, workloads);
     values
 }
 
@@ -117,7 +117,7 @@ fn node_taints(values: &mut Values, sight: Sight<'_>) {
     );
 }
 
-fn exclusions(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
+fn excluded_namespaces(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
     let mut by: BTreeMap<&str, &str> = BTreeMap::new();
     for hooks in sight.around.hooks.iter().filter(|hooks| hooks.sees_pods) {
         for namespace in &hooks.namespaces {
@@ -133,7 +133,7 @@ fn exclusions(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) 
     let namespaces: Vec<&str> = BY_DEFAULT.iter().copied().chain(by.keys().copied()).collect();
     let hooks: BTreeSet<&str> = by.values().copied().collect();
     values.add(
-        &["exclusions", "namespaces"],
+        &["webhooks", "excludedNamespaces"],
         json!(namespaces),
         format!(
             "the chart's own, and those of webhooks that pods wait for, which hold nothing for Windows: {}",

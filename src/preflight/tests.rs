@@ -136,7 +136,7 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
     assert_eq!(values["policy"]["spec"], json!({"mode": "Enforce"}));
     assert_eq!((report.summary.denied, report.summary.objects), (0, 1));
     assert!(
-        values["tolerations"].is_null() && values["exclusions"].is_null(),
+        values["tolerations"].is_null() && values["webhooks"].is_null(),
         "{values}"
     );
     assert!(is_said(&report, "none that is known to clash"));
@@ -519,7 +519,7 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
         workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}})),
     )]);
     assert_eq!(
-        report.values.json()["exclusions"]["namespaces"],
+        report.values.json()["webhooks"]["excludedNamespaces"],
         json!([
             "calico-system",
             "tigera-operator",

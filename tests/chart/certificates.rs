@@ -10,7 +10,7 @@ use super::release::{NAMESPACE, World, node};
 
 /// One replica, which nobody waits for when it goes: no create is counted here.
 fn values(more: &Value) -> Value {
-    let mut values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}});
+    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}});
     let more = more.as_object().unwrap().clone();
     values.as_object_mut().unwrap().extend(more);
     values
@@ -95,7 +95,7 @@ fn provided_after_self_managed(world: &World, engine: &Engine) {
     world.deploy(engine, "install", &values(&json!({})));
     assert!(has_secret(world, OURS), "the leader made none");
     // In a rolling update the leader of before would publish its own CA for as long as the new replica is not ready.
-    world.deploy(engine, "upgrade", &values(&json!({"replicas": 0})));
+    world.deploy(engine, "upgrade", &values(&json!({"replicaCount": 0})));
 
     // The only name that the documentation asks of it.
     let (secret, bundle) = issue("mine", vec![format!("transom.{NAMESPACE}.svc")]);

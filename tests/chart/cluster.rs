@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use transom::render::yaml_documents;
 
 use super::control_plane::ControlPlane;
-use super::engine::{Engine, engine};
+use super::engine::{Engine, REGISTRY, engine};
 use super::generated::is_up_to_date;
 use super::read;
 
@@ -83,14 +84,14 @@ fn define(cluster: &ControlPlane) {
 }
 
 /// Every switch of the chart, in the combinations in which it changes what is made.
-fn matrix() -> Vec<Value> {
+pub fn matrix() -> Vec<Value> {
     let all_monitoring = json!({"serviceMonitor": {"enabled": true, "labels": {"release": "prometheus"}},
                                 "prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}});
     vec![
         json!({}),
-        json!({"replicas": 1, "pdb": {"enabled": false}, "hooks": "none", "crds": {"upgrade": false}}),
-        json!({"replicas": 5, "pdb": {"maxUnavailable": "40%"}, "resources": {}}),
-        json!({"hooks": "argocd", "cleanup": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
+        json!({"replicaCount": 1, "podDisruptionBudget": {"enabled": false}, "hooks": "none", "crds": {"upgrade": false}}),
+        json!({"replicaCount": 5, "podDisruptionBudget": {"maxUnavailable": "40%"}, "resources": {}}),
+        json!({"hooks": "argocd", "uninstall": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
         json!({"certificates": {"mode": "cert-manager"}}),
         json!({"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
@@ -110,7 +111,7 @@ fn matrix() -> Vec<Value> {
             "pools": [{"name": "w", "build": "10.0.20348", "taints": [{"key": "os", "value": "windows"}]}],
             "poolLabels": [{"key": "pool", "valuePrefix": "win"}, {"key": "team", "values": ["a", "b"]}],
             "runtimeClasses": {"management": "Managed", "isolations": ["Process", "HyperV"]}}}}),
-        json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "exclusions": {"namespaces": []}}),
+        json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
         json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
         json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
         json!({"networkPolicy": {"enabled": true}, "service": {"ipFamilyPolicy": "SingleStack", "annotations": {"a": "b"}}}),
@@ -121,7 +122,7 @@ fn matrix() -> Vec<Value> {
         json!({"commonLabels": {"team": "platform"}, "commonAnnotations": {"note": "all"}, "podLabels": {"x": "y"}, "podAnnotations": {"p": "q"}, "nameOverride": "guard"}),
         json!({"fullnameOverride": "windows-guard", "serviceAccount": {"name": "someone", "annotations": {"eks.amazonaws.com/role-arn": "x"}}}),
         json!({"serviceAccount": {"create": false, "name": "existing"}, "rbac": {"create": false}}),
-        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "featureGates": ["A", "B"],
+        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "cluster": {"featureGates": ["A", "B"]},
                "extraArgs": ["--tls-poll=1s"], "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "v", "emptyDir": {}}], "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}]}),
         json!({"tracing": {"endpoint": "http://collector:4318", "ratio": 1}, "admissionPolicies": {"enabled": false},
                "rbac": {"nodePolicies": true, "runtimeClasses": true}}),
@@ -130,7 +131,7 @@ fn matrix() -> Vec<Value> {
                "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
         json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
-        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}),
+        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
     ]
 }
 
@@ -240,7 +241,8 @@ fn a_release_has_its_own_names_wherever_it_is_installed() {
         excluded.as_array().unwrap().contains(&json!("other")),
         "{excluded}"
     );
-    // In `default` the Role for events is the release's own; the other one is that of the cleanup.
+    // In `default` the Role for events is the release's own; the other one is that of the uninstall. There is no test, because
+    // the webhooks are not called for their own namespace.
     assert_eq!(
         engine
             .render_as("win", "default", &json!({}))
@@ -278,13 +280,16 @@ fn install_manifest(engine: &Engine) -> String {
             labels.remove("app.kubernetes.io/managed-by");
         }
     }
+    // The chart refuses the placeholder; whoever applies the manifest replaces it.
+    let image = |registry: &str| format!("{registry}/transom/transom:");
+    let documents = yaml_documents(&objects).replace(&image(REGISTRY), &image("registry.example.com"));
     format!(
-        "# Transom without Helm, made from the chart's default values by tests/chart.rs:\n\
+        "# Transom without Helm, made from the chart's default values by tests/chart.rs. The registry of the image is a placeholder:\n\
+         # set yours in a kustomization, as docs/install.md shows.\n\
          #   kubectl apply --server-side --field-manager=helm -f manifests/crds.yaml\n\
          #   kubectl wait --for=condition=Established crd/windowspodpolicies.transom.dev crd/windowsnodepolicies.transom.dev\n\
-         #   kubectl apply --server-side -f manifests/install.yaml\n\
-         # To be rid of it: transom cleanup, then kubectl delete -f manifests/install.yaml\n{}",
-        yaml_documents(&objects)
+         #   kubectl apply --server-side -k transom\n\
+         # To be rid of it: transom cleanup, then kubectl delete -f manifests/install.yaml\n{documents}"
     )
 }
 
@@ -317,26 +322,118 @@ fn the_manifests_install_what_the_chart_installs() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert_eq!(apply(&format!("examples/platforms/{name}")), 2);
     }
+}
 
-    // The safe start, as the page has it.
-    let page = std::fs::read_to_string(root.join("docs/install.md")).unwrap();
-    let safe = page.lines().find(|line| line.starts_with("sed -e ")).unwrap();
-    let (edit, apply) = safe.split_once(" | kubectl ").unwrap();
-    let edited = std::process::Command::new("sh")
-        .args(["-c", edit])
-        .current_dir(root)
-        .output()
-        .unwrap();
-    let edited = String::from_utf8(edited.stdout).unwrap();
-    let apply: Vec<&str> = apply.split(' ').collect();
-    cluster.kubectl_with(&apply, &edited).succeeded();
+/// A folder with the manifests, and next to them the kustomization of docs/install.md.
+fn kustomization() -> (TempDir, String) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = super::documents::blocks("docs/install.md", &["yaml"]).0;
+    let mut written = page
+        .into_iter()
+        .filter(|block| block.contains("kind: Kustomization"));
+    let text = written.next().expect("docs/install.md has a kustomization");
+    let folder = tempfile::tempdir().unwrap();
+    super::rendered::copy(&root.join("manifests"), &folder.path().join("manifests"));
+    std::fs::create_dir(folder.path().join("transom")).unwrap();
+    (folder, text)
+}
+
+#[test]
+fn a_kustomization_sets_the_image_and_starts_with_audit() {
+    let Some(cluster) = ControlPlane::start_or_skip("the kustomizations") else {
+        return;
+    };
+    let (folder, text) = kustomization();
+    let transom = folder.path().join("transom");
+    let path = transom.display().to_string();
+    let build = |text: &str| {
+        std::fs::write(transom.join("kustomization.yaml"), text).unwrap();
+        let built = cluster.kubectl(&["kustomize", &path]).succeeded().out;
+        let parsed = transom::manifest::parse(built.into_bytes());
+        assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+        let objects = parsed.documents.iter().map(transom::manifest::Document::json);
+        objects
+            .map(|json| serde_json::from_str(json).unwrap())
+            .collect::<Vec<Value>>()
+    };
+    let find = |objects: &[Value], kind: &str| {
+        let mut found = objects.iter().filter(|it| it["kind"] == kind);
+        let object = found.next().unwrap_or_else(|| panic!("there is no {kind}"));
+        assert!(found.next().is_none(), "there are two {kind}");
+        object.clone()
+    };
+    let modes = |objects: &[Value]| {
+        let taints = find(objects, "WindowsNodePolicy")["spec"]["taints"]["mode"].clone();
+        [find(objects, "WindowsPodPolicy")["spec"]["mode"].clone(), taints]
+    };
+
+    // Without the overlay it is what install.yaml is, but for the image.
+    let (enforcing, overlay): (Vec<&str>, Vec<&str>) = {
+        let lines = text.lines();
+        lines.partition(|line| !line.contains("components:") && !line.contains("manifests/audit"))
+    };
+    assert!(!overlay.is_empty(), "{text}");
+    let whole = build(&enforcing.join("\n"));
+    let installed = std::fs::read(folder.path().join("manifests/install.yaml")).unwrap();
+    let installed = transom::manifest::parse(installed).documents.len();
+    assert_eq!(whole.len(), installed);
+    assert_eq!(modes(&whole), ["Enforce", "Apply"]);
+
+    let audit = build(&text);
+    assert_eq!(audit.len(), installed);
+    assert_eq!(modes(&audit), ["Audit", "Report"]);
+    let deployment = find(&audit, "Deployment");
+    let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    assert!(
+        image.as_str().unwrap().starts_with("REGISTRY/transom/transom:"),
+        "{image}"
+    );
+
+    // The policies of a platform are patches of those that are installed.
+    let mut platforms = 0;
+    for entry in std::fs::read_dir(folder.path().join("manifests/examples/platforms")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, transom.join("platform.yaml")).unwrap();
+        let patched = build(&format!("{text}\npatches:\n- path: platform.yaml\n"));
+        let parsed = transom::manifest::parse(std::fs::read(&path).unwrap());
+        for document in &parsed.documents {
+            let policy: Value = serde_json::from_str(document.json()).unwrap();
+            let made = find(&patched, policy["kind"].as_str().unwrap());
+            for (field, value) in policy["spec"].as_object().unwrap() {
+                assert_eq!(&made["spec"][field], value, "{}: {field}", path.display());
+            }
+        }
+        platforms += 1;
+    }
+    assert_eq!(platforms, 6);
+
+    // As the page applies it. An image has a name in lower case.
+    std::fs::write(
+        transom.join("kustomization.yaml"),
+        text.replace("REGISTRY", "mirror.example.com"),
+    )
+    .unwrap();
+    let definitions = folder.path().join("manifests/crds.yaml").display().to_string();
+    for arguments in [
+        &["apply", "--server-side", "-f", &definitions][..],
+        &[
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ],
+        &["apply", "--server-side", "--validate=strict", "-k", &path],
+    ] {
+        let printed = cluster.kubectl(arguments);
+        assert_eq!(printed.err, "", "{arguments:?}");
+        printed.succeeded();
+    }
     let policies = cluster
-        .kubectl(&["get", "wpp", "-o", "json"])
+        .kubectl(&["get", "wpp,wnp", "-o", "json"])
         .succeeded()
         .objects();
-    assert_eq!(policies.len(), 1, "{policies:?}");
-    let spec = &policies[0]["spec"];
-    assert_eq!(spec["mode"], "Audit");
+    assert_eq!(modes(&policies), ["Audit", "Report"]);
 }
 
 #[test]

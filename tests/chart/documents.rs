@@ -44,7 +44,7 @@ fn text(page: &str) -> String {
 }
 
 /// The fenced blocks of a page in one language; what is left of it is its prose.
-fn blocks(page: &str, languages: &[&str]) -> (Vec<String>, String) {
+pub fn blocks(page: &str, languages: &[&str]) -> (Vec<String>, String) {
     let (text, mut blocks, mut prose) = (text(page), Vec::new(), String::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -189,6 +189,28 @@ fn every_set_in_the_pages_is_a_value_that_the_chart_takes() {
     assert!(seen > 15, "{seen} commands");
 }
 
+#[test]
+fn every_installation_in_the_pages_names_the_registry_of_the_image() {
+    let mut seen = 0;
+    let pages = PAGES.into_iter().chain(["docs/preflight.md"]);
+    for page in pages {
+        for command in typed(page) {
+            let makes = [
+                "helm install transom charts/transom",
+                "helm template transom charts/transom",
+            ];
+            if makes.iter().any(|it| command.starts_with(it)) {
+                assert!(
+                    command.contains("--set image.registry=REGISTRY"),
+                    "{page}: {command}"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 10, "{seen} commands");
+}
+
 /// The schema of a value; `None` where the chart has no such value.
 fn schema_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Value> {
     path.split('.').try_fold(schema, |at, name| {
@@ -211,7 +233,9 @@ fn every_value_that_the_pages_name_is_there() {
         let (_, prose) = blocks(page, &[]);
         for span in prose.split('`').skip(1).step_by(2) {
             let path = span.split(['=', ':', ' ']).next().unwrap();
-            let is_path = path.contains('.') && !path.contains(['/', '*', '(']);
+            // Attributes of spans are no values.
+            let is_attribute = ["server.address", "server.port"].contains(&path);
+            let is_path = path.contains('.') && !path.contains(['/', '*', '(']) && !is_attribute;
             let first = path.split('.').next().unwrap();
             if is_path && schema["properties"].get(first).is_some() {
                 assert!(schema_of(&schema, path).is_some(), "{page}: {span}");

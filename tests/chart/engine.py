@@ -36,6 +36,9 @@ class Engine:
     def rollback(self, cluster, name, namespace, version):
         self._cluster(cluster, namespace).rollback(name, version=version, timeout=60)
 
+    def test(self, cluster, name, namespace):
+        return self._cluster(cluster, namespace).test(name, timeout=60)
+
     def uninstall(self, cluster, name, namespace):
         return self._cluster(cluster, namespace).uninstall(name, timeout=60)
 

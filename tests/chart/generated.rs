@@ -134,8 +134,9 @@ pub fn rule_names() -> String {
 }
 
 /// Values that null takes away, as Helm has it: what the templates then leave out. A parent chart's `global` is its own.
-pub const MAY_BE_NULL: [&str; 12] = [
+pub const MAY_BE_NULL: [&str; 13] = [
     "affinity",
+    "global.imagePullSecrets",
     "global.imageRegistry",
     "imagePullSecrets",
     "metrics.dashboard.labels",

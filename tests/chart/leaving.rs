@@ -22,7 +22,7 @@ pub fn untainted() -> Value {
 
 /// Installs the release with everything that it can write, and waits until it has.
 pub fn install(world: &World, engine: &Engine, more: &Value) {
-    let mut values = json!({"replicas": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}}});
+    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}}});
     let more = more.as_object().unwrap().clone();
     values.as_object_mut().unwrap().extend(more);
     world.deploy(engine, "install", &values);

@@ -1,78 +1,65 @@
-//! What Helm prints after an installation: it is true of the values that it is printed for.
+//! What Helm prints after an installation: short, and true of the values that it is printed for.
 
 use serde_json::{Value, json};
 
+use super::cluster::matrix;
 use super::engine::engine;
 
-/// These words stand in the notes of these values, and those do not.
+/// These words are in the notes of these values, and those are not.
 fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
-    let built = json!({"registry": "mirror.example.com"});
     vec![
-        // The placeholder of the chart is nobody's registry, by whichever value it came.
         (
             json!({}),
             &[
-                "pods cannot start",
-                "kubectl wait --for=condition=Ready wpp/default",
-                "helm uninstall transom --namespace transom-system --no-hooks",
+                "Transom 0.1.0 is installed in the namespace transom-system.",
+                "The policy default has mode Enforce.",
+                "are denied; running pods stay",
+                "all pods are admitted (webhooks.failurePolicy=Ignore)",
+                "transom preflight",
+                "kubectl -n transom-system rollout status deployment/transom",
+                "helm test transom -n transom-system",
+                "manifests/break-glass.yaml",
             ],
-            &["is installed", "are refused from now on"],
+            &["uninstall", "Host network", "rbac.create"],
         ),
         (
-            json!({"global": {"imageRegistry": "registry.example.com"}}),
-            &["pods cannot start"],
-            &["is installed"],
+            json!({"policy": {"spec": {"mode": "Audit"}}}),
+            &["The policy default has mode Audit."],
+            &["are denied"],
         ),
         (
-            json!({"image": built}),
-            &["is installed", "This is refused when it does:"],
-            &["pods cannot start", "--no-hooks"],
+            json!({"policy": {"create": false}}),
+            &["without one Transom denies and changes nothing"],
+            &["The policy default"],
         ),
         (
-            json!({"global": {"imageRegistry": "mirror.example.com"}}),
-            &["is installed"],
-            &["pods cannot start"],
+            json!({"webhooks": {"failurePolicy": "Fail"}}),
+            &["certain Windows pods are denied (webhooks.failurePolicy=Fail)"],
+            &["all pods are admitted", "narrow"],
         ),
-        // Is it called? A refusal is promised only where one comes.
+        (json!({"replicaCount": 1}), &["while the pod restarts"], &[]),
         (
-            json!({"image": built, "policy": {"spec": {"mode": "Warn"}}}),
-            &["answered with a warning when it does"],
-            &["refused when"],
-        ),
-        (
-            json!({"image": built, "policy": {"spec": {"mode": "Audit"}}}),
+            json!({"hooks": "none"}),
             &[
-                "accepted without a word, because the mode is Audit",
-                "transom_reviews_total",
-                "| grep transom-test",
+                "transom cleanup --namespace transom-system --name transom --lease transom --certificate-secret \
+                 transom-certificates",
             ],
-            &["refused when", "answered with"],
+            // Its Job is a hook too.
+            &["helm test"],
         ),
         (
-            json!({"image": built, "policy": {"spec": {"validation": {"action": "Disabled"}}}}),
-            &["because validation.action is Disabled"],
-            &["refused when"],
-        ),
-        (
-            json!({"image": built, "policy": {"create": false}}),
-            &[
-                "because nothing is denied without a policy",
-                "| grep transom-test",
-            ],
-            &["refused when"],
-        ),
-        (
-            json!({"policy": {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}}),
-            &["(in a namespace that the policy selects)"],
+            json!({"admissionPolicies": {"enabled": false}}),
             &[],
+            &["helm test"],
         ),
         (
             json!({"hostNetwork": true, "ports": {"webhook": 10260}}),
-            &[
-                "port 10260 of the nodes",
-                "pod-security.kubernetes.io/enforce=privileged",
-                "add-scc-to-user",
-            ],
+            &["port 10260 of the nodes"],
+            &[],
+        ),
+        (
+            json!({"rbac": {"create": false}}),
+            &["rbac.create=false: grant rights"],
             &[],
         ),
     ]
@@ -90,5 +77,21 @@ fn the_notes_promise_what_the_values_hold() {
         for words in not_said {
             assert!(!notes.contains(words), "{values}: {words}\n{notes}");
         }
+    }
+}
+
+#[test]
+fn the_notes_fit_fifteen_lines_whatever_the_values() {
+    let Some(engine) = engine() else { return };
+    // Everything that adds a line.
+    let longest = json!({
+        "hostNetwork": true, "ports": {"webhook": 10260}, "replicaCount": 1, "rbac": {"create": false},
+        "webhooks": {"failurePolicy": "Fail"}, "policy": {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+    });
+    for values in matrix().into_iter().chain([longest]) {
+        let notes = engine.render(&values).unwrap().notes;
+        let lines = notes.trim().lines().count();
+        assert!(lines <= 15, "{lines} lines of {values}\n{notes}");
+        assert!(!notes.contains("\n\n\n"), "{values}\n{notes}");
     }
 }

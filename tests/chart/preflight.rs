@@ -103,7 +103,7 @@ fn values_of(platform: &'static str) -> Value {
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
-    for field in ["tolerations", "exclusions", "policy", "nodePolicy"] {
+    for field in ["tolerations", "webhooks", "policy", "nodePolicy"] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
     assert_eq!(read["policy"]["spec"]["mode"], "Audit");

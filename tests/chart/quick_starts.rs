@@ -163,12 +163,18 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
         let of = steps.iter().find(|it| it.contains(words));
         set(engine, of.unwrap_or_else(|| panic!("{words}: {steps:?}"))).unwrap()
     };
-    let emergency = typed("docs/operations.md");
-    let emergency = emergency
-        .iter()
-        .find(|it| it.contains(r#"patch wpp default --type merge -p '{"spec":{"mode"#));
-    let emergency = words(emergency.unwrap().strip_prefix("kubectl ").unwrap());
-    let emergency: Vec<&str> = emergency.iter().map(String::as_str).collect();
+    // The commands of the page are for the root of the repository.
+    let kubectl = |beginning: &str| {
+        let found = commands("docs/operations.md", &format!("kubectl {beginning}"));
+        let command = words(found.first().unwrap_or_else(|| panic!("{beginning}")));
+        let manifests = format!("{}/manifests/", env!("CARGO_MANIFEST_DIR"));
+        let arguments: Vec<String> = command[1..]
+            .iter()
+            .map(|it| it.replace("manifests/", &manifests))
+            .collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        world.cluster.kubectl(&arguments).succeeded();
+    };
 
     let mut walked = BTreeSet::new();
     for start in starts {
@@ -242,18 +248,26 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
             assert_eq!(taints(), "Apply");
         }
 
-        world.cluster.kubectl(&emergency).succeeded();
-        comes_to(&world, &bad, "passes in an emergency", |it| it.ok);
-        // With the same in the values an upgrade goes on; with something else it is refused, as the page says.
-        merge(&mut values, json!({"policy": {"spec": {"mode": "Warn"}}}));
+        // Even where a label asks for a denial, nothing is denied.
+        let label = [
+            "label",
+            "namespace",
+            "apps",
+            "--overwrite",
+            "transom.dev/mode=Enforce",
+        ];
+        world.cluster.kubectl(&label).succeeded();
+        kubectl("apply -f manifests/break-glass.yaml");
+        comes_to(&world, &bad, "is warned of in an emergency", |it| {
+            it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
+        });
+        // No object of Helm's is changed, so an upgrade is refused nothing, and ends no emergency.
         world.deploy(engine, "upgrade", &values);
-        merge(&mut values, json!({"policy": {"spec": {"mode": "Enforce"}}}));
-        let refused = world
-            .ask(engine, "upgrade", &json!({"values": values}))
-            .unwrap_err();
-        assert!(refused.contains(r#"conflict with "kubectl-patch""#), "{refused}");
-        // The engine of this test has no --force-conflicts.
-        world.cluster.kubectl(&["delete", "wpp", "default"]).succeeded();
+        comes_to(&world, &bad, "is warned of after an upgrade", |it| it.ok);
+        kubectl("delete wpp break-glass");
+        comes_to(&world, &bad, "is denied after the emergency", |it| !it.ok);
+        let label = ["label", "namespace", "apps", "transom.dev/mode-"];
+        world.cluster.kubectl(&label).succeeded();
         walked.insert(platform);
     }
     assert_eq!(walked, platforms());

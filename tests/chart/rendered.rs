@@ -10,6 +10,12 @@ use super::control_plane::ControlPlane;
 use super::engine::{Engine, Rendered, engine};
 use super::{generated, refusal};
 
+/// The objects of one of Helm's hooks.
+pub fn of_hook(rendered: &Rendered, hook: &str) -> Vec<Value> {
+    let of_it = |it: &&Value| it["metadata"]["annotations"]["helm.sh/hook"] == hook;
+    rendered.objects.iter().filter(of_it).cloned().collect()
+}
+
 /// The container of the Deployment.
 fn container(rendered: &Rendered) -> &Value {
     &rendered.object("Deployment", "transom")["spec"]["template"]["spec"]["containers"][0]
@@ -24,7 +30,7 @@ fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
         (json!([]), ""),
     ] {
         let rendered = engine
-            .render(&json!({"exclusions": {"namespaces": namespaces}}))
+            .render(&json!({"webhooks": {"excludedNamespaces": namespaces}}))
             .unwrap();
         let env = container(&rendered)["env"].as_array().unwrap();
         let given = env
@@ -113,9 +119,9 @@ fn a_parent_chart_may_have_it_with_a_condition() {
         image.starts_with("mirror.example.com/transom/transom:"),
         "{image}"
     );
-    let wrong = json!({"transom": {"enabled": true, "replicas": "two"}});
+    let wrong = json!({"transom": {"enabled": true, "replicaCount": "two"}});
     let error = engine.ask("validate", json!({"values": wrong})).unwrap_err();
-    assert!(error.contains("/replicas"), "{error}");
+    assert!(error.contains("/replicaCount"), "{error}");
 }
 
 #[test]
@@ -173,7 +179,9 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
     let default = engine.render(&json!({})).unwrap();
     assert_eq!(
         accounts(&default),
-        ["transom-pre-delete".to_owned(), "transom-pre-upgrade".to_owned()].into()
+        ["transom-pre-delete", "transom-pre-upgrade", "transom-test"]
+            .map(str::to_owned)
+            .into()
     );
     assert!(default.names("ServiceAccount").contains(&"transom-pre-delete"));
 }
@@ -225,7 +233,7 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
             .render(&unscoped)
             .unwrap()
             .notes
-            .contains("webhooks.namespaceSelector narrows that")
+            .contains("set webhooks.namespaceSelector to narrow it")
     );
 }
 
@@ -354,7 +362,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},
                "commonLabels": {"app.kubernetes.io/part-of": "platform"},
                "podAnnotations": {"kubectl.kubernetes.io/default-container": "other"}}),
-        json!({"exclusions": {"namespaces": ["123", "null"]}, "resources": null, "nodeSelector": null, "securityContext": null,
+        json!({"webhooks": {"excludedNamespaces": ["123", "null"]}, "resources": null, "nodeSelector": null, "securityContext": null,
                "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
                                               "labelSelector": {"matchLabels": {"app": "other"}}}]}),
     ] {

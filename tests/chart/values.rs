@@ -64,14 +64,17 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
     let cert_manager = |more: Value| json!({"certificates": {"mode": "cert-manager", "certManager": more}});
     let cases = [
         (
-            json!({"limits": {"maxBytesInFlight": "1B"}}),
-            "limits.maxBytesInFlight: 1B is less than 24MiB",
+            json!({"server": {"limits": {"maxBytesInFlight": "1B"}}}),
+            "server.limits.maxBytesInFlight: 1B is less than 24MiB",
         ),
         (
-            json!({"limits": {"maxBytesInFlight": "4GiB"}}),
-            "resources.limits.memory: 512Mi does not hold limits.maxBytesInFlight (4GiB) eight times",
+            json!({"server": {"limits": {"maxBytesInFlight": "4GiB"}}}),
+            "resources.limits.memory: 512Mi is less than eight times server.limits.maxBytesInFlight (4GiB)",
         ),
-        (memory("64Mi"), "resources.limits.memory: 64Mi does not hold"),
+        (
+            memory("64Mi"),
+            "resources.limits.memory: 64Mi is less than eight times",
+        ),
         (memory("0..5"), "/resources/limits/memory"),
         (memory("256mi"), "/resources/limits/memory"),
         (
@@ -101,6 +104,50 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         (json!({"listenAddress": "[:::]"}), "/listenAddress"),
         (json!({"image": {"registry": "https://x/"}}), "/image/registry"),
         (json!({"image": {"repository": "Foo Bar"}}), "/image/repository"),
+        (
+            json!({"image": {"registry": ""}}),
+            "image.registry: it is empty, and docker.io has no image of Transom",
+        ),
+        (
+            json!({"image": {"registry": "registry.example.com"}}),
+            "image.registry: registry.example.com is a placeholder",
+        ),
+        (
+            json!({"global": {"imageRegistry": "registry.example.com/mirror"}}),
+            "name that registry: --set image.registry=REGISTRY",
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+            "nodeSelector: kubernetes.io/os=windows selects no Linux node",
+        ),
+        (
+            json!({"nodeSelector": {"beta.kubernetes.io/os": "Windows"}}),
+            "nodeSelector: beta.kubernetes.io/os=Windows selects no Linux node",
+        ),
+        (
+            json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}),
+            "nodeSelector: node.kubernetes.io/windows-build=10.0.20348 selects Windows nodes",
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.azure.com/os-sku": "Windows2022"}}),
+            "nodeSelector: kubernetes.azure.com/os-sku=Windows2022 selects Windows nodes",
+        ),
+        (
+            json!({"nodeSelector": {"pool": "win-1"}, "webhooks": {"poolLabels": [{"key": "pool", "value": "Win-*"}]}}),
+            "nodeSelector: pool=win-1 selects Windows nodes",
+        ),
+        (
+            json!({"podDisruptionBudget": {"maxUnavailable": 2}}),
+            "podDisruptionBudget.maxUnavailable: 2 allows all 2 replicas to be evicted at the same time",
+        ),
+        (
+            json!({"replicaCount": 3, "podDisruptionBudget": {"maxUnavailable": "67%"}}),
+            "podDisruptionBudget.maxUnavailable: 67% allows all 3 replicas",
+        ),
+        (
+            json!({"test": {"namespace": "calico-system"}}),
+            "test.namespace: the webhooks are not called for the namespace calico-system",
+        ),
         (json!({"dnsPolicy": "None"}), "/dnsPolicy"),
         (
             json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10250}}),
@@ -130,17 +177,22 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         "{refusal}"
     );
     for values in [
-        json!({"limits": {"maxBytesInFlight": "32 mib"}}),
-        json!({"limits": {"maxBytesInFlight": "33554432"}, "resources": {"limits": {"memory": 268_435_456}}}),
-        json!({"limits": {"maxBytesInFlight": "128MiB"}, "resources": {"limits": {"memory": "1Gi"}}}),
-        json!({"limits": {"maxBytesInFlight": "1GiB"}, "resources": {"limits": null}}),
+        json!({"server": {"limits": {"maxBytesInFlight": "32 mib"}}}),
+        json!({"server": {"limits": {"maxBytesInFlight": "33554432"}}, "resources": {"limits": {"memory": 268_435_456}}}),
+        json!({"server": {"limits": {"maxBytesInFlight": "128MiB"}}, "resources": {"limits": {"memory": "1Gi"}}}),
+        json!({"server": {"limits": {"maxBytesInFlight": "1GiB"}}, "resources": {"limits": null}}),
         memory("0.5Gi"),
         memory("2e9"),
         json!({"shutdown": {"drainTimeout": "39s 999ms"}}),
         cert_manager(json!({"duration": "1h", "renewBefore": "20m"})),
+        json!({"global": {"imageRegistry": "mirror.example.com"}, "image": {"registry": ""}}),
+        json!({"nodeSelector": {"kubernetes.io/os": "linux", "kubernetes.azure.com/os-sku": "AzureLinux", "pool": "linux"}}),
+        json!({"podDisruptionBudget": {"maxUnavailable": "50%"}}),
+        json!({"replicaCount": 1, "podDisruptionBudget": {"maxUnavailable": 1}}),
+        json!({"podDisruptionBudget": {"enabled": false, "maxUnavailable": 5}}),
         json!({"log": {"filter": "info,audit=warn,transom::webhook=debug,h2[span]=off"}}),
         json!({"listenAddress": "[fd00::1]"}),
-        json!({"image": {"registry": "registry.example.com:5000/a/b-c"}}),
+        json!({"image": {"registry": "mirror.example.com:5000/a/b-c"}}),
     ] {
         engine.ask("validate", json!({"values": values})).unwrap();
         engine

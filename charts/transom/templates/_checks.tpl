@@ -4,6 +4,9 @@
 {{- if has .Release.Namespace (list "kube-system" "kube-public" "kube-node-lease") -}}
 {{- fail (printf "namespace: Transom does not belong in %s, where an account that may create Secrets or ConfigMaps can act as the cluster; install it in a namespace of its own, such as --namespace transom-system --create-namespace" .Release.Namespace) -}}
 {{- end -}}
+{{- include "transom.checkImage" . -}}
+{{- include "transom.checkNodes" . -}}
+{{- include "transom.checkReplicas" . -}}
 {{- if and .Values.probe.namespace .Values.rbac.create (not .Values.admissionPolicies.enabled) -}}
 {{- fail "probe.namespace: the right to create pods there is granted for dry runs only, which takes admissionPolicies.enabled=true; set that, or leave probe.namespace empty" -}}
 {{- end -}}
@@ -33,9 +36,9 @@
 {{- if and (hasPrefix "https://" .Values.tracing.endpoint) (not .Values.tracing.caConfigMap.name) (not .Values.extraVolumes) -}}
 {{- fail "tracing.caConfigMap.name: the image has no CA certificates, so name a ConfigMap with those of the receiver (or mount a file by extraVolumes and name it in OTEL_EXPORTER_OTLP_CERTIFICATE by extraEnv)" -}}
 {{- end -}}
-{{- with .Values.probe.namespace -}}
-{{- if has . (concat (list "kube-system" "kube-node-lease" "kube-public" $.Release.Namespace) $.Values.exclusions.namespaces) -}}
-{{- fail (printf "probe.namespace: the webhooks never ask about %s, so a probe there would tell nothing; name another namespace" .) -}}
+{{- range $value, $namespace := dict "probe.namespace" .Values.probe.namespace "test.namespace" .Values.test.namespace -}}
+{{- if and $namespace (has $namespace (concat (list "kube-system" "kube-node-lease" "kube-public" $.Release.Namespace) $.Values.webhooks.excludedNamespaces)) -}}
+{{- fail (printf "%s: the webhooks are not called for the namespace %s, so a pod there would prove nothing; name another namespace" $value $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.clientCertificates.caConfigMap.name) (or .Values.clientCertificates.required .Values.clientCertificates.names) -}}
@@ -64,6 +67,55 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Pods of an image that cannot be pulled never start, and the webhooks would be registered all the same. */}}
+{{- define "transom.checkImage" -}}
+{{- $registry := include "transom.registry" . -}}
+{{- if not $registry -}}
+{{- fail "image.registry: it is empty, and docker.io has no image of Transom; build an image, push it to a registry of yours (docs/release.md), and name that registry: --set image.registry=REGISTRY" -}}
+{{- end -}}
+{{- if or (eq $registry "registry.example.com") (hasPrefix "registry.example.com/" $registry) -}}
+{{- fail "image.registry: registry.example.com is a placeholder, because no image of Transom is published yet; build an image, push it to a registry of yours (docs/release.md), and name that registry: --set image.registry=REGISTRY" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Transom is a Linux program: on a Windows node its pods never start. */}}
+{{- define "transom.checkNodes" -}}
+{{- $selector := default (dict) .Values.nodeSelector -}}
+{{- range $label := list "kubernetes.io/os" "beta.kubernetes.io/os" -}}
+{{- $os := default "linux" (get $selector $label) -}}
+{{- if ne $os "linux" -}}
+{{- fail (printf "nodeSelector: %s=%s selects no Linux node, and Transom runs on Linux only; set it to linux" $label $os) -}}
+{{- end -}}
+{{- end -}}
+{{- $source := .Files.Get "files/webhooks.json" | fromJson -}}
+{{- range $label, $value := $selector -}}
+{{- $isWindows := has $label (list "node.kubernetes.io/windows-build" "transom.dev.node-restriction.kubernetes.io/windows-build") -}}
+{{- range $pool := concat $source.pools.wellKnown (default (list) (include "transom.poolLabels" $ | fromYaml).labels) -}}
+{{- if eq $label $pool.key -}}
+{{- $isWindows = or $isWindows (has $value (default (list) $pool.values)) (and $pool.valuePrefix (hasPrefix (default "" $pool.valuePrefix) $value)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $isWindows -}}
+{{- fail (printf "nodeSelector: %s=%s selects Windows nodes, and Transom runs on Linux only; leave it out" $label $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A percentage is rounded up, as Kubernetes does for maxUnavailable. */}}
+{{- define "transom.checkReplicas" -}}
+{{- $replicas := int .Values.replicaCount -}}
+{{- $most := .Values.podDisruptionBudget.maxUnavailable -}}
+{{- if and .Values.podDisruptionBudget.enabled (gt $replicas 1) -}}
+{{- $gone := int $most -}}
+{{- if hasSuffix "%" (toString $most) -}}
+{{- $gone = int (ceil (divf (mulf (trimSuffix "%" $most | float64) (float64 $replicas)) 100.0)) -}}
+{{- end -}}
+{{- if ge $gone $replicas -}}
+{{- fail (printf "podDisruptionBudget.maxUnavailable: %v allows all %d replicas to be evicted at the same time, and then no review is answered; lower it to %d, or set podDisruptionBudget.enabled=false" $most $replicas (sub $replicas 1)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What would be dropped without a word. A default that is also set by hand cannot be told from one that is not; the notes
 say then that no policy was made. */}}
 {{- define "transom.checkDropped" -}}
@@ -84,15 +136,15 @@ say then that no policy was made. */}}
 {{- end -}}
 
 {{- define "transom.checkSizes" -}}
-{{- $flight := include "transom.bytes" .Values.limits.maxBytesInFlight | float64 -}}
+{{- $flight := include "transom.bytes" .Values.server.limits.maxBytesInFlight | float64 -}}
 {{- if lt $flight 25165824.0 -}}
-{{- fail (printf "limits.maxBytesInFlight: %s is less than 24MiB, which a review of 20 MiB, the largest that is read, and small ones next to it need" .Values.limits.maxBytesInFlight) -}}
+{{- fail (printf "server.limits.maxBytesInFlight: %s is less than 24MiB, which a review of 20 MiB, the largest that is read, and small ones next to it need" .Values.server.limits.maxBytesInFlight) -}}
 {{- end -}}
 {{- $memory := dig "limits" "memory" "" (default (dict) .Values.resources) -}}
 {{- /* A quantity in thousandths of a byte is a mistake. */ -}}
 {{- if and $memory (not (hasSuffix "m" (toString $memory))) -}}
 {{- if lt (include "transom.bytes" $memory | float64) (mulf 8.0 $flight) -}}
-{{- fail (printf "resources.limits.memory: %v does not hold limits.maxBytesInFlight (%s) eight times, so reviews would end the process; raise the one or lower the other" $memory .Values.limits.maxBytesInFlight) -}}
+{{- fail (printf "resources.limits.memory: %v is less than eight times server.limits.maxBytesInFlight (%s), so reviews could end the process; raise the first or lower the second" $memory .Values.server.limits.maxBytesInFlight) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -31,7 +31,7 @@ zz-{{ include "transom.fullname" . }}
 {{- default (printf "%s-certificates" (include "transom.fullname" .)) .Values.certificates.secretName -}}
 {{- end -}}
 
-{{/* The Secret that the leader makes. The cleanup deletes no other but what the leader made under the name by default:
+{{/* The Secret that the leader makes. The uninstall deletes no other but what the leader made under the name by default:
 not one of yours, and not cert-manager's. */}}
 {{- define "transom.selfManagedSecret" -}}
 {{- if eq .Values.certificates.mode "self-managed" -}}
@@ -76,16 +76,100 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{- define "transom.registry" -}}
+{{- default .Values.image.registry .Values.global.imageRegistry -}}
+{{- end -}}
+
 {{- define "transom.image" -}}
 {{- $image := .Values.image -}}
-{{- $registry := default $image.registry .Values.global.imageRegistry -}}
-{{- with $registry }}{{ . }}/{{ end -}}
-{{- $image.repository -}}
+{{- include "transom.registry" . }}/{{ $image.repository -}}
 {{- if $image.digest -}}
 @{{ $image.digest }}
 {{- else -}}
 :{{ default .Chart.AppVersion $image.tag }}
 {{- end -}}
+{{- end -}}
+
+{{/* Names of Secrets for the image: yours, and those of a parent chart, which may be plain names. */}}
+{{- define "transom.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat (default (list) .Values.imagePullSecrets) (default (list) .Values.global.imagePullSecrets) -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with $secrets | uniq -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* The namespace in which `helm test` creates a pod as a dry run; empty where there is no test. RBAC cannot tell a dry run
+from another create, so there is none without the ValidatingAdmissionPolicy that can. */}}
+{{- define "transom.testNamespace" -}}
+{{- if and (eq .Values.hooks "helm") .Values.admissionPolicies.enabled -}}
+{{- $namespace := default (default "default" .Values.probe.namespace) .Values.test.namespace -}}
+{{- if not (has $namespace (concat (list .Release.Namespace) .Values.webhooks.excludedNamespaces)) -}}
+{{- $namespace -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The pod template of a Job: (dict "root" $ "component" … "account" … "args" [argument, …]) */}}
+{{- define "transom.jobTemplate" -}}
+{{- $values := .root.Values -}}
+metadata:
+  labels:
+    {{- include "transom.selectorLabels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+    {{- with merge (dict) $values.podLabels $values.commonLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with merge (dict) $values.podAnnotations $values.commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: Never
+  serviceAccountName: {{ .account }}
+  automountServiceAccountToken: true
+  {{- with include "transom.imagePullSecrets" .root }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- if $values.hostNetwork }}
+  hostNetwork: true
+  dnsPolicy: {{ default "ClusterFirstWithHostNet" $values.dnsPolicy }}
+  {{- end }}
+  {{- with $values.podSecurityContext }}
+  securityContext:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: transom
+      image: {{ include "transom.image" .root }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      args:
+        {{- toYaml .args | nindent 8 }}
+      {{- with include "transom.proxyEnv" .root | trim }}
+      env:
+        {{- . | nindent 8 }}
+      {{- end }}
+      resources:
+        requests: {cpu: 10m, memory: 32Mi}
+        limits: {memory: 128Mi}
+      {{- with $values.securityContext }}
+      securityContext:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
 {{- end -}}
 
 {{- define "transom.proxyEnv" -}}

@@ -73,7 +73,7 @@ YAML. */}}
 {{- $_ := set $entry "timeoutSeconds" (int $values.webhooks.timeoutSeconds) -}}
 {{- $selector := $entry.namespaceSelector -}}
 {{- $left := first $selector.matchExpressions -}}
-{{- $_ := set $left "values" (concat (without $left.values "NAMESPACE") (list $root.Release.Namespace) $values.exclusions.namespaces | uniq) -}}
+{{- $_ := set $left "values" (concat (without $left.values "NAMESPACE") (list $root.Release.Namespace) $values.webhooks.excludedNamespaces | uniq) -}}
 {{- $only := default (dict) (get $optional $which) -}}
 {{- $_ := set $selector "matchExpressions" (concat (list $left) (rest $selector.matchExpressions) $within (default (list) $only.matchExpressions)) -}}
 {{- with $only.matchLabels -}}

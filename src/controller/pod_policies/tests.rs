@@ -636,15 +636,15 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
     let mut seen = view(&[], &[]);
     for (name, authors) in [
         ("web", vec![author("transom.dev/ignore", 0)]),
-        ("long-ago", vec![author("control-plane", 1)]),
+        ("long-ago", vec![author("transom.dev/ignore", 1)]),
         (
             "unknown",
             vec![LabelAuthor {
                 at: None,
-                ..author("control-plane", 0)
+                ..author("transom.dev/ignore", 0)
             }],
         ),
-        ("kube-system", vec![author("control-plane", 0)]),
+        ("kube-system", vec![author("transom.dev/ignore", 0)]),
     ] {
         let namespace = NamespaceView {
             uid: name.to_owned(),
@@ -766,7 +766,7 @@ fn a_policy_counts_where_it_is_asked_about_and_nowhere_else() {
         ("web", &[]),
         ("db", &[("transom.dev/ignore", "false")]),
         ("out", &[("transom.dev/ignore", "true")]),
-        ("aks", &[("control-plane", "x")]),
+        ("aks", &[("kubernetes.azure.com/managedby", "aks")]),
         ("kube-system", &[]),
         ("transom-system", &[]),
     ];

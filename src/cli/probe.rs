@@ -1,0 +1,57 @@
+//! `transom probe`: whether the API server calls Transom. The test of the chart runs it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::block_on;
+use crate::cluster::client::KubeconfigArgs;
+use crate::controller::probe::{self, Arrival};
+
+/// Check that the API server calls Transom, with a pod that is created as a dry run
+///
+/// Creates a Windows pod as a dry run. /mutate marks this pod and /validate denies it, whatever the policies say,
+/// so the answer shows which webhooks were called, and nothing is stored. Needs the right to create pods in the
+/// namespace, which must be one that the webhooks select. `helm test` runs this command.
+///
+/// Exit status: 0 both webhooks were called; 1 one of them was not; 2 bad usage, or the answer does not tell.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom probe
+  transom probe --namespace transom-probe --context production")]
+pub struct ProbeArgs {
+    #[command(flatten)]
+    connect: KubeconfigArgs,
+    /// The namespace of the pod
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+}
+
+pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
+    let ProbeArgs { connect, namespace } = args;
+    let (cluster, arrival) = block_on(async {
+        let connected = connect.connect().await?;
+        Ok((connected.name, probe::once(connected.client, namespace).await))
+    })?;
+    match &arrival {
+        Arrival::Arrives => {
+            anstream::println!("{cluster}: the API server calls /mutate and /validate");
+            Ok(ExitCode::SUCCESS)
+        }
+        Arrival::Lost { .. } => {
+            anstream::println!("{cluster}: {}", lost(&arrival, namespace));
+            Ok(ExitCode::FAILURE)
+        }
+        Arrival::Unknown(why) => {
+            anyhow::bail!("cannot tell whether the API server calls Transom: {why}")
+        }
+    }
+}
+
+/// A namespace that the webhooks exclude looks like webhooks that are not called: only the leader knows what is registered.
+fn lost(arrival: &Arrival, namespace: &str) -> String {
+    let trouble = arrival.trouble().unwrap_or_default();
+    format!(
+        "{trouble}. If the webhooks do not select the namespace {namespace}, name another one with --namespace"
+    )
+}
