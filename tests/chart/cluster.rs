@@ -412,14 +412,23 @@ fn a_kustomization_sets_the_image_and_starts_with_audit() {
     let definitions = folder.path().join("manifests/crds.yaml").display().to_string();
     for arguments in [
         &["apply", "--server-side", "-f", &definitions][..],
-        &["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"],
+        &[
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ],
         &["apply", "--server-side", "--validate=strict", "-k", &path],
     ] {
         let printed = cluster.kubectl(arguments);
         assert_eq!(printed.err, "", "{arguments:?}");
         printed.succeeded();
     }
-    let policies = cluster.kubectl(&["get", "wpp", "-o", "json"]).succeeded().objects();
+    let policies = cluster
+        .kubectl(&["get", "wpp", "-o", "json"])
+        .succeeded()
+        .objects();
     assert_eq!(mode(&policies), ["Audit", "DryRun"]);
 }
 

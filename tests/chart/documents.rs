@@ -195,9 +195,15 @@ fn every_installation_in_the_pages_names_the_registry_of_the_image() {
     let pages = PAGES.into_iter().chain(["docs/preflight.md"]);
     for page in pages {
         for command in typed(page) {
-            let makes = ["helm install transom charts/transom", "helm template transom charts/transom"];
+            let makes = [
+                "helm install transom charts/transom",
+                "helm template transom charts/transom",
+            ];
             if makes.iter().any(|it| command.starts_with(it)) {
-                assert!(command.contains("--set image.registry=REGISTRY"), "{page}: {command}");
+                assert!(
+                    command.contains("--set image.registry=REGISTRY"),
+                    "{page}: {command}"
+                );
                 seen += 1;
             }
         }

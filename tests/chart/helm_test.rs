@@ -28,7 +28,10 @@ fn a_test_of_the_release_tells_whether_the_api_server_calls_it() {
     let test = || world.ask(engine, "test", &json!({}));
     test().unwrap_or_else(|error| panic!("{error}\n{}\n{}", world.kubelet.jobs(), world.kubelet.logs()));
     let said = world.kubelet.jobs();
-    assert!(said.contains("the API server calls /mutate and /validate"), "{said}");
+    assert!(
+        said.contains("the API server calls /mutate and /validate"),
+        "{said}"
+    );
     for object in OBJECTS {
         assert!(!world.has(object), "{object:?} is left");
     }

@@ -235,7 +235,13 @@ fn every_quick_start_goes_from_audit_to_deny_and_back() {
         }
 
         // Even where a label asks for a denial, nothing is denied.
-        let label = ["label", "namespace", "apps", "--overwrite", "transom.dev/validation=Deny"];
+        let label = [
+            "label",
+            "namespace",
+            "apps",
+            "--overwrite",
+            "transom.dev/validation=Deny",
+        ];
         world.cluster.kubectl(&label).succeeded();
         kubectl("apply -f manifests/break-glass.yaml");
         comes_to(&world, &bad, "is warned of in an emergency", |it| {

@@ -75,7 +75,10 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             json!({"server": {"limits": {"maxBytesInFlight": "4GiB"}}}),
             "resources.limits.memory: 512Mi is less than eight times server.limits.maxBytesInFlight (4GiB)",
         ),
-        (memory("64Mi"), "resources.limits.memory: 64Mi is less than eight times"),
+        (
+            memory("64Mi"),
+            "resources.limits.memory: 64Mi is less than eight times",
+        ),
         (memory("0..5"), "/resources/limits/memory"),
         (memory("256mi"), "/resources/limits/memory"),
         (
