@@ -163,7 +163,6 @@ fn namespaces_that_are_left_out_cause_no_call_and_no_label_of_an_object_leaves_i
     let mut sent = Vec::new();
     for namespace in [
         "ignored",
-        "disabled",
         "managed",
         "transom-system",
         "calico-system",

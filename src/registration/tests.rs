@@ -182,13 +182,13 @@ fn what_is_left_out_is_what_the_selector_does_not_select() {
         ("transom-system", None, true),
         ("calico-system", None, true),
         ("a", None, false),
-        ("a", Some(("control-plane", "")), false),
-        ("a", Some(("control-plane", "controller-manager")), false),
+        // kubebuilder scaffolds put it on ordinary namespaces.
+        ("a", Some(("control-plane", "x")), false),
         ("a", Some(("kubernetes.azure.com/managedby", "aks")), true),
         ("a", Some(("kubernetes.azure.com/managedby", "me")), false),
         ("a", Some(("transom.dev/ignore", "true")), true),
         ("a", Some(("transom.dev/ignore", "false")), false),
-        ("a", Some(("windows.k8s.io/disabled", "true")), true),
+        ("a", Some(("windows.k8s.io/disabled", "true")), false),
     ] {
         let labels = [Some((NAME, name)), label].into_iter().flatten();
         let labels = labels

@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use transom::model::policy::{Policy, PoolLabel};
+use transom::model::node::PoolLabel;
 use transom::model::workload::Kind;
 use transom::registration::{
     Endpoint, FailurePolicy, MOST_POOL_LABELS, Options, mutating, names, validating,
@@ -88,8 +88,6 @@ impl World {
             (PLAIN, ("nothing", "here")),
             (OPTED, ("opted", "in")),
             ("ignored", ("transom.dev/ignore", "true")),
-            ("disabled", ("windows.k8s.io/disabled", "true")),
-            ("scaffolded", ("control-plane", "controller-manager")),
             ("managed", ("kubernetes.azure.com/managedby", "aks")),
             ("transom-system", ("nothing", "here")),
             ("calico-system", ("nothing", "here")),
@@ -242,14 +240,13 @@ pub fn last_pool() -> String {
 
 /// The well-known labels, and as many of a policy's own as there may be: all values of one label, most of them long.
 pub fn pool_labels() -> Vec<PoolLabel> {
-    let short = ["win*", "it's", "w2", "w3*", "w4"].map(str::to_owned);
-    let long = (short.len() + 1..MOST_POOL_LABELS).map(|n| format!("{}-{n:04}*", "x".repeat(58)));
-    let own = short.into_iter().chain(long).chain([last_pool()]);
-    let own = own.map(|value| PoolLabel {
-        key: "pool".to_owned(),
-        value,
-    });
-    Policy::well_known_pool_labels().into_iter().chain(own).collect()
+    let exact = ["it's", "w2", "w4"].map(|value| PoolLabel::exact("pool", value));
+    let short = ["win", "w3"].map(|prefix| PoolLabel::prefix("pool", prefix));
+    let short = exact.into_iter().chain(short);
+    let long =
+        (6..MOST_POOL_LABELS).map(|n| PoolLabel::prefix("pool", &format!("{}-{n:04}", "x".repeat(58))));
+    let own = short.chain(long).chain([PoolLabel::exact("pool", &last_pool())]);
+    PoolLabel::well_known().into_iter().chain(own).collect()
 }
 
 /// The least pod spec, with this laid over it.
