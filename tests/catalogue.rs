@@ -39,7 +39,7 @@ fn case(example: &str) -> Case {
         let mut words = options.split_whitespace();
         while let Some(option) = words.next() {
             match option {
-                "--kubernetes" => {
+                "--kubernetes-version" => {
                     case.facts.kubernetes =
                         words.next().unwrap().strip_prefix("1.").unwrap().parse().unwrap();
                 }

@@ -103,7 +103,7 @@ fn strict_lint_finds_nothing() {
 /// The configurations as `transom generate webhooks` prints them.
 fn generated_webhooks(arguments: &[&str]) -> Vec<Value> {
     let output = Command::new(TRANSOM)
-        .args(["generate", "webhooks", "--output", "json"])
+        .args(["generate", "webhooks", "-o", "json"])
         .args(arguments)
         .output()
         .unwrap();
@@ -373,7 +373,7 @@ fn the_notes_tell_what_was_installed_and_what_comes_next() {
     );
     let none = notes(json!({"hooks": "none"}));
     assert!(
-        none.contains("transom cleanup --namespace transom-system"),
+        none.contains("transom uninstall --transom-namespace transom-system"),
         "{none}"
     );
 }

@@ -128,7 +128,7 @@ fn what_admission_never_sees_is_not_called_denied() {
             "{}",
             run.out
         );
-        let json = check_text(&[arguments, &["--format", "json"]].concat(), &text).json();
+        let json = check_text(&[arguments, &["-o", "json"]].concat(), &text).json();
         assert!(
             json["subjects"][0]["notAdmitted"].as_str().unwrap().contains(why),
             "{json:#}"
@@ -148,7 +148,7 @@ fn what_admission_never_sees_is_not_called_denied() {
 }
 
 #[test]
-fn a_namespace_that_is_given_is_that_of_objects_without_one() {
+fn a_namespace_that_is_given_is_a_filter_and_that_of_objects_without_one() {
     let named =
         "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/validation: Warn}}\n";
     let text = policy("all", "validation: Deny, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
@@ -157,9 +157,10 @@ fn a_namespace_that_is_given_is_that_of_objects_without_one() {
     assert_eq!(run.status, 0, "{}", run.out);
     assert!(run.out.contains("(Pod web/a)"), "{}", run.out);
     let elsewhere = policy("all", "validation: Deny") + &bad("name: a, namespace: db") + "---\n" + named;
-    assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 1);
+    assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 0);
+    assert_eq!(check_text(&["-n", "web", "-n", "db"], &elsewhere).status, 1);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
-    let json = check_text(&["-n", "web", "--format", "json"], node).json();
+    let json = check_text(&["-n", "web", "-o", "json"], node).json();
     assert_eq!(json["subjects"][0]["namespace"], Value::Null);
 }
 
@@ -187,7 +188,7 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
         assert!(run.out.contains(line), "{}", run.out);
     }
     let first = policy("first", "validation: Audit, placement: DryRun, priority: 7");
-    let json = check_text(&["--format", "json"], &(selecting + &first + &two + labelled)).json();
+    let json = check_text(&["-o", "json"], &(selecting + &first + &two + labelled)).json();
     let why = &json["subjects"][0]["policy"];
     assert_eq!(
         (&why["name"], &why["validation"], &why["placement"]),
@@ -298,7 +299,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
             run.out
         );
         assert!(run.out.contains(note), "{}", run.out);
-        let json = check_text(&["--format", "json"], &text).json();
+        let json = check_text(&["-o", "json"], &text).json();
         let subject = &json["subjects"][0];
         if effect == "exempted" {
             assert_eq!(json["summary"]["exempted"], 1);
@@ -363,15 +364,15 @@ fn the_documented_report_is_what_is_printed() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
     let text = fs::read_to_string(&page).unwrap();
     let (before, rest) = text
-        .split_once("`transom check --format json pod.yaml` for this file\n\n```yaml\n")
+        .split_once("`transom check -o json pod.yaml` for this file\n\n```yaml\n")
         .unwrap();
     let (pod, rest) = rest.split_once("```\n").unwrap();
     let (between, rest) = rest.split_once("```json\n").unwrap();
     let (shown, after) = rest.split_once("```\n").unwrap();
     let files = folder(&[("pod.yaml", pod)]);
-    let run = check(files.path(), &["--format", "json", "pod.yaml"], "");
+    let run = check(files.path(), &["-o", "json", "pod.yaml"], "");
     if std::env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        let start = "`transom check --format json pod.yaml` for this file\n\n```yaml\n";
+        let start = "`transom check -o json pod.yaml` for this file\n\n```yaml\n";
         let page_now = format!(
             "{before}{start}{pod}```\n{between}```json\n{}```\n{after}",
             run.out
@@ -423,7 +424,7 @@ fn a_folder_holds_other_things_too() {
     assert!(run.out.contains("1 object checked"), "{}", run.out);
     let passed = "passed over: 3 that are no Kubernetes objects (./chart/Chart.yaml:1, ./chart/values.yaml:1, ./chart/values.yaml:3)\n";
     assert!(run.out.contains(passed), "{}", run.out);
-    let json = at(&["--exclude", "templates", "--format", "json", "."]).json();
+    let json = at(&["--exclude", "templates", "-o", "json", "."]).json();
     assert_eq!(json["passedOver"].as_array().unwrap().len(), 3, "{json:#}");
     // What cannot be parsed is never passed over, and neither is a file that was named.
     assert_eq!(at(&["."]).status, 2);
@@ -478,11 +479,7 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
     );
     assert!(!run.err.contains(['\x1b', '\u{202e}']), "{}", run.err);
     for text in [&text, &(text.clone() + &broken)] {
-        for arguments in [
-            &[][..],
-            &["--format", "json"],
-            &["--namespace", "a\n::error ::b\u{202e}"],
-        ] {
+        for arguments in [&[][..], &["-o", "json"]] {
             let run = check_text(arguments, text);
             assert!(
                 run.out.contains("error ::y"),

@@ -504,7 +504,7 @@ static HYPERV_ANNOTATION: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     good: &[
-        "# --kubernetes 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+        "# --kubernetes-version 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     needs: Fields::ANNOTATIONS,
     check: Check::Pod(|cx, out| {

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 
-use super::table::Table;
 use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
 use crate::model::text::{cut_middle, list, one_line};
+use crate::render::table::Table;
 
 /// What a line of the table is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,10 +198,7 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     }
     table.write(out)?;
     if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
-        writeln!(
-            out,
-            "  and {more} more; --most shows more of them, --format json all"
-        )?;
+        writeln!(out, "  and {more} more; --limit shows more of them, -o json all")?;
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
 ---
 {apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.35.2}}}",
         // Alone it tells nothing of the API server.
-        "# --kubernetes 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, kubeletVersion: v1.31.4}}}",
+        "# --kubernetes-version 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, kubeletVersion: v1.31.4}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: linux-0}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.28.0}}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.35.2}}}",

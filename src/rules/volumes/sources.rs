@@ -288,7 +288,7 @@ pub(super) static IMAGE_VOLUME: Rule = Rule {
     ],
     bad: &["volumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]"],
     good: &[
-        "# --kubernetes 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",
+        "# --kubernetes-version 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",
         "volumes: [{name: model, emptyDir: {}}]",
     ],
     needs: Fields::IMAGE_VOLUME,
