@@ -496,3 +496,123 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
         }
     }
 }
+
+/// Runs any command of the program, with nothing on its standard input.
+fn transom(folder: &Path, arguments: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("KUBECONFIG", "missing.kubeconfig")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Run {
+        status: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespaces() {
+    let text = bad("name: a, namespace: web, labels: {team: shop}")
+        + "---\n"
+        + &bad("name: b, namespace: db, labels: {team: bank}");
+    let files = folder(&[("pods.yaml", &text)]);
+    let at = |arguments: &[&str]| check(files.path(), arguments, "");
+    let both = at(&["-o", "json=report.json", "-o", "text", "-f", "pods.yaml"]);
+    assert_eq!(both.status, 1, "{}", both.err);
+    assert!(
+        both.out
+            .ends_with("would be denied:\n  Pod db/b: run-as-user\n  Pod web/a: run-as-user\n"),
+        "{}",
+        both.out
+    );
+    let report: Value = serde_json::from_slice(&fs::read(files.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["summary"]["denied"], 2);
+    for arguments in [["-l", "team=shop"], ["-l", "team,team!=bank"], ["-n", "web"]] {
+        let run = at(&[&arguments[..], &["-o", "json", "pods.yaml"]].concat());
+        let names: Vec<Value> = run.json()["subjects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].clone())
+            .collect();
+        assert_eq!(names, [json!("a")], "{arguments:?}");
+    }
+    let never = at(&["--fail-on", "never", "pods.yaml"]);
+    assert_eq!(never.status, 0);
+    let color = at(&["--color", "always", "pods.yaml"]);
+    assert!(color.out.contains("\x1b["), "{}", color.out);
+    for (arguments, said) in [
+        (&["-o", "jsn", "pods.yaml"][..], "a similar value exists: 'json'"),
+        (
+            &["--today", "2026-02-30", "pods.yaml"],
+            "did you mean 2026-02-28?",
+        ),
+        (&["-n", "Web", "pods.yaml"], "did you mean web?"),
+        (
+            &["--fail-on", "denny", "pods.yaml"],
+            "a similar value exists: 'deny'",
+        ),
+        (&[], "name files or folders, or - for standard input"),
+    ] {
+        let run = at(arguments);
+        assert!(
+            run.status == 2 && run.err.contains(said),
+            "{arguments:?}: {}",
+            run.err
+        );
+    }
+}
+
+#[test]
+fn commands_without_a_cluster_print_what_they_are_asked_for() {
+    let files = folder(&[]);
+    let run = |arguments: &[&str]| transom(files.path(), arguments);
+    let version = run(&["version", "-o", "json"]).json();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = run(&["completion", shell]);
+        assert!(script.status == 0 && script.out.contains("audit-log"), "{shell}");
+    }
+    let without = run(&["generate", "install"]);
+    assert!(
+        without.status == 2 && without.err.contains("--image <IMAGE>"),
+        "{}",
+        without.err
+    );
+    let install = run(&["generate", "install", "--image", "ghcr.io/example/transom:0.1.0"]).out;
+    assert!(
+        install.contains("image: \"ghcr.io/example/transom:0.1.0\"")
+            && !install.contains("registry.example.com")
+    );
+    let rules = run(&["rules"]).out;
+    assert!(
+        rules.contains("\n         advice; warning when OpenShift"),
+        "{rules}"
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_is_named_is_the_only_one_and_nothing_is_removed_without_an_answer() {
+    let config = "{apiVersion: v1, kind: Config, current-context: laptop, contexts: [{name: laptop, context: \
+                  {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u}]}";
+    let files = folder(&[("config", config)]);
+    let missing = transom(files.path(), &["crds", "apply"]);
+    let said = "there is no cluster: $KUBECONFIG names missing.kubeconfig, which does not exist";
+    assert!(
+        missing.status == 2 && missing.err.contains(said),
+        "{}",
+        missing.err
+    );
+    let asked = transom(files.path(), &["uninstall", "--kubeconfig", "config"]);
+    assert_eq!(asked.status, 2);
+    assert!(
+        asked
+            .err
+            .contains("add --yes to uninstall from laptop (https://127.0.0.1:1/)"),
+        "{}",
+        asked.err
+    );
+}

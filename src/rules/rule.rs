@@ -31,6 +31,8 @@ pub struct Rule {
     pub name: &'static str,
     /// The worst that a finding of this rule can be.
     pub severity: Severity,
+    /// Its severities if a case differs from the others, as in `advice; warning when …`; else empty.
+    pub severities: &'static str,
     /// Who finds out, and when.
     pub class: Class,
     /// The minor releases of Kubernetes that the rule applies to.
@@ -100,6 +102,7 @@ impl Rule {
         id: "",
         name: "",
         severity: Severity::Error,
+        severities: "",
         class: Class::Run,
         kubernetes: 0..=Rule::STILL,
         builds: Builds::Any,

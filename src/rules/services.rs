@@ -305,6 +305,7 @@ static SERVICE_PRESERVE_DESTINATION: Rule = Rule {
 static SERVICE_IPV6: Rule = Rule {
     id: "TSM806",
     name: "service-ipv6",
+    severities: "error; warning when the cluster could have a dual-stack l2bridge network",
     summary: "Windows has no IPv6-only networking",
     docs: "Kubernetes on Windows does not support IPv6-only networking, and no IPv6 on overlay networks. On a dual-stack \
            cluster with an l2bridge network (Kubernetes 1.20 and Windows Server 2019 or later) a Service of one family, \

@@ -51,6 +51,7 @@ pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
 pub(super) static MULTI_CONTAINER_OLD_BUILD: Rule = Rule {
     id: "TSM414",
     name: "multi-container-old-build",
+    severities: "error; warning when the pod may also land on a newer build",
     builds: Builds::Below(16299),
     summary: "Windows Server 2016 runs one container per pod",
     docs: "Containers of one pod share a network compartment since Windows Server 1709 (build 16299). On Windows Server \
