@@ -81,6 +81,15 @@ pub struct Checked<'d> {
 }
 
 impl<'d> Checked<'d> {
+    /// The labels of the object.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let object: MetaOnly<'_> = serde_json::from_str(self.document.json()).unwrap_or_default();
+        let labels = object.metadata.labels.iter();
+        labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
+    }
+
     /// Tells where fields of the object stand.
     pub fn places(&self) -> Places<'d> {
         Places(self.document.locator())
@@ -356,6 +365,7 @@ impl Manifests {
         let mut skipped = BTreeMap::new();
         for (_, document) in &self.documents {
             if let Ok(Role::Other(kind)) = role(document)
+                && kind != "AdmissionReview"
                 && carries_pod(document.json())
             {
                 *skipped.entry(kind).or_default() += 1;

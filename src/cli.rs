@@ -2,28 +2,68 @@
 
 mod audit_log;
 mod check;
-mod cleanup;
 mod cluster;
+mod completion;
+mod crds;
 mod generate;
+pub mod options;
 mod plan;
 mod preflight;
 mod probe;
 mod rules;
 mod scan;
 mod serve;
-mod upgrade_crds;
+mod uninstall;
+mod version;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 /// Admission webhook and policy controller for Windows pods on Kubernetes.
 #[derive(Parser, Debug)]
-#[command(name = "transom", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "transom", version, propagate_version = true, max_term_width = 100)]
+#[command(about = "Run and operate Transom, the admission webhook and policy controller for Windows pods")]
+#[command(after_help = "Examples:
+  transom check manifests/
+  transom scan --assume mode=Enforce
+  transom explain run-as-user")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Print no progress and no hints on standard error
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// When to color the output
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto", global = true)]
+    color: Color,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Color {
+    /// On a terminal
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<Color> for anstream::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => anstream::ColorChoice::Auto,
+            Color::Always => anstream::ColorChoice::Always,
+            Color::Never => anstream::ColorChoice::Never,
+        }
+    }
+}
+
+/// Whether progress and hints are to be left out; set once, before a command runs.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
 }
 
 #[derive(Subcommand, Debug)]
@@ -38,8 +78,10 @@ enum Command {
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
-    Cleanup(cleanup::CleanupArgs),
-    UpgradeCrds(upgrade_crds::UpgradeCrdsArgs),
+    Crds(crds::CrdsArgs),
+    Uninstall(uninstall::UninstallArgs),
+    Version(version::VersionArgs),
+    Completion(completion::CompletionArgs),
 }
 
 /// Runs what the arguments ask for.
@@ -47,7 +89,14 @@ enum Command {
 /// # Errors
 /// Whatever kept it from being done, in words for a person; the exit status is then 2.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    match cli.command {
+    let Cli {
+        command,
+        quiet,
+        color,
+    } = cli;
+    QUIET.store(quiet, Ordering::Relaxed);
+    anstream::ColorChoice::from(color).write_global();
+    match command {
         Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Scan(args) => scan::run(&args),
@@ -58,8 +107,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),
         Command::Generate(args) => generate::run(&args),
-        Command::Cleanup(args) => cleanup::run(args),
-        Command::UpgradeCrds(args) => upgrade_crds::run(&args),
+        Command::Crds(args) => crds::run(&args),
+        Command::Uninstall(args) => uninstall::run(args),
+        Command::Version(args) => version::run(&args),
+        Command::Completion(args) => completion::run(&args),
     }
 }
 
@@ -68,4 +119,103 @@ fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the thread of the client")?;
     runtime.block_on(asking)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The verbs that a description may start with.
+    const VERBS: [&str; 17] = [
+        "Apply",
+        "Check",
+        "Explain",
+        "Generate",
+        "Inspect",
+        "List",
+        "Manage",
+        "Plan",
+        "Print",
+        "Read",
+        "Run",
+        "Scan",
+        "Serve",
+        "Show",
+        "Uninstall",
+        "Validate",
+        "Write",
+    ];
+
+    fn each(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, clap::Command)) {
+        visit(path, command.clone());
+        for below in command.get_subcommands().filter(|it| it.get_name() != "help") {
+            each(below, &format!("{path} {}", below.get_name()), visit);
+        }
+    }
+
+    #[test]
+    fn every_help_fits_100_columns_starts_with_a_verb_and_has_examples_that_parse() {
+        let mut root = Cli::command().term_width(100);
+        root.build();
+        let mut seen = 0;
+        each(&root, "transom", &mut |path, mut command| {
+            seen += 1;
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let verb = about.split_whitespace().next().unwrap_or_default();
+            assert!(
+                VERBS.contains(&verb),
+                "{path} does not start with a verb: {about:?}"
+            );
+            for help in [command.render_long_help(), command.render_help()] {
+                let help = help.to_string();
+                for line in help.lines() {
+                    assert!(line.chars().count() <= 100, "{path}: {line}");
+                }
+                let examples = help
+                    .split_once("\nExamples:\n")
+                    .unwrap_or_else(|| panic!("{path} has no examples"))
+                    .1;
+                let mut commands = examples.lines().filter(|line| line.contains("transom"));
+                assert!(
+                    commands.any(|line| line.contains(path)),
+                    "no example of {path}:\n{examples}"
+                );
+            }
+        });
+        assert!(seen >= 18, "{seen} commands");
+    }
+
+    #[test]
+    fn an_option_has_one_letter_and_one_meaning_in_every_command() {
+        let mut root = Cli::command();
+        root.build();
+        let mut letters: std::collections::BTreeMap<char, String> = std::collections::BTreeMap::new();
+        each(&root, "transom", &mut |path, command| {
+            for argument in command.get_arguments() {
+                let (Some(short), Some(long)) = (argument.get_short(), argument.get_long()) else {
+                    continue;
+                };
+                let known = letters.entry(short).or_insert_with(|| long.to_owned());
+                assert_eq!(known, long, "-{short} in {path}");
+            }
+        });
+        let letter = |long: &str| {
+            letters
+                .iter()
+                .find(|(_, known)| *known == long)
+                .map(|(short, _)| *short)
+        };
+        for (long, short) in [
+            ("output", 'o'),
+            ("namespace", 'n'),
+            ("all-namespaces", 'A'),
+            ("selector", 'l'),
+            ("filename", 'f'),
+            ("quiet", 'q'),
+        ] {
+            assert_eq!(letter(long), Some(short), "--{long}");
+        }
+    }
 }

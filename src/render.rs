@@ -7,6 +7,7 @@ mod plain;
 mod plan;
 mod rules;
 mod scan;
+mod table;
 mod text;
 mod yaml;
 
@@ -15,7 +16,7 @@ pub use self::json::Json;
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
-pub use self::scan::{sarif, scan_json, scan_text};
+pub use self::scan::{Shown, sarif, scan_json, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 

@@ -19,6 +19,7 @@ pub use context::{ContainerAt, Cx, Image, PodCx, VolumeAt};
 pub(crate) use os::{Selects, selects_windows};
 use rule::Gate;
 pub use rule::{Builds, Check, Finding, MOST_OF_A_RULE, Out, Resolver, Rule, Weigh};
+pub use security::POD_SECURITY;
 
 /// A family of rules: the hundreds of their ids.
 pub struct Family {

@@ -54,7 +54,7 @@ fn audit_log(folder: &Path, arguments: &[&str], input: &[u8]) -> Run {
 #[track_caller]
 fn report(input: &[u8]) -> Value {
     let folder = tempfile::tempdir().unwrap();
-    audit_log(folder.path(), &["--format", "json", "-"], input).json()
+    audit_log(folder.path(), &["-o", "json", "-"], input).json()
 }
 
 /// What a report adds up to, outcomes that never came left out.
@@ -109,7 +109,7 @@ fn a_name_of_a_file_or_a_workload_does_no_more_than_stand_there() {
     assert!(text.contains("[31m ::error"), "{text}");
     assert!(!text.contains(['\u{1b}']) && !text.contains("\n::"), "{text}");
     let hostile = REAL.replace("web2", "web\u{9b}31m ##vso[x]");
-    let json = audit_log(folder.path(), &["--format", "json", "-"], hostile.as_bytes()).out;
+    let json = audit_log(folder.path(), &["-o", "json", "-"], hostile.as_bytes()).out;
     assert!(!json.contains("\u{9b}") && !json.contains("##"), "{json}");
 }
 
@@ -287,7 +287,7 @@ fn the_text_has_a_line_for_what_was_asked() {
         );
         assert!(run.out.contains("2 denied, 3 would be denied"), "{}", run.out);
     }
-    let one = audit_log(folder.path(), &["--most", "1", "-"], REAL.as_bytes()).out;
+    let one = audit_log(folder.path(), &["--limit", "1", "-"], REAL.as_bytes()).out;
     assert!(one.contains("and 9 more"), "{one}");
 }
 
@@ -316,7 +316,7 @@ fn a_rotated_set_counts_each_event_once_in_whichever_order_and_packing() {
             "set/audit-empty.log",
         ],
     ] {
-        let run = audit_log(folder.path(), &[&["--format", "json"], arguments].concat(), b"");
+        let run = audit_log(folder.path(), &[&["-o", "json"], arguments].concat(), b"");
         assert_eq!(run.status, 1, "{}", run.out);
         assert_eq!(summary(&run.json()), all(), "{arguments:?}");
     }
@@ -374,7 +374,7 @@ fn a_line_of_gigabytes_is_passed_over_in_little_memory() {
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(format!("\"}}\n{}", lines[half..].concat()).as_bytes())
         .unwrap();
-    let report = audit_log(folder.path(), &["--format", "json", "huge.log"], b"").json();
+    let report = audit_log(folder.path(), &["-o", "json", "huge.log"], b"").json();
     assert_eq!(summary(&report), all());
     assert_eq!(report["inputs"][0]["tooLong"], 1);
 }
@@ -396,7 +396,7 @@ fn an_input_that_ends_early_is_told_of_beside_what_it_held() {
         cut.out
     );
     assert!(cut.out.contains("would be denied"), "{}", cut.out);
-    let tail = audit_log(folder.path(), &["--format", "json", "tail.gz"], b"");
+    let tail = audit_log(folder.path(), &["-o", "json", "tail.gz"], b"");
     assert_eq!((tail.status, summary(&tail.json())), (2, all()));
 }
 
@@ -435,12 +435,7 @@ fn clusters_are_told_apart_by_the_names_that_the_user_gives_them() {
     fs::write(folder.path().join("a.log"), REAL).unwrap();
     fs::write(folder.path().join("b.log"), REAL).unwrap();
     let arguments = ["east=a.log", "west=b.log"];
-    let report = audit_log(
-        folder.path(),
-        &[&["--format", "json"], &arguments[..]].concat(),
-        b"",
-    )
-    .json();
+    let report = audit_log(folder.path(), &[&["-o", "json"], &arguments[..]].concat(), b"").json();
     assert_eq!(
         report["summary"]["denied"], 4,
         "the same event in two clusters is two"
@@ -584,7 +579,7 @@ fn an_entry_of_google_has_its_annotations_among_its_labels() {
 fn time_and_namespace_choose_what_counts_and_what_fails() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
-        let arguments = [&["--format", "json"], arguments, &["-"]].concat();
+        let arguments = [&["-o", "json"], arguments, &["-"]].concat();
         audit_log(folder.path(), &arguments, REAL.as_bytes())
     };
     let later = run(&["--since", "2026-11-22T01:04:30Z"]).json();
@@ -644,14 +639,14 @@ fn webhooks_of_other_names_are_found_by_what_the_user_calls_them() {
     let renamed = REAL.replace("validate.transom.dev", "windows.example.com");
     let renamed = renamed.replace("mutate.transom.dev", "change.example.com");
     let folder = tempfile::tempdir().unwrap();
-    let silent = audit_log(folder.path(), &["--format", "json", "-"], renamed.as_bytes());
+    let silent = audit_log(folder.path(), &["-o", "json", "-"], renamed.as_bytes());
     assert_eq!((silent.status, &silent.json()["clusters"]), (0, &json!([])));
     let arguments = [
         "--webhook",
         "windows.example.com",
         "--webhook",
         "example.com",
-        "--format",
+        "-o",
         "json",
         "-",
     ];
@@ -700,10 +695,15 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
-        let arguments = [&["--kubeconfig", &kubeconfig], arguments, &["-"]].concat();
+        let arguments = [
+            &["--check-cluster", "--kubeconfig", &kubeconfig],
+            arguments,
+            &["-"],
+        ]
+        .concat();
         audit_log(folder.path(), &arguments, REAL.as_bytes())
     };
-    let report = run(&["--format", "json"]).json();
+    let report = run(&["-o", "json"]).json();
     let now = |workload: &str, user: &str| {
         let mut rows = report["workloads"].as_array().unwrap().iter();
         let row = rows
@@ -747,7 +747,7 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
         "--user=reader",
     ];
     cluster.kubectl(&bind).succeeded();
-    let arguments = ["--kubeconfig", "reader", "-"];
+    let arguments = ["--check-cluster", "--kubeconfig", "reader", "-"];
     let unread = audit_log(folder.path(), &arguments, REAL.as_bytes());
     assert!(
         unread.out.contains("unknown: this user cannot read"),
@@ -766,7 +766,13 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
     }
     let two = audit_log(
         folder.path(),
-        &["--kubeconfig", &kubeconfig, "a=a.log", "b=b.log"],
+        &[
+            "--check-cluster",
+            "--kubeconfig",
+            &kubeconfig,
+            "a=a.log",
+            "b=b.log",
+        ],
         b"",
     );
     assert_eq!(two.status, 2, "a kubeconfig is of one cluster");

@@ -12,7 +12,8 @@ use transom::engine::effective::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::fields::Fields;
-use transom::model::policy::{Policy, LinuxPods};
+use transom::model::policy::{LinuxPods, Policy};
+use transom::model::severity::Severity;
 use transom::model::subject::{Stage, Subject};
 use transom::rules::{Rule, catalogue, examples};
 
@@ -39,7 +40,7 @@ fn case(example: &str) -> Case {
         let mut words = options.split_whitespace();
         while let Some(option) = words.next() {
             match option {
-                "--kubernetes" => {
+                "--kubernetes-version" => {
                     case.facts.kubernetes =
                         words.next().unwrap().strip_prefix("1.").unwrap().parse().unwrap();
                 }
@@ -254,5 +255,31 @@ fn every_rule_says_what_why_and_what_to_do() {
             !rule.bad.is_empty() && !rule.good.is_empty() && !rule.see.is_empty(),
             "{rule:?}"
         );
+        let named = Severity::ALL
+            .iter()
+            .filter(|severity| rule.severities.contains(severity.as_str()));
+        let named: Vec<&Severity> = named.collect();
+        assert!(
+            rule.severities.is_empty() || (named.len() > 1 && named.contains(&&rule.severity)),
+            "{rule:?}"
+        );
+        assert_eq!(
+            !rule.severities.is_empty(),
+            has_several_severities(rule),
+            "{rule:?}: severities"
+        );
     }
+}
+
+/// Whether an example of a rule has another severity than the rule.
+fn has_several_severities(rule: &Rule) -> bool {
+    let mut differs = false;
+    for bad in rule.bad {
+        each_object(bad, |subject, facts, policy| {
+            let findings = transom::engine::inspect(subject, facts, policy).findings;
+            let mut of_rule = findings.iter().filter(|finding| finding.rule.id == rule.id);
+            differs |= of_rule.any(|finding| finding.severity != rule.severity);
+        });
+    }
+    differs || !rule.severities.is_empty()
 }

@@ -103,7 +103,7 @@ fn strict_lint_finds_nothing() {
 /// The configurations as `transom generate webhooks` prints them.
 fn generated_webhooks(arguments: &[&str]) -> Vec<Value> {
     let output = Command::new(TRANSOM)
-        .args(["generate", "webhooks", "--output", "json"])
+        .args(["generate", "webhooks", "-o", "json"])
         .args(arguments)
         .output()
         .unwrap();

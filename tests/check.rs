@@ -128,7 +128,7 @@ fn what_admission_never_sees_is_not_called_denied() {
             "{}",
             run.out
         );
-        let json = check_text(&[arguments, &["--format", "json"]].concat(), &text).json();
+        let json = check_text(&[arguments, &["-o", "json"]].concat(), &text).json();
         assert!(
             json["subjects"][0]["notAdmitted"].as_str().unwrap().contains(why),
             "{json:#}"
@@ -148,7 +148,7 @@ fn what_admission_never_sees_is_not_called_denied() {
 }
 
 #[test]
-fn a_namespace_that_is_given_is_that_of_objects_without_one() {
+fn a_namespace_that_is_given_is_a_filter_and_that_of_objects_without_one() {
     let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/mode: Warn}}\n";
     let text = policy("all", "mode: Enforce, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
     assert_eq!(check_text(&[], &text).status, 1);
@@ -156,9 +156,10 @@ fn a_namespace_that_is_given_is_that_of_objects_without_one() {
     assert_eq!(run.status, 0, "{}", run.out);
     assert!(run.out.contains("(Pod web/a)"), "{}", run.out);
     let elsewhere = policy("all", "mode: Enforce") + &bad("name: a, namespace: db") + "---\n" + named;
-    assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 1);
+    assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 0);
+    assert_eq!(check_text(&["-n", "web", "-n", "db"], &elsewhere).status, 1);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
-    let json = check_text(&["-n", "web", "--format", "json"], node).json();
+    let json = check_text(&["-n", "web", "-o", "json"], node).json();
     assert_eq!(json["subjects"][0]["namespace"], Value::Null);
 }
 
@@ -183,7 +184,7 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
         assert!(run.out.contains(line), "{}", run.out);
     }
     let first = policy("first", "mode: Audit, priority: 7");
-    let json = check_text(&["--format", "json"], &(selecting + &first + &two + labelled)).json();
+    let json = check_text(&["-o", "json"], &(selecting + &first + &two + labelled)).json();
     let why = &json["subjects"][0]["policy"];
     assert_eq!(
         (&why["name"], &why["validation"], &why["placement"]),
@@ -289,7 +290,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
             run.out
         );
         assert!(run.out.contains(note), "{}", run.out);
-        let json = check_text(&["--format", "json"], &text).json();
+        let json = check_text(&["-o", "json"], &text).json();
         let subject = &json["subjects"][0];
         if effect == "exempted" {
             assert_eq!(json["summary"]["exempted"], 1);
@@ -354,15 +355,15 @@ fn the_documented_report_is_what_is_printed() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
     let text = fs::read_to_string(&page).unwrap();
     let (before, rest) = text
-        .split_once("`transom check --format json pod.yaml` for this file\n\n```yaml\n")
+        .split_once("`transom check -o json pod.yaml` for this file\n\n```yaml\n")
         .unwrap();
     let (pod, rest) = rest.split_once("```\n").unwrap();
     let (between, rest) = rest.split_once("```json\n").unwrap();
     let (shown, after) = rest.split_once("```\n").unwrap();
     let files = folder(&[("pod.yaml", pod)]);
-    let run = check(files.path(), &["--format", "json", "pod.yaml"], "");
+    let run = check(files.path(), &["-o", "json", "pod.yaml"], "");
     if std::env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        let start = "`transom check --format json pod.yaml` for this file\n\n```yaml\n";
+        let start = "`transom check -o json pod.yaml` for this file\n\n```yaml\n";
         let page_now = format!(
             "{before}{start}{pod}```\n{between}```json\n{}```\n{after}",
             run.out
@@ -414,7 +415,7 @@ fn a_folder_holds_other_things_too() {
     assert!(run.out.contains("1 object checked"), "{}", run.out);
     let passed = "passed over: 3 that are no Kubernetes objects (./chart/Chart.yaml:1, ./chart/values.yaml:1, ./chart/values.yaml:3)\n";
     assert!(run.out.contains(passed), "{}", run.out);
-    let json = at(&["--exclude", "templates", "--format", "json", "."]).json();
+    let json = at(&["--exclude", "templates", "-o", "json", "."]).json();
     assert_eq!(json["passedOver"].as_array().unwrap().len(), 3, "{json:#}");
     // What cannot be parsed is never passed over, and neither is a file that was named.
     assert_eq!(at(&["."]).status, 2);
@@ -469,11 +470,7 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
     );
     assert!(!run.err.contains(['\x1b', '\u{202e}']), "{}", run.err);
     for text in [&text, &(text.clone() + &broken)] {
-        for arguments in [
-            &[][..],
-            &["--format", "json"],
-            &["--namespace", "a\n::error ::b\u{202e}"],
-        ] {
+        for arguments in [&[][..], &["-o", "json"]] {
             let run = check_text(arguments, text);
             assert!(
                 run.out.contains("error ::y"),
@@ -489,4 +486,124 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
             }
         }
     }
+}
+
+/// Runs any command of the program, with nothing on its standard input.
+fn transom(folder: &Path, arguments: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("KUBECONFIG", "missing.kubeconfig")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Run {
+        status: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespaces() {
+    let text = bad("name: a, namespace: web, labels: {team: shop}")
+        + "---\n"
+        + &bad("name: b, namespace: db, labels: {team: bank}");
+    let files = folder(&[("pods.yaml", &text)]);
+    let at = |arguments: &[&str]| check(files.path(), arguments, "");
+    let both = at(&["-o", "json=report.json", "-o", "text", "-f", "pods.yaml"]);
+    assert_eq!(both.status, 1, "{}", both.err);
+    assert!(
+        both.out
+            .ends_with("would be denied:\n  Pod db/b: run-as-user\n  Pod web/a: run-as-user\n"),
+        "{}",
+        both.out
+    );
+    let report: Value = serde_json::from_slice(&fs::read(files.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["summary"]["denied"], 2);
+    for arguments in [["-l", "team=shop"], ["-l", "team,team!=bank"], ["-n", "web"]] {
+        let run = at(&[&arguments[..], &["-o", "json", "pods.yaml"]].concat());
+        let names: Vec<Value> = run.json()["subjects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].clone())
+            .collect();
+        assert_eq!(names, [json!("a")], "{arguments:?}");
+    }
+    let never = at(&["--fail-on", "never", "pods.yaml"]);
+    assert_eq!(never.status, 0);
+    let color = at(&["--color", "always", "pods.yaml"]);
+    assert!(color.out.contains("\x1b["), "{}", color.out);
+    for (arguments, said) in [
+        (&["-o", "jsn", "pods.yaml"][..], "a similar value exists: 'json'"),
+        (
+            &["--today", "2026-02-30", "pods.yaml"],
+            "did you mean 2026-02-28?",
+        ),
+        (&["-n", "Web", "pods.yaml"], "did you mean web?"),
+        (
+            &["--fail-on", "denny", "pods.yaml"],
+            "a similar value exists: 'deny'",
+        ),
+        (&[], "name files or folders, or - for standard input"),
+    ] {
+        let run = at(arguments);
+        assert!(
+            run.status == 2 && run.err.contains(said),
+            "{arguments:?}: {}",
+            run.err
+        );
+    }
+}
+
+#[test]
+fn commands_without_a_cluster_print_what_they_are_asked_for() {
+    let files = folder(&[]);
+    let run = |arguments: &[&str]| transom(files.path(), arguments);
+    let version = run(&["version", "-o", "json"]).json();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = run(&["completion", shell]);
+        assert!(script.status == 0 && script.out.contains("audit-log"), "{shell}");
+    }
+    let without = run(&["generate", "install"]);
+    assert!(
+        without.status == 2 && without.err.contains("--image <IMAGE>"),
+        "{}",
+        without.err
+    );
+    let install = run(&["generate", "install", "--image", "ghcr.io/example/transom:0.1.0"]).out;
+    assert!(
+        install.contains("image: \"ghcr.io/example/transom:0.1.0\"")
+            && !install.contains("registry.example.com")
+    );
+    let rules = run(&["rules"]).out;
+    assert!(
+        rules.contains("\n         advice; warning when OpenShift"),
+        "{rules}"
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_is_named_is_the_only_one_and_nothing_is_removed_without_an_answer() {
+    let config = "{apiVersion: v1, kind: Config, current-context: laptop, contexts: [{name: laptop, context: \
+                  {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u}]}";
+    let files = folder(&[("config", config)]);
+    let missing = transom(files.path(), &["crds", "apply"]);
+    let said = "there is no cluster: $KUBECONFIG names missing.kubeconfig, which does not exist";
+    assert!(
+        missing.status == 2 && missing.err.contains(said),
+        "{}",
+        missing.err
+    );
+    let asked = transom(files.path(), &["uninstall", "--kubeconfig", "config"]);
+    assert_eq!(asked.status, 2);
+    assert!(
+        asked
+            .err
+            .contains("add --yes to uninstall from laptop (https://127.0.0.1:1/)"),
+        "{}",
+        asked.err
+    );
 }

@@ -404,7 +404,7 @@ fn check(cluster: &ControlPlane, file: &str, objects: &[Value]) -> Vec<Value> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     std::fs::write(&path, list.to_string()).unwrap();
     let output = Command::new(TRANSOM)
-        .args(["check", "--format", "json"])
+        .args(["check", "-o", "json"])
         .arg(&path)
         .output()
         .unwrap();
@@ -416,7 +416,7 @@ fn check(cluster: &ControlPlane, file: &str, objects: &[Value]) -> Vec<Value> {
 /// The rules about what the API server refuses.
 fn api_rules() -> BTreeSet<String> {
     let output = Command::new(TRANSOM)
-        .args(["rules", "--format", "json"])
+        .args(["rules", "-o", "json"])
         .output()
         .unwrap();
     let catalogue: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -693,10 +693,11 @@ fn a_bad_deployment_is_denied_with_all_findings_on_lines_of_their_own() {
     assert_eq!(
         lines[0],
         "Error from server (Forbidden): error when creating \"STDIN\": admission webhook \
-         \"validate-deny.transom.dev\" denied the request: 4 problems with this Deployment for Windows:"
+         \"validate-deny.transom.dev\" denied the request: 4 problems with Deployment bad/web for Windows:"
     );
-    assert_eq!(lines.len(), 5, "{}", printed.err);
-    for (line, end) in lines[1..].iter().zip([
+    assert_eq!(lines.len(), 6, "{}", printed.err);
+    assert!(lines[5].contains("Pod Security does not ask"), "{}", printed.err);
+    for (line, end) in lines[1..5].iter().zip([
         "[TSM203 seccomp-profile]",
         "[TSM209 fs-group]",
         "[TSM204 run-as-user]",
@@ -1209,9 +1210,10 @@ fn kubectl_debug_works_on_a_windows_pod() {
         let printed = debug("debug", profile);
         if !printed.ok {
             refused.push(format!("{profile}: {}", printed.err));
-        } else if !printed.err.contains(
-            "Warning: transom: took out of this Windows pod what Windows ignores: spec.ephemeralContainers[",
-        ) {
+        } else if !printed
+            .err
+            .contains("what Windows ignores: spec.ephemeralContainers[")
+        {
             refused.push(format!("{profile} has no warning: {printed:?}"));
         }
     }
@@ -1281,7 +1283,7 @@ fn what_was_there_before_hinders_no_update_and_no_deletion() {
     assert!(
         warned
             .err
-            .contains("Warning: transom: spec.template.spec.containers[web].securityContext.runAsUser: ")
+            .contains("/web: spec.template.spec.containers[web].securityContext.runAsUser: ")
             && warned.err.contains("[TSM204 run-as-user]"),
         "{warned:?}"
     );
@@ -1409,7 +1411,8 @@ fn kubectl_prints_warnings_and_a_dry_run_stores_nothing() {
                 printed
                     .err
                     .lines()
-                    .any(|line| line.starts_with("Warning: transom: spec.")
+                    .any(|line| line.starts_with("Warning: transom: ")
+                        && line.contains(": spec.")
                         && line.ends_with("[TSM417 unix-command]")),
                 "{printed:?}"
             );
@@ -1516,7 +1519,9 @@ fn a_field_that_another_admission_added_is_said_to_be_added() {
     };
     assert!(wait(Duration::from_secs(30), denied), "the injector works");
     assert!(
-        said.contains("\"validate-deny.transom.dev\" denied the request: 1 problem with this Pod"),
+        said.contains(
+            "\"validate-deny.transom.dev\" denied the request: 1 problem with Pod injected/web for Windows"
+        ),
         "{said}"
     );
     assert!(

@@ -277,7 +277,7 @@ fn what_is_printed_is_what_the_library_makes() {
         .iter()
         .map(|d| serde_json::from_str(d.json()).unwrap());
     assert_eq!(printed.collect::<Vec<Value>>(), expected);
-    let (_, list, _) = generate(&[&args[..], &["--output", "json"]].concat());
+    let (_, list, _) = generate(&[&args[..], &["-o", "json"]].concat());
     assert_eq!(
         serde_json::from_str::<Value>(&list).unwrap()["items"],
         json!(expected)

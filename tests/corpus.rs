@@ -119,7 +119,7 @@ fn world(text: &str) -> World {
     while let Some(option) = words.next() {
         let mut value = || words.next().expect("an option has a value");
         match option {
-            "--kubernetes" => {
+            "--kubernetes-version" => {
                 facts.kubernetes = value()
                     .strip_prefix("1.")
                     .expect("a release is 1.N")

@@ -520,10 +520,10 @@ fn a_bad_deployment_fails_at_apply_with_all_findings_and_a_good_one_is_stored_as
             .kubectl_with(&["apply", "-n", "new", "-f", "-"], manifest);
         assert!(!printed.ok);
         let lines: Vec<&str> = printed.err.lines().collect();
-        let head = "admission webhook \"strong.validate.transom.dev\" denied the request: 4 problems with this Deployment \
-                    for Windows:";
+        let head = "admission webhook \"strong.validate.transom.dev\" denied the request: 4 problems with Deployment new/web for \
+                    Windows:";
         assert!(lines[0].ends_with(head), "{}", printed.err);
-        let ends: Vec<&str> = lines[1..]
+        let ends: Vec<&str> = lines[1..5]
             .iter()
             .filter_map(|line| line.split(" [").last())
             .collect();

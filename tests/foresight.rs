@@ -197,7 +197,7 @@ fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_transom"))
         .args(["scan", "--kubeconfig", &kubeconfig, "--namespace", namespace])
-        .args(["--format", "json", "--fail-on", "never"])
+        .args(["-o", "json", "--fail-on", "never"])
         .args(more)
         .output()
         .unwrap();
@@ -223,7 +223,7 @@ fn counted(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, [u64; 4]> 
     let log = cluster.path("audit.log").display().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_transom"))
         .args(["audit-log", &log, "--namespace", namespace])
-        .args(["--format", "json", "--fail-on", "never"])
+        .args(["-o", "json", "--fail-on", "never"])
         .output()
         .unwrap();
     assert!(
@@ -427,7 +427,7 @@ async fn what_was_said_before_is_what_happens() {
     assert!(objects.len() >= 100, "{}", objects.len());
     let seen = create_all(&client, SEEN, &objects).await;
     let before = scan(&cluster, SEEN, &[]);
-    let foreseen = scan(&cluster, SEEN, &["--as", "validation=Deny,placement=Apply"]);
+    let foreseen = scan(&cluster, SEEN, &["--assume", "mode=Enforce"]);
     let held = create_all(&client, HELD, &objects).await;
     let said = Said {
         seen,

@@ -80,7 +80,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         assert!(text.contains(line), "{line}:\n{text}");
     }
     let old = list("mcr.microsoft.com/windows/servercore:ltsc2019").replace("10.0.20348.1", "10.0.17763.1");
-    let (status, text, _) = transom(&["plan", "--to", "26100", "--format", "json", "-"], &old);
+    let (status, text, _) = transom(&["plan", "--to", "26100", "-o", "json", "-"], &old);
     let plan: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (status, &plan["schema"]),
@@ -250,7 +250,7 @@ fn plan_of(cluster: &ControlPlane) -> Value {
         "plan",
         "--to",
         "ltsc2025",
-        "--format",
+        "-o",
         "json",
         "--kubeconfig",
         &kubeconfig,

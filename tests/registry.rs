@@ -1,4 +1,4 @@
-//! `transom plan --ask-registries` against a real registry (Debian's docker-registry), whose images the test pushes. Without
+//! `transom plan --registry` against a real registry (Debian's docker-registry), whose images the test pushes. Without
 //! the program it says so and proves nothing.
 #![cfg(unix)]
 
@@ -162,7 +162,7 @@ fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     let mut child = Command::new(TRANSOM)
-        .args(["plan", "--to", "ltsc2025", "--format", "json"])
+        .args(["plan", "--to", "ltsc2025", "-o", "json"])
         .args(options)
         .arg("-")
         .stdin(Stdio::piped())
@@ -230,7 +230,7 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
         ("silent", "newImage", Some("notVerified")),
         ("metadata", "newImage", Some("notVerified")),
     ];
-    let asked = plan(&["--ask-registries"], &images);
+    let asked = plan(&["--registry"], &images);
     for (name, class, verified) in expected {
         let expected = (class.to_owned(), verified.map(str::to_owned));
         assert_eq!(said(&asked, name), expected, "{name}: {asked:#}");

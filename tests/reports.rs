@@ -260,10 +260,11 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     cluster.end("two", "TERM");
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let said = install::transom(&[
-        "cleanup",
+        "uninstall",
+        "--yes",
         "--kubeconfig",
         &kubeconfig,
-        "--namespace",
+        "--transom-namespace",
         "transom-system",
     ]);
     assert!(

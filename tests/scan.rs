@@ -181,7 +181,7 @@ fn a_scan_tells_what_would_become_of_what_is_stored() {
     prepare(&cluster);
 
     the_scheduler_s_refusals_are_explained(&cluster);
-    let before = scan(&cluster, "admin", &["--format", "json"]);
+    let before = scan(&cluster, "admin", &["-o", "json"]);
     assert_eq!(before.report()["cluster"]["hasWebhooks"], false);
     assert!(fates(owner(&before.report(), "shop", "web")).contains(&"host-pid noted".to_owned()));
 
@@ -203,14 +203,14 @@ fn the_scheduler_s_refusals_are_explained(cluster: &ControlPlane) {
     ];
     let mut last = Vec::new();
     let all = wait(Duration::from_secs(20), || {
-        last = troubles(&scan(cluster, "admin", &["--format", "json"]).report());
+        last = troubles(&scan(cluster, "admin", &["-o", "json"]).report());
         last == expected
     });
     assert!(all, "{last:#?}");
 }
 
 fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
-    let stored = scan(cluster, "admin", &["--format", "json"]);
+    let stored = scan(cluster, "admin", &["-o", "json"]);
     assert_eq!(stored.status, 0, "{}", stored.err);
     let report = stored.report();
     assert_eq!(report["cluster"]["policies"], json!(["default"]));
@@ -228,11 +228,11 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     assert_eq!(owner(&report, "shop", "canary-1")["owner"]["kind"], "Rollout");
     assert_eq!(scan(cluster, "admin", &["--fail-on", "would-deny"]).status, 1);
 
-    let denying = ["--format", "json", "--as", "validation=Deny,placement=Apply"];
+    let denying = ["-o", "json", "--assume", "mode=Enforce"];
     let denied = scan(cluster, "admin", &denying);
     assert_eq!(denied.status, 1);
     let report = denied.report();
-    assert_eq!(report["judgedAs"], json!(["validation=Deny", "placement=Apply"]));
+    assert_eq!(report["judgedAs"], json!(["mode=Enforce"]));
     // web, web-too and old of shop; what its Rollout made.
     assert_eq!(report["summary"]["denied"], 4);
     assert_eq!(owner(&report, "ignored", "web")["outcome"], "not-asked");
@@ -244,20 +244,21 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let by_file = scan(cluster, "admin", &["--policy", by_file.to_str().unwrap()]);
     assert_eq!(by_file.status, 1, "{}", by_file.err);
 
-    let bad = scan(cluster, "admin", &["--as", "validation=Denied"]);
+    let bad = scan(cluster, "admin", &["--assume", "mode=Enforced"]);
     assert_eq!(bad.status, 2);
     assert!(
-        bad.err.contains("write one of Disabled, Audit, Warn, Deny"),
+        bad.err
+            .contains("write one of Audit, Warn, Enforce; did you mean Enforce?"),
         "{}",
         bad.err
     );
 }
 
 fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
-    let text = scan(cluster, "admin", &["--as", "validation=Deny"]).out;
+    let text = scan(cluster, "admin", &["--assume", "mode=Enforce"]).out;
     for part in [
         "(Kubernetes 1.36): ",
-        "judged as if the policies said validation=Deny",
+        "evaluated as if every policy had mode=Enforce",
         "namespace ignored: admission is not asked: the label transom.dev/ignore takes the namespace ignored out",
         "host-pid] (denied): ",
         " more like it: Deployment web",
@@ -269,8 +270,8 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
     let file = cluster.path("report.sarif");
-    let args = ["--format", "sarif", "--output", file.to_str().unwrap()];
-    assert_eq!(scan(cluster, "admin", &args).out, "");
+    let output = format!("sarif={}", file.display());
+    assert_eq!(scan(cluster, "admin", &["-o", &output]).out, "");
     let log: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let results = log["runs"][0]["results"].as_array().unwrap();
     assert!(
@@ -280,21 +281,15 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
         "{results:#?}"
     );
     let file = cluster.path("report.html");
-    let args = [
-        "--format",
-        "html",
-        "--plan-to",
-        "ltsc2025",
-        "--output",
-        file.to_str().unwrap(),
-    ];
-    assert_eq!(scan(cluster, "admin", &args).out, "");
+    let output = format!("html={}", file.display());
+    let args = ["-o", &output, "-o", "text", "--plan-to", "ltsc2025"];
+    assert!(scan(cluster, "admin", &args).out.contains("(Kubernetes 1.36): "));
     let page = std::fs::read_to_string(file).unwrap();
     for part in ["Upgrade plan: to <bdi>", "10.0.26100", "stray", "host-pid"] {
         assert!(page.contains(part), "no {part:?} in the page");
     }
     let refused = scan(cluster, "admin", &["--plan-to", "ltsc2025"]);
-    assert!(refused.err.contains("write --format html too"), "{refused:?}");
+    assert!(refused.err.contains("add -o html=FILE"), "{refused:?}");
 }
 
 fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
@@ -322,7 +317,7 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     ];
     cluster.kubectl(&bind).succeeded();
     become_user(cluster, "reader");
-    let run = scan(cluster, "reader", &["--namespace", "shop", "--format", "json"]);
+    let run = scan(cluster, "reader", &["--namespace", "shop", "-o", "json"]);
     assert_eq!(run.status, 2, "{}", run.err);
     let report = run.report();
     let gaps_of = gaps(&report);
@@ -336,19 +331,12 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     }
     assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
     assert_eq!(report["pods"], json!([]), "nodes are not known");
-    let everywhere = scan(cluster, "reader", &["--format", "json"]).report();
+    let everywhere = scan(cluster, "reader", &["-o", "json"]).report();
     assert!(gaps(&everywhere).contains(&"every object that carries a pod".to_owned()));
     let said = scan(cluster, "reader", &[]).out;
     assert!(said.contains("no object could be read, see below"), "{said}");
     let by_file = cluster.path("policy.yaml");
-    let of_file = [
-        "--policy",
-        by_file.to_str().unwrap(),
-        "-n",
-        "shop",
-        "--format",
-        "json",
-    ];
+    let of_file = ["--policy", by_file.to_str().unwrap(), "-n", "shop", "-o", "json"];
     let of_file = gaps(&scan(cluster, "reader", &of_file).report());
     assert!(!of_file.contains(&"windowspodpolicies".to_owned()), "{of_file:?}");
 
@@ -369,6 +357,6 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     ];
     cluster.kubectl(&bind).succeeded();
     become_user(cluster, "auditor");
-    let run = scan(cluster, "auditor", &["--format", "json"]);
+    let run = scan(cluster, "auditor", &["-o", "json"]);
     assert_eq!((run.status, gaps(&run.report())), (0, Vec::new()), "{}", run.err);
 }

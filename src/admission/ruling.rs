@@ -106,9 +106,7 @@ impl<'j> Case<'j> {
         Ruling {
             denial: None,
             patch: &inspection.edits,
-            warnings: message::repaired(inspection, self.subject.kind)
-                .into_iter()
-                .collect(),
+            warnings: message::repaired(self.subject, inspection).into_iter().collect(),
             annotations,
         }
     }
@@ -126,7 +124,7 @@ impl<'j> Case<'j> {
             warnings: if denied {
                 Vec::new()
             } else {
-                message::warnings(self.inspection, &self.added())
+                message::warnings(self.subject, self.inspection, &self.added())
             },
             annotations: if silent {
                 Vec::new()

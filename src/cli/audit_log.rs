@@ -2,66 +2,70 @@
 
 mod live;
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::block_on;
+use super::options::{FailOn, LimitArgs, NamespaceArgs, OutputArgs};
+use super::{block_on, is_quiet};
 use crate::audit_log::inputs::{self, File};
-use crate::audit_log::{Filter, Names, Now, Reader, Report, Row};
+use crate::audit_log::{Counts, Filter, Names, Now, Outcome, Reader, Report, Row};
+use crate::cluster::client::ConnectArgs;
 use crate::render::audit_log as render;
 
 /// Read audit logs of API servers: who was denied or changed, or would be
 ///
-/// Reads what the API server writes (JSON lines), plain or gzip, rotated sets and folders in any order, and what log stores
-/// wrap it in: Azure Monitor, CloudWatch, Cloud Logging, lists and objects over several lines. An event that stands in two
-/// files counts once. Lines that cannot be read are counted, told of and passed over.
+/// Reads what the API server writes (JSON lines), plain or gzip, rotated sets and folders in any order, and what log
+/// stores wrap it in: Azure Monitor, CloudWatch, Cloud Logging, lists and objects over several lines. An event that is in
+/// two files counts once. Lines that cannot be read are counted, reported and skipped.
 ///
-/// Exit status: 0 there is nothing that --fail-on names; 1 there is; 2 bad usage, or an input that could not be read to its
-/// end or holds no audit event (the rest is still told).
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or an input that cannot be read to its end or
+/// holds no audit event (the rest is still reported).
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom audit-log /var/log/kubernetes/audit/
+  transom audit-log --by rule --since 7d audit.log
+  transom audit-log -n shop -o json=audit.json -o text east=east.log west=west.log
+  transom audit-log --check-cluster --context production audit.log")]
 pub struct AuditLogArgs {
-    /// Files and folders; - is standard input. NAME=FILE says which cluster it is of
-    #[arg(value_name = "[NAME=]FILE", required = true)]
-    files: Vec<String>,
-    /// How to print what was found; JSON has every workload with its users and rules
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// What a line of the text is for
+    /// Files and folders; - is standard input. NAME=FILE names the cluster it is from
+    #[arg(value_name = "[NAME=]PATH")]
+    paths: Vec<String>,
+    /// A file or folder, as in kubectl apply -f. Repeatable
+    #[arg(long, short, value_name = "[NAME=]PATH")]
+    filename: Vec<String>,
+    #[command(flatten)]
+    output: OutputArgs<Format>,
+    /// What a row of the text output is for
     #[arg(long, value_enum, value_name = "WHAT", default_value = "workload")]
     by: By,
-    /// The most lines of a table
-    #[arg(long, value_name = "LINES", default_value_t = 50)]
-    most: usize,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Only requests since then: 2026-11-21T10:00:00Z, or how long ago, as in 36h or 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
     /// Only requests before then
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// Only requests in this namespace; may be repeated
-    #[arg(long, short, value_name = "NAME")]
-    namespace: Vec<String>,
-    /// What makes the exit status 1: deny (something was or would be denied), change (or changed), unanswered (or Transom did
-    /// not answer), never
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "deny")]
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
+    /// What ends in exit status 1: deny is a request that was denied; would-deny adds requests that would have been;
+    /// patch adds objects that were changed or would have been; unanswered adds requests that Transom did not answer
+    #[arg(long, value_name = "WHAT", default_value = "would-deny",
+          value_parser = FailOn::among(["never", "deny", "would-deny", "patch", "unanswered"]))]
     fail_on: FailOn,
-    /// A webhook of Transom's that was registered by another name, whole or the end of it; may be repeated
+    /// A webhook of Transom's that is registered under another name, or the end of that name. Repeatable
     #[arg(long, value_name = "NAME")]
     webhook: Vec<String>,
-    /// Also look in the cluster of this kubeconfig for what is still unmended of what was denied or would be; nothing else
-    /// makes the exit status 1 by deny then. Needs get on pods and workloads, list on nodes, runtimeclasses, csinodes,
-    /// namespaces and the policies, and get on the webhook configurations and the ConfigMap transom-seen
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; without it, its current one
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
-    context: Option<String>,
+    /// Also read from the cluster which of the workloads that were denied or would have been are fixed; only those
+    /// that are not count for --fail-on then. docs/audit.md lists the permissions that it needs
+    #[arg(long)]
+    check_cluster: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -89,72 +93,74 @@ impl From<By> for render::By {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
-enum FailOn {
-    Never,
-    Deny,
-    Change,
-    Unanswered,
-}
-
-impl FailOn {
-    fn is_in(self, report: &Report) -> bool {
-        let counts = report.counts();
-        let was_looked_at = report.rows.iter().any(|row| row.now.is_some());
-        let is_open = |row: &Row| row.now.as_ref().is_some_and(Now::is_open);
-        // What is in no row was not looked at.
-        let is_beyond = report.clusters.iter().any(|cluster| cluster.beyond.denials() > 0);
-        let denies = if was_looked_at {
-            is_beyond || report.rows.iter().any(is_open)
-        } else {
-            counts.denials() > 0
-        };
-        (self >= FailOn::Deny && denies)
-            || (self >= FailOn::Change && counts.changes() > 0)
-            || (self >= FailOn::Unanswered && counts.unanswered() > 0)
+fn is_in(fail_on: FailOn, report: &Report) -> bool {
+    let counts = report.counts();
+    let was_checked = report.rows.iter().any(|row| row.now.is_some());
+    let is_open = |row: &Row| row.now.as_ref().is_some_and(Now::is_open);
+    let number: fn(&Counts) -> u64 = match fail_on {
+        FailOn::Deny => |counts| counts.of(Outcome::Denied),
+        _ => Counts::denials,
+    };
+    // What is in no row was not checked.
+    let is_beyond = report.clusters.iter().any(|cluster| number(&cluster.beyond) > 0);
+    let denies = if was_checked {
+        let mut rows = report.rows.iter();
+        is_beyond || rows.any(|row| number(&row.counts) > 0 && is_open(row))
+    } else {
+        number(&counts) > 0
+    };
+    let changes = counts.changes() > 0;
+    match fail_on {
+        FailOn::Deny | FailOn::WouldDeny => denies,
+        FailOn::Patch => denies || changes,
+        FailOn::Unanswered => denies || changes || counts.unanswered() > 0,
+        FailOn::Never | FailOn::Error | FailOn::Warning | FailOn::Advice | FailOn::Blocked => false,
     }
 }
 
 pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
     let AuditLogArgs {
-        files,
-        format,
+        mut paths,
+        filename,
+        output,
         by,
-        most,
+        limit,
         since,
         until,
-        namespace,
+        namespaces,
         fail_on,
         webhook,
-        kubeconfig,
-        context,
+        check_cluster,
+        connect,
     } = args;
+    output.targets()?;
+    paths.extend(filename);
+    if paths.is_empty() {
+        anyhow::bail!("nothing to read: name files or folders, or - for standard input (see --help)");
+    }
     if since.is_some() && until.is_some() && since >= until {
         anyhow::bail!("--since is not before --until");
     }
     let filter = Filter {
         since,
         until,
-        namespaces: namespace,
+        namespaces: namespaces.namespace,
     };
-    let mut report = read(&files, Reader::new(Names::new(&webhook), filter));
-    if let Some(kubeconfig) = kubeconfig {
-        block_on(live::look(kubeconfig, context, &mut report))?;
+    let mut report = read(&paths, Reader::new(Names::new(&webhook), filter));
+    if check_cluster {
+        block_on(live::look(&connect, &mut report))?;
     }
-    let mut out = BufWriter::new(anstream::stdout().lock());
-    let shown = render::Shown { by: by.into(), most };
-    let written = match format {
-        Format::Text => render::text(&report, shown, &mut out),
-        Format::Json => render::json(&report, &mut out),
+    let shown = render::Shown {
+        by: by.into(),
+        most: limit.rows(),
     };
-    match written.and_then(|()| out.flush()) {
-        // The reader of our output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written.context("cannot write the report")?,
-    }
+    output.write(|format, out| match format {
+        Format::Text => render::text(&report, shown, out),
+        Format::Json => render::json(&report, out),
+    })?;
     Ok(if report.inputs.iter().any(|input| input.error.is_some()) {
         ExitCode::from(2)
-    } else if fail_on.is_in(&report) {
+    } else if is_in(fail_on, &report) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -210,7 +216,7 @@ fn progress(files: &[File]) -> ProgressBar {
     const LARGE: u64 = 64 << 20;
     let size: u64 = files.iter().map(|file| file.size).sum();
     let is_stdin = files.iter().any(|file| file.path.as_os_str() == "-");
-    if !io::stderr().is_terminal() || (size < LARGE && !is_stdin) {
+    if is_quiet() || !io::stderr().is_terminal() || (size < LARGE && !is_stdin) {
         return ProgressBar::hidden();
     }
     let (bar, style) = if is_stdin {
@@ -256,7 +262,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit_log::{Cluster, Counts, Outcome};
+    use crate::audit_log::Cluster;
 
     #[test]
     fn a_denial_that_is_in_no_row_is_open_whatever_was_looked_at() {
@@ -270,10 +276,10 @@ mod tests {
             rows: vec![row],
             ..Report::default()
         };
-        assert!(!FailOn::Deny.is_in(&report));
+        assert!(!is_in(FailOn::WouldDeny, &report));
         beyond.count([Outcome::Denied].into_iter());
         report.clusters[0].beyond = beyond;
-        assert!(FailOn::Deny.is_in(&report));
-        assert!(!FailOn::Never.is_in(&report));
+        assert!(is_in(FailOn::WouldDeny, &report));
+        assert!(!is_in(FailOn::Never, &report));
     }
 }

@@ -1,15 +1,18 @@
 //! `transom check`: reads files, folders and standard input, and says what admission would say.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::Date;
 
 use super::cluster::ClusterArgs;
+use super::is_quiet;
+use super::options::{
+    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, PathArgs, PolicyArgs, SelectorArgs, Target,
+    date,
+};
 use crate::check::files::{policies, read_except};
 use crate::check::{Checked, Manifests, Scope, Unreadable};
 use crate::engine::effective::PolicySet;
@@ -18,50 +21,51 @@ use crate::model::policy::Policy;
 use crate::model::severity::Severity;
 use crate::model::subject::Stage;
 use crate::process::today;
-use crate::registration::BY_DEFAULT;
 use crate::registration::names::named_namespaces;
 use crate::render::{Json, Summary, TextReport, Unjudged};
 
 /// Check manifests as admission would: files, folders, standard input
 ///
 /// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
-/// CSINodes, RuntimeClasses, Namespaces, StorageClasses, PersistentVolumeClaims and EndpointSlices among the inputs are what
-/// is known of the cluster, and WindowsPodPolicies are its policies, unless --policy says which count. Without a policy, the built-in one counts: errors
-/// deny, placement is applied, inert fields deny. No requester is known: an object that names a Deployment, ReplicaSet,
-/// StatefulSet, DaemonSet, Job, CronJob or ReplicationController as its owner is taken for made by that kind's controller.
+/// CSINodes, RuntimeClasses, Namespaces, StorageClasses, PersistentVolumeClaims and EndpointSlices among the inputs
+/// describe the cluster. WindowsPodPolicies among the inputs apply as they would in a cluster, unless --policy names a
+/// file. Without any policy, the built-in one applies: errors deny, placement is applied, ignored fields deny. A Pod,
+/// ReplicaSet or Job with an owner is evaluated as if that owner's controller had created it.
 ///
-/// Exit status: 0 nothing would be denied; 1 something would, or there is what --fail-on names; 2 bad usage, or input
-/// that could not be read (the rest is still checked).
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input that cannot be read (the rest is
+/// still checked).
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom check deployment.yaml
+  helm template web ./chart -n shop | transom check -n shop -
+  transom check -o json=report.json -o text --fail-on warning manifests/
+  transom check --policy policy.yaml --kubernetes-version 1.36 manifests/")]
 pub struct CheckArgs {
-    /// Files and folders (their .yaml, .yml and .json files that hold Kubernetes objects); - is standard input
-    #[arg(value_name = "PATH", required = true)]
-    paths: Vec<PathBuf>,
-    /// How to print what was found
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// Leave out files and folders whose path, or part below the folder, or name is this; * stands for anything. May be
-    /// repeated
+    #[command(flatten)]
+    paths: PathArgs,
+    #[command(flatten)]
+    output: OutputArgs<Format>,
+    /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
+    /// Repeatable
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// What makes the exit status 1: deny (what would be denied), or findings of this severity and above, whatever a
-    /// policy does with them
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "deny")]
+    /// What ends in exit status 1: deny is an object that would be denied; a severity adds open findings of that
+    /// severity and above
+    #[arg(long, value_name = "WHAT", default_value = "deny",
+          value_parser = FailOn::among(["never", "deny", "error", "warning", "advice"]))]
     fail_on: FailOn,
-    /// A file of WindowsPodPolicy objects; those among the inputs do not count then
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// The namespace of objects that say none, as in helm template --namespace [default: default]
-    #[arg(long, short, value_name = "NAME")]
-    namespace: Option<String>,
-    /// Namespaces that the webhooks leave out besides kube-system, kube-node-lease and kube-public: nothing is denied there.
-    /// Empty: none
-    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_values_t = BY_DEFAULT.map(str::to_owned))]
-    exclude_namespace: Vec<String>,
-    /// The day to check for, as in 2026-12-31 [default: today in UTC]
-    #[arg(long, value_name = "DATE")]
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
+    #[command(flatten)]
+    selector: SelectorArgs,
+    #[command(flatten)]
+    excluded: ExcludedNamespacesArgs,
+    /// The day to check for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
-    /// Leave advice that denies or warns of nothing out of the text; JSON always has it
+    /// Hide advice that neither denies nor warns from the text output
     #[arg(long)]
     no_advice: bool,
     #[command(flatten)]
@@ -74,42 +78,35 @@ enum Format {
     Json,
 }
 
-/// What ends a run with status 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum FailOn {
-    Deny,
-    Error,
-    Warning,
-    Advice,
-}
-
-impl FailOn {
-    fn is_in(self, summary: &Summary) -> bool {
-        let by_severity = |least: Severity| {
-            let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
-            Severity::ALL.iter().any(of)
-        };
-        summary.denied > 0
-            || match self {
-                FailOn::Deny => false,
-                FailOn::Error => by_severity(Severity::Error),
-                FailOn::Warning => by_severity(Severity::Warning),
-                FailOn::Advice => by_severity(Severity::Advice),
-            }
+fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
+    let by_severity = |least: Severity| {
+        let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
+        summary.denied > 0 || Severity::ALL.iter().any(of)
+    };
+    match fail_on {
+        FailOn::Error => by_severity(Severity::Error),
+        FailOn::Warning => by_severity(Severity::Warning),
+        FailOn::Advice => by_severity(Severity::Advice),
+        FailOn::Deny | FailOn::WouldDeny => summary.denied > 0,
+        FailOn::Never | FailOn::Patch | FailOn::Unanswered | FailOn::Blocked => false,
     }
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let of_file = policies(args.policy.as_deref(), Policy::standalone())?;
+    let targets = args.output.targets()?;
+    let paths = args.paths.required()?;
+    let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
     let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
     of_file.declare(&mut facts);
     let mut policies = of_file.set;
 
-    let mut manifests = Manifests::new(args.format == Format::Text).within(Scope {
-        namespace: args.namespace.clone(),
-        excluded: named_namespaces(args.exclude_namespace.clone()).collect(),
+    let shows_text = targets.iter().any(|target| target.format == Format::Text);
+    let mut manifests = Manifests::new(shows_text).within(Scope {
+        // As in kubectl apply -n: objects that name no namespace go into it.
+        namespace: args.namespaces.namespace.first().cloned(),
+        excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
     });
-    for path in &args.paths {
+    for path in paths {
         let (objects, errors) = (manifests.len(), manifests.errors().len());
         let texts = read_except(path, &args.exclude, &mut manifests);
         let empty = if texts == 0 && path.is_dir() {
@@ -126,70 +123,94 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             message: empty.to_owned(),
         });
     }
-    let among_the_inputs = manifests.policies(args.policy.is_none());
-    if args.policy.is_none() {
+    let among_the_inputs = manifests.policies(policy.is_none());
+    if policy.is_none() {
         policies = PolicySet::new(among_the_inputs, Policy::standalone());
     }
     manifests.learn(&mut facts, &policies);
 
-    let mut out = BufWriter::new(anstream::stdout().lock());
-    let reported = report(args, &manifests, &facts, &policies, &mut out).and_then(|result| {
-        out.flush()?;
-        Ok(result)
-    });
-    let (summary, errors) = match reported {
-        // The reader of our output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-        reported => reported.context("cannot write the report")?,
-    };
-    Ok(match (errors, args.fail_on.is_in(&summary)) {
+    let mut checked = (Summary::default(), 0);
+    for target in &targets {
+        let progress = progress(manifests.len(), target);
+        let mut pass = Pass {
+            args,
+            manifests: &manifests,
+            facts: &facts,
+            policies: &policies,
+            progress: &progress,
+        };
+        target.write(|out| {
+            checked = pass.report(target.format, out)?;
+            Ok(())
+        })?;
+    }
+    let (summary, errors) = checked;
+    Ok(match (errors, is_in(args.fail_on, &summary)) {
         (0, false) => ExitCode::SUCCESS,
         (0, true) => ExitCode::from(1),
         _ => ExitCode::from(2),
     })
 }
 
-fn report(
-    args: &CheckArgs,
-    manifests: &Manifests,
-    facts: &Facts,
-    policies: &PolicySet,
-    out: &mut dyn Write,
-) -> io::Result<(Summary, usize)> {
-    let progress = progress(manifests.len(), args.format);
-    let unjudged = Unjudged::of(manifests);
-    let (summary, errors) = match args.format {
-        Format::Json => {
-            let mut json = Json::default();
-            let errors = manifests.check(facts, policies, Stage::Written, |checked| {
-                progress.inc(1);
-                json.add(&checked);
-            });
-            progress.finish_and_clear();
-            (json.finish(&errors, &unjudged, out)?, errors)
-        }
-        Format::Text => {
-            let mut text = TextReport::new(out, !args.no_advice);
-            let mut written = Ok(());
-            let errors = manifests.check(facts, policies, Stage::Written, |checked: Checked<'_>| {
-                progress.inc(1);
-                if written.is_ok() {
-                    written = progress.suspend(|| text.add(&checked));
+/// One pass over the manifests, for one output.
+struct Pass<'a> {
+    args: &'a CheckArgs,
+    manifests: &'a Manifests,
+    facts: &'a Facts,
+    policies: &'a PolicySet,
+    progress: &'a ProgressBar,
+}
+
+impl Pass<'_> {
+    fn report(&mut self, format: Format, out: &mut dyn Write) -> io::Result<(Summary, usize)> {
+        let unjudged = Unjudged::of(self.manifests);
+        let (summary, errors) = match format {
+            Format::Json => {
+                let mut json = Json::default();
+                let errors = self.check(|checked| json.add(&checked));
+                (json.finish(&errors, &unjudged, out)?, errors)
+            }
+            Format::Text => {
+                let mut text = TextReport::new(out, !self.args.no_advice);
+                let mut written = Ok(());
+                let errors = self.check(|checked: Checked<'_>| {
+                    if written.is_ok() {
+                        written = self.progress.suspend(|| text.add(&checked));
+                    }
+                });
+                written?;
+                (text.finish(&errors, &unjudged)?, errors)
+            }
+        };
+        Ok((summary, errors.len()))
+    }
+
+    /// Checks the objects that the arguments select.
+    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> Vec<Unreadable> {
+        let CheckArgs {
+            namespaces, selector, ..
+        } = self.args;
+        let errors = self
+            .manifests
+            .check(self.facts, self.policies, Stage::Written, |checked| {
+                self.progress.inc(1);
+                let is_meant = namespaces.selects(&checked.namespace)
+                    && (selector.is_everything() || selector.selects(&checked.labels()));
+                if is_meant {
+                    each(checked);
                 }
             });
-            progress.finish_and_clear();
-            written?;
-            (text.finish(&errors, &unjudged)?, errors)
-        }
-    };
-    Ok((summary, errors.len()))
+        self.progress.finish_and_clear();
+        errors
+    }
 }
 
 /// A bar on standard error, for runs that are long enough to wonder about, on a terminal only.
-fn progress(objects: usize, format: Format) -> ProgressBar {
+fn progress(objects: usize, target: &Target<Format>) -> ProgressBar {
     const LONG: usize = 2000;
-    let shown_elsewhere = format == Format::Json || !io::stdout().is_terminal();
-    if objects < LONG || !io::stderr().is_terminal() || !shown_elsewhere {
+    let shown_elsewhere =
+        target.file.is_some() || target.format == Format::Json || !io::stdout().is_terminal();
+    if objects < LONG || is_quiet() || !io::stderr().is_terminal() || !shown_elsewhere {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(objects as u64);

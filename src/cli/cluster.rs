@@ -10,13 +10,19 @@ use crate::model::node::major_minor;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// The Kubernetes release of the cluster
-    #[arg(long, env = "TRANSOM_KUBERNETES", value_name = "RELEASE", default_value = "1.37", value_parser = release)]
-    kubernetes: u32,
+    /// The Kubernetes version of the cluster, as in 1.37
+    #[arg(
+        long,
+        env = "TRANSOM_KUBERNETES_VERSION",
+        value_name = "VERSION",
+        default_value = "1.37",
+        value_parser = release
+    )]
+    kubernetes_version: u32,
     /// The container runtime of the Windows nodes
     #[arg(long, env = "TRANSOM_RUNTIME", value_enum, default_value = "containerd")]
     runtime: RuntimeArg,
-    /// A feature gate that is on in the cluster; may be repeated
+    /// A feature gate that is enabled in the cluster. Repeatable
     #[arg(
         long = "feature-gate",
         env = "TRANSOM_FEATURE_GATES",
@@ -35,7 +41,7 @@ enum RuntimeArg {
 impl ClusterArgs {
     /// Facts that hold this and a day, and nothing else.
     pub fn facts(&self, today: Date) -> Facts {
-        let mut facts = Facts::new(self.kubernetes, today);
+        let mut facts = Facts::new(self.kubernetes_version, today);
         facts.runtime = match self.runtime {
             RuntimeArg::Containerd => Runtime::Containerd,
             RuntimeArg::Docker => Runtime::Docker,
@@ -49,7 +55,7 @@ impl ClusterArgs {
 fn release(text: &str) -> Result<u32, String> {
     match major_minor(text) {
         Some((1, minor)) => Ok(minor),
-        _ => Err("write the release as in 1.37".to_owned()),
+        _ => Err("write the version as in 1.37".to_owned()),
     }
 }
 

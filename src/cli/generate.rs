@@ -1,5 +1,6 @@
 //! `transom generate`: files of this repository that come out of the code.
 
+mod install;
 mod webhooks;
 
 use std::io::Write as _;
@@ -9,8 +10,12 @@ use clap::{Args, Subcommand};
 
 use crate::{api, render};
 
-/// Print files that are made from the code
+/// Generate manifests and documents from the code
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate crds | kubectl apply --server-side --field-manager=helm -f -
+  transom generate install --image registry.example.com/transom:0.1.0 | kubectl apply --server-side -f -
+  transom generate webhooks --url https://192.0.2.7:8443")]
 pub struct GenerateArgs {
     #[command(subcommand)]
     what: What,
@@ -18,22 +23,34 @@ pub struct GenerateArgs {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// docs/rules.md: every rule of the catalogue
-    RulesDoc,
-    /// manifests/crds.yaml: the CustomResourceDefinitions
-    Crds,
+    RulesDoc(RulesDocArgs),
+    Crds(CrdsArgs),
+    Install(install::InstallArgs),
     Webhooks(Box<webhooks::WebhooksArgs>),
 }
 
+/// Generate docs/rules.md: every rule of the catalogue
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate rules-doc > docs/rules.md")]
+struct RulesDocArgs {}
+
+/// Generate manifests/crds.yaml: the CustomResourceDefinitions
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate crds | kubectl apply --server-side --field-manager=helm -f -")]
+struct CrdsArgs {}
+
 pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
+    let mut out = anstream::stdout().lock();
     match &args.what {
-        What::RulesDoc => write!(anstream::stdout().lock(), "{}", render::rules_markdown())?,
-        What::Crds => write!(
-            anstream::stdout().lock(),
-            "{}",
-            render::yaml_documents(&api::definitions())
-        )?,
-        What::Webhooks(args) => webhooks::run(args)?,
+        What::RulesDoc(RulesDocArgs {}) => write!(out, "{}", render::rules_markdown())?,
+        What::Crds(CrdsArgs {}) => write!(out, "{}", render::yaml_documents(&api::definitions()))?,
+        What::Install(args) => write!(out, "{}", install::manifest(args)?)?,
+        What::Webhooks(args) => {
+            drop(out);
+            webhooks::run(args)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

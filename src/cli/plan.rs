@@ -1,19 +1,18 @@
 //! `transom plan`: reads a cluster, or files, and says what an upgrade of its Windows nodes takes.
 
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
 use super::block_on;
 use super::cluster::ClusterArgs;
+use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs};
 use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
-use crate::cluster::client::{KubeconfigArgs, NoCluster, own_namespace};
+use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
 use crate::cluster::once;
 use crate::cluster::snapshot::Snapshots;
 use crate::cluster::survey::{AROUND, visit_list};
@@ -30,48 +29,48 @@ use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
 ///
-/// Without a PATH it reads a cluster: nodes, RuntimeClasses, policies, workloads and pods, and it changes nothing. With one
-/// it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o yaml. No
-/// registry is asked without --ask-registries: images are known by their names, and tags for the new build are proposed, not
-/// verified.
+/// Without a PATH it reads a cluster and changes nothing: nodes, RuntimeClasses, policies, workloads and pods. With a
+/// PATH it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o
+/// yaml. Without --registry, images are known by their names, and tags for the new build are proposed, not verified.
 ///
-/// Exit status: 0 every workload on the pools that go can move as it is; 1 some cannot, or it is not known; 2 bad usage, or
-/// input or lists that could not be read (the rest is still planned).
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input or lists that cannot be read (the rest
+/// is still planned).
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom plan --to ltsc2025
+  transom plan --to ltsc2025 --from pool-2019 --registry -o json=plan.json -o text
+  kubectl get nodes,runtimeclasses,deployments,pods -A -o yaml | transom plan --to 26100 -")]
 pub struct PlanArgs {
-    /// Files and folders; - is standard input. Without any, the cluster is read
-    #[arg(value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    paths: PathArgs,
     /// The build to upgrade to: a release as in ltsc2025, or a build as in 10.0.26100
     #[arg(long, value_name = "RELEASE", value_parser = Target::parse)]
     to: Target,
-    /// The pools that go, by name, release or build; may be repeated [default: every Windows pool of an older build]
+    /// The pools to replace, by name, release or build; unset: every Windows pool of an older build. Repeatable
     #[arg(long, value_name = "POOL", value_delimiter = ',')]
     from: Vec<String>,
-    /// The new nodes may read the passwords of the group-managed service accounts: those block nothing
+    /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing
     #[arg(long)]
     gmsa_ready: bool,
-    /// Ask the registries of the images, anonymously and over HTTPS, for the builds of images and for proposed tags. The
+    /// Ask the registries of the images, anonymously and over HTTPS, for the builds of images and for proposed tags; the
     /// registries see which images the cluster runs
     #[arg(long)]
-    ask_registries: bool,
-    /// How to print the plan
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// A file of WindowsPodPolicy objects; those of the cluster, or among the inputs, do not count then
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// The name of the installation, as in transom generate webhooks --name
-    #[arg(long, env = "TRANSOM_NAME", value_name = "NAME", default_value = "transom")]
-    name: String,
+    registry: bool,
+    /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or of which
+    /// that is not known
+    #[arg(long, value_name = "WHAT", default_value = "blocked",
+          value_parser = FailOn::among(["never", "blocked"]))]
+    fail_on: FailOn,
+    #[command(flatten)]
+    output: OutputArgs<Format>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    installation: InstallationArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    connect: KubeconfigArgs,
-    /// Transom's own namespace, where it keeps what it remembers of pools. Without it: that of the pod, else
-    /// transom-system
-    #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
-    transom_namespace: Option<String>,
+    connect: ConnectArgs,
 }
 
 /// What is said to do where a right is missing.
@@ -84,6 +83,7 @@ enum Format {
 }
 
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    args.output.targets()?;
     let (plan, errors) = if args.paths.is_empty() {
         block_on(of_cluster(args))?
     } else {
@@ -92,26 +92,18 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     for error in &errors {
         anstream::eprintln!("transom: {}", one_line(error));
     }
-    let mut out = BufWriter::new(anstream::stdout().lock());
-    match write(&plan, args.format, &mut out) {
-        // The reader of our output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written.context("cannot write the plan")?,
-    }
-    let all_move = plan.summary.can_move == plan.summary.affected;
-    Ok(match (errors.is_empty(), all_move) {
-        (true, true) => ExitCode::SUCCESS,
-        (true, false) => ExitCode::from(1),
-        (false, _) => ExitCode::from(2),
-    })
-}
-
-fn write(plan: &Plan, format: Format, out: &mut dyn Write) -> io::Result<()> {
-    match format {
-        Format::Text => plan_text(plan, out)?,
-        Format::Json => write_json(plan, out)?,
-    }
-    out.flush()
+    args.output.write(|format, out| match format {
+        Format::Text => plan_text(&plan, out),
+        Format::Json => write_json(&plan, out),
+    })?;
+    let is_blocked = plan.summary.can_move != plan.summary.affected;
+    Ok(
+        match (errors.is_empty(), is_blocked && args.fail_on == FailOn::Blocked) {
+            (true, false) => ExitCode::SUCCESS,
+            (true, true) => ExitCode::from(1),
+            (false, _) => ExitCode::from(2),
+        },
+    )
 }
 
 impl PlanArgs {
@@ -128,20 +120,20 @@ impl PlanArgs {
 type Planned = (Plan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
-    let of_file = policies(args.policy.as_deref(), Policy::standalone())?;
+    let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
     let mut facts = args.cluster.facts(today());
     of_file.declare(&mut facts);
     let mut counting = of_file.set;
     let mut manifests = Manifests::new(false).within(Scope::default());
-    for path in &args.paths {
+    for path in args.paths.all() {
         let before = (manifests.len(), manifests.errors().len());
         read_except(path, &[], &mut manifests);
         if path.as_os_str() == "-" && before == (manifests.len(), manifests.errors().len()) {
             bail!("there is nothing on standard input; did the command before this one fail?");
         }
     }
-    let among_the_inputs = manifests.policies(args.policy.is_none());
-    if args.policy.is_none() {
+    let among_the_inputs = manifests.policies(args.policy.policy.is_none());
+    if args.policy.policy.is_none() {
         counting = PolicySet::new(among_the_inputs, Policy::standalone());
     }
     manifests.learn(&mut facts, &counting);
@@ -171,15 +163,12 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
 
 async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     let connected = args.connect.connect().await;
-    let connected = connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
+    let (connected, namespace) = connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
         Some(none) => anyhow::anyhow!("{none}, or give files"),
         None => error,
     })?;
-    let (client, namespace) = (
-        &connected.client,
-        own_namespace(args.transom_namespace.clone(), &connected),
-    );
-    let once = once::read(client, &namespace, &args.name)
+    let client = &connected.client;
+    let once = once::read(client, &namespace, &args.installation.name)
         .await
         .map_err(anyhow::Error::msg)?;
     // Without Transom's own resources there are no policies of its, and that is all.
@@ -196,7 +185,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         once.registered.map(Arc::new),
         Timestamp::now(),
     );
-    let counting = match &args.policy {
+    let counting = match &args.policy.policy {
         Some(path) => {
             let of_file = policies(Some(path), Policy::standalone())?;
             of_file.declare(&mut snapshot.facts);
@@ -234,7 +223,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
 
 /// The plan, by what registries say of images where they may be asked.
 async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Plan> {
-    if !args.ask_registries {
+    if !args.registry {
         return Ok(planner.plan()?);
     }
     let mut registries = Registries::new()?;

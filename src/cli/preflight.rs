@@ -1,18 +1,16 @@
 //! `transom preflight`: looks at a cluster without Transom, and says what Transom would do there and what to install it with.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufWriter, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
 
 use super::block_on;
-use crate::cluster::client::{KubeconfigArgs, own_namespace};
+use super::options::{FailOn, OutputArgs};
+use crate::cluster::client::ConnectArgs;
 use crate::cluster::once::Unread;
 use crate::cluster::snapshot::Snapshots;
 use crate::cluster::survey::visit_list;
@@ -31,66 +29,55 @@ use crate::scan::report::Gap;
 /// What is said to do where a right is missing.
 const RIGHTS: &str = "docs/preflight.md has the rights that it takes";
 
-/// Look at a cluster before Transom is installed: what would be denied and changed, and the values to install with
+/// Inspect a cluster before Transom is installed: what would be denied and changed, and the values to install with
 ///
-/// Reads nodes, workloads, RuntimeClasses, namespaces, webhook configurations, autoscalers and the marks of other engines, and
-/// writes nothing to the cluster. The values are for helm install, after the chart's file for the platform. What must not be
-/// read is told, and the rest goes on.
+/// Reads nodes, workloads, RuntimeClasses, namespaces, webhook configurations, autoscalers and the marks of other
+/// engines, and writes nothing to the cluster. The values are for helm install, after the chart's file for the platform.
+/// Missing permissions are reported; the rest continues.
 ///
-/// Exit status: 0 nothing would be denied; 1 something would; 2 bad usage, or something could not be read: the
-/// report names it, and where that was workloads, the values enforce nothing.
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or something cannot be read: the report names
+/// it, and if that was workloads, the values enforce nothing.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom preflight -o values=transom-values.yaml -o text
+  transom preflight --context production -o json=preflight.json
+  transom preflight -o values | helm install transom charts/transom --values -")]
 pub struct PreflightArgs {
     #[command(flatten)]
-    connect: KubeconfigArgs,
-    /// The namespace that Transom will have. Without it: that of the pod, else transom-system
-    #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
-    transom_namespace: Option<String>,
-    /// How to print what was found
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// Write the values into this file too, for helm install --values; - is standard output, and nothing else is printed
-    #[arg(long, value_name = "FILE")]
-    values: Option<PathBuf>,
+    connect: ConnectArgs,
+    #[command(flatten)]
+    output: OutputArgs<Format>,
+    /// What ends in exit status 1: deny is a workload that would be denied
+    #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
+    fail_on: FailOn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Format {
     Text,
     Json,
+    /// Values for helm install
+    Values,
 }
 
 pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
+    args.output.targets()?;
     let report = block_on(async {
-        let connected = args.connect.connect().await?;
-        let namespace = own_namespace(args.transom_namespace.clone(), &connected);
+        let (connected, namespace) = args.connect.connect().await?;
         look(&connected.client, &namespace)
             .await
             .map_err(anyhow::Error::msg)
     })?;
-    let only_values = args.values.as_ref().is_some_and(|file| file.as_os_str() == "-");
-    if let Some(file) = args.values.as_ref().filter(|_| !only_values) {
-        std::fs::write(file, report.values.yaml())
-            .with_context(|| format!("cannot write {} (--values)", file.display()))?;
-        anstream::eprintln!("transom: the values are written to {}", file.display());
-    }
-    let mut out = BufWriter::new(anstream::stdout().lock());
-    let printed = if only_values {
-        out.write_all(report.values.yaml().as_bytes())
-    } else if args.format == Format::Json {
-        write_json(&report, &mut out)
-    } else {
-        text::write(&report, &mut out)
-    };
-    match printed.and_then(|()| out.flush()) {
-        // The reader of our output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        printed => printed.context("cannot write the report")?,
-    }
-    Ok(match (report.gaps.is_empty(), report.summary.denied) {
+    args.output.write(|format, out| match format {
+        Format::Text => text::write(&report, out),
+        Format::Json => write_json(&report, out),
+        Format::Values => out.write_all(report.values.yaml().as_bytes()),
+    })?;
+    let fails = args.fail_on == FailOn::Deny && report.summary.denied > 0;
+    Ok(match (report.gaps.is_empty(), fails) {
         (false, _) => ExitCode::from(2),
-        (true, 0) => ExitCode::SUCCESS,
-        (true, _) => ExitCode::from(1),
+        (true, false) => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(1),
     })
 }
 

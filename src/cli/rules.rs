@@ -6,19 +6,25 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
+use super::options::OutputArgs;
 use crate::render;
 use crate::rules::{find, nearest};
 
 /// List every rule of the catalogue
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom rules
+  transom rules -o json=rules.json")]
 pub struct RulesArgs {
-    /// How to print them
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    #[command(flatten)]
+    output: OutputArgs<Format>,
 }
 
 /// Explain one rule: what it looks for, why, what to do, with examples
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom explain run-as-user
+  transom explain TSM204")]
 pub struct ExplainArgs {
     /// The rule's id or name, such as TSM204 or run-as-user
     #[arg(value_name = "ID|NAME")]
@@ -32,11 +38,10 @@ enum Format {
 }
 
 pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
-    let mut out = anstream::stdout().lock();
-    match args.format {
-        Format::Text => write!(out, "{}", render::rules_text())?,
-        Format::Json => writeln!(out, "{:#}", render::rules_json())?,
-    }
+    args.output.write(|format, out| match format {
+        Format::Text => write!(out, "{}", render::rules_text()),
+        Format::Json => writeln!(out, "{:#}", render::rules_json()),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

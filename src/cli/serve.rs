@@ -20,12 +20,15 @@ use crate::webhook::{Config, LimitArgs, ListenArgs};
 
 /// Serve the admission webhook
 ///
-/// In a cluster, or beside one with --kubeconfig, policies and facts come from the API server, and the leader among
-/// the replicas keeps the Windows nodes, the RuntimeClasses and the certificates true. With --standalone it needs no
+/// In a cluster, or beside one with --kubeconfig, policies and facts come from the API server, and the leader
+/// among the replicas reconciles Windows nodes, RuntimeClasses and certificates. With --standalone it needs no
 /// cluster: the policy is built in or comes from a file, what is known of the cluster comes from files, and the
 /// certificate is issued at start or comes from files. POST /mutate and POST /validate take an AdmissionReview
 /// (admission.k8s.io/v1) as the API server sends it.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom serve --standalone --policy policy.yaml --write-ca ca.pem
+  transom serve --kubeconfig ~/.kube/config --webhook-url https://192.0.2.7:8443")]
 pub struct ServeArgs {
     /// Run without a cluster
     #[arg(long, env = "TRANSOM_STANDALONE", conflicts_with_all = ["kubeconfig", "webhook_url", "certificates", "ca_bundle"])]

@@ -31,10 +31,10 @@ pub struct NoCluster {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster to talk to")]
 pub struct KubeconfigArgs {
-    /// The cluster of this kubeconfig. Without it: the ServiceAccount of the pod, else $KUBECONFIG or ~/.kube/config
+    /// The kubeconfig of the cluster; unset: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config
     #[arg(long, env = "TRANSOM_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; without it, its current one
+    /// The context of the kubeconfig; unset: its current context
     #[arg(long, env = "TRANSOM_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 }
@@ -45,47 +45,37 @@ pub struct KubeconfigArgs {
 pub struct ConnectArgs {
     #[command(flatten)]
     kubeconfig: KubeconfigArgs,
-    /// Transom's own namespace, where its Lease, its certificates and what it remembers are. Without it: that of the
-    /// pod, else transom-system
+    /// Transom's own namespace, with its Lease and certificates; unset: the namespace of the pod, else transom-system
     #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
-    namespace: Option<String>,
+    transom_namespace: Option<String>,
 }
 
 /// A cluster that can be asked.
 pub struct Connected {
     /// The client.
     pub client: Client,
-    /// What the cluster goes by: the context of the kubeconfig, else the address of its API server.
+    /// The context of the kubeconfig, else the address of the API server.
     pub name: String,
+    /// The address of the API server.
+    pub server: String,
     /// The namespace of the pod that this runs in, where it runs in one.
     pub of_pod: Option<String>,
 }
 
 impl ConnectArgs {
-    /// The cluster of a kubeconfig, and nothing of Transom's own.
-    pub fn of(kubeconfig: PathBuf, context: Option<String>) -> Self {
-        ConnectArgs {
-            kubeconfig: KubeconfigArgs {
-                kubeconfig: Some(kubeconfig),
-                context,
-            },
-            namespace: None,
-        }
-    }
-
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors
     /// When there is no cluster, or the kubeconfig is of no use; it says what to do.
-    pub async fn connect(&self) -> anyhow::Result<(Client, String)> {
+    pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
         let connected = self.kubeconfig.connect().await?;
-        let namespace = own_namespace(self.namespace.clone(), &connected);
-        Ok((connected.client, namespace))
+        let namespace = own_namespace(self.transom_namespace.clone(), &connected);
+        Ok((connected, namespace))
     }
 }
 
 /// Transom's namespace: the one that is named, else that of the pod, else `transom-system`.
-pub fn own_namespace(named: Option<String>, connected: &Connected) -> String {
+fn own_namespace(named: Option<String>, connected: &Connected) -> String {
     let namespace = named.or_else(|| connected.of_pod.clone());
     namespace.unwrap_or_else(|| NAMESPACE.to_owned())
 }
@@ -99,9 +89,15 @@ impl KubeconfigArgs {
         let (mut config, context, of_pod) = self.config().await?;
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(SILENCE);
-        let name = context.unwrap_or_else(|| config.cluster_url.to_string());
+        let server = config.cluster_url.to_string();
+        let name = context.unwrap_or_else(|| server.clone());
         let client = Client::try_from(config).context("cannot set up a client for the API server")?;
-        Ok(Connected { client, name, of_pod })
+        Ok(Connected {
+            client,
+            name,
+            server,
+            of_pod,
+        })
     }
 
     /// How to reach the API server, the context of the kubeconfig, and the namespace of the pod where this runs in one.
@@ -136,11 +132,13 @@ impl KubeconfigArgs {
             })?;
             return Ok((config, self.context.clone(), None));
         }
-        if let Ok(config) = kube::Config::incluster() {
+        // As in controller-runtime: a pod that sets $KUBECONFIG means that cluster and not its own.
+        let names_kubeconfig = std::env::var_os("KUBECONFIG").is_some_and(|named| !named.is_empty());
+        if !names_kubeconfig && let Ok(config) = kube::Config::incluster() {
             let namespace = config.default_namespace.clone();
             return Ok((config, None, Some(namespace)));
         }
-        match kube::Config::infer().await {
+        match kube::Config::from_kubeconfig(&options).await {
             Ok(config) => {
                 let context = Kubeconfig::read().ok().and_then(|read| read.current_context);
                 Ok((config, context, None))
@@ -154,7 +152,7 @@ impl KubeconfigArgs {
 }
 
 /// Why no kubeconfig says which cluster.
-fn no_kubeconfig(error: &kube::config::InferConfigError) -> String {
+fn no_kubeconfig(error: &kube::config::KubeconfigError) -> String {
     let named = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty());
     let paths: Vec<PathBuf> = match &named {
         Some(named) => std::env::split_paths(named).collect(),
@@ -165,24 +163,34 @@ fn no_kubeconfig(error: &kube::config::InferConfigError) -> String {
         |path: &PathBuf| path.exists() || (named.is_none() && home.join(".kube").join("config").exists());
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     if paths.iter().any(is_there) {
-        let said = std::error::Error::source(error).map_or_else(|| error.to_string(), with_causes);
-        return format!("not in a pod, and {} cannot be used ({said})", shown.join(", "));
+        return format!("{} cannot be used ({})", shown.join(", "), with_causes(error));
     }
-    format!("not in a pod, and {} does not exist", shown.join(", "))
+    match named {
+        Some(_) => format!("$KUBECONFIG names {}, which does not exist", shown.join(", ")),
+        None => format!("not in a pod, and {} does not exist", shown.join(", ")),
+    }
+}
+
+/// The name of an installation.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Names in the cluster")]
+pub struct InstallationArgs {
+    /// The name of the installation: both webhook configurations are named zz-NAME
+    #[arg(long, env = "TRANSOM_NAME", value_name = "NAME", default_value = "transom")]
+    pub name: String,
 }
 
 /// By which names an installation is known in its cluster.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Names in the cluster")]
 pub struct NamesArgs {
-    /// The name of the installation, as in transom generate webhooks --name: both webhook configurations are named zz-
-    /// and this
-    #[arg(long, env = "TRANSOM_NAME", value_name = "NAME", default_value = "transom")]
-    pub name: String,
-    /// The Lease by which the leader is elected
+    #[command(flatten)]
+    /// What the webhook configurations are named after.
+    pub installation: InstallationArgs,
+    /// The Lease of the leader election
     #[arg(long, env = "TRANSOM_LEASE", value_name = "NAME", default_value = "transom")]
     pub lease: String,
-    /// The Secret in Transom's namespace that a self-managed certificate is kept in
+    /// The Secret of a self-managed certificate, in Transom's namespace
     #[arg(
         long,
         env = "TRANSOM_CERTIFICATE_SECRET",

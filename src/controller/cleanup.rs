@@ -2,8 +2,10 @@
 //! everything that it wrote. Works while it runs and when it is dead, and any number of times.
 
 mod beside;
+mod chart;
 mod hooks;
 mod leader;
+mod preview;
 mod reports;
 
 use std::fmt::Debug;
@@ -19,8 +21,10 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+pub use self::chart::of_the_chart;
 pub use self::hooks::HOOKS;
 use self::leader::Leader;
+pub use self::preview::{Preview, preview};
 use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::pools::SEEN_CONFIG_MAP;
@@ -148,7 +152,7 @@ impl Cleanup<'_> {
         let own = &self.options.namespace;
         (namespace != *own).then(|| {
             format!(
-                "{configuration} belongs to Transom in the namespace {namespace}, not {own}: run this with --namespace \
+                "{configuration} belongs to Transom in the namespace {namespace}, not {own}: run this with --transom-namespace \
                  {namespace}"
             )
         })

@@ -8,7 +8,7 @@
 //!                ├─ classes          RuntimeClasses: want, plan, write
 //!                ├─ news             what was changed, one Event for each policy and cause
 //!                └─ status           what to tell people; write
-//! take_back      the same, without a view: what `transom cleanup` undoes
+//! take_back      the same, without a view: what `transom uninstall` undoes
 //! writer         every write: in its turn, while this replica leads
 //! ```
 

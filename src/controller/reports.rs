@@ -28,7 +28,7 @@ use tokio::time::{sleep, timeout};
 
 pub use self::dialect::Dialect;
 pub use self::gauges::Gauges;
-pub use self::sweep::{Swept, sweep};
+pub use self::sweep::{Swept, count, sweep};
 
 use self::session::Session;
 use crate::cluster::lease::Leadership;

@@ -8,7 +8,7 @@ use super::target::named;
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, Release, compatibility};
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
-use crate::model::text::shown;
+use crate::model::text::{cut_middle, one_line, shown};
 
 const VERSIONS: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
@@ -65,7 +65,7 @@ impl Knowledge<'_> {
             let name = format!("HostProcess: any image on {} host", self.target);
             let message = format!(
                 "{} is in a HostProcess container, whose image need not match its node",
-                shown(text)
+                shown_image(text)
             );
             return Statement::new(
                 Class::Unchanged,
@@ -136,7 +136,7 @@ impl Knowledge<'_> {
         let Some((process, build)) = best(Isolation::Process) else {
             let message = format!(
                 "{} is there for no Windows build, {}",
-                shown(&used.image),
+                shown_image(&used.image),
                 known.how
             );
             return self.propose(
@@ -151,7 +151,14 @@ impl Knowledge<'_> {
                 known.source,
             )
         };
-        let of = |build| format!("{} is for {}, {}", shown(&used.image), named(build), known.how);
+        let of = |build| {
+            format!(
+                "{} is for {}, {}",
+                shown_image(&used.image),
+                named(build),
+                known.how
+            )
+        };
         let process_row = || row("process isolation", build);
         match (kernel, process) {
             (Kernel::Known(Isolation::HyperV), _) if hyper_v == Compatibility::Runs => {
@@ -277,7 +284,7 @@ impl Knowledge<'_> {
             Verified::Missing => format!(
                 "build the image for {}: {} would be its name, and {state}",
                 named(self.target),
-                shown(&proposed)
+                shown_image(&proposed)
             ),
             _ => format!("use {proposed} ({state})"),
         };
@@ -292,7 +299,7 @@ impl Knowledge<'_> {
 
     /// What the name alone says of an image whose build it does not say.
     fn of_name(&self, used: &Use, image: &ImageRef<'_>) -> Statement {
-        let text = shown(&used.image);
+        let text = shown_image(&used.image);
         match os_hint(image) {
             OsHint::DotnetLinuxOnly => {
                 let message = format!("{text} has no Windows variant since .NET 8");
@@ -366,4 +373,9 @@ fn pause(image: &ImageRef<'_>) -> Option<Vec<Build>> {
         _ => return None,
     };
     Some(builds.iter().copied().map(Build::new).collect())
+}
+/// An image reference as a message quotes it: of a long one the middle is cut, because the tag at its end decides.
+fn shown_image(text: &str) -> String {
+    const LONGEST: usize = 120;
+    one_line(&cut_middle(text, LONGEST, 80)).into_owned()
 }

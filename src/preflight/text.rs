@@ -155,7 +155,7 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
             named if named < report.summary.denied => format!("{named} of them"),
             _ => "all of them".to_owned(),
         };
-        writeln!(out, "    and {more} more; --format json names {all}")?;
+        writeln!(out, "    and {more} more; -o json names {all}")?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! What audit logs tell, printed: a table for people, a document for machines.
 
 mod json;
-mod table;
 mod text;
 
 pub use self::json::{SCHEMA, json};

@@ -19,7 +19,7 @@ use jiff::tz::TimeZone;
 use self::findings::Crosstab;
 use self::matrix::Matrix;
 use self::timeline::Timeline;
-use self::workloads::{Choices, Workload};
+use self::workloads::{Choices, Workload, worst_first};
 use crate::model::text::one_line;
 use crate::scan::report::Report;
 
@@ -79,7 +79,7 @@ pub fn page(report: &Report, plan: Option<&PlanSection>, out: &mut dyn Write) ->
         matrix: Matrix::of(report),
         crosstab: Crosstab::of(report),
         choices: Choices::of(report),
-        workloads: report.owners.iter().map(Workload::of).collect(),
+        workloads: worst_first(report),
         plan,
     };
     let mut lines = Lines { out, failed: None };

@@ -186,7 +186,10 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
         workload.namespace, workload.name, workload.kind
     );
     writeln!(out, "  {}", one_line(&line))?;
-    for statement in &workload.statements {
+    // What blocks first.
+    let (holding, others): (Vec<&Statement>, Vec<&Statement>) =
+        workload.statements.iter().partition(|statement| statement.holds);
+    for statement in holding.into_iter().chain(others) {
         write_statement(statement, out)?;
     }
     Ok(())

@@ -25,6 +25,9 @@ pub fn rules_text() -> String {
                 rule.name,
                 rule.summary
             );
+            if !rule.severities.is_empty() {
+                let _ = writeln!(out, "{:9}{}", "", rule.severities);
+            }
         }
         out.push('\n');
     }
@@ -50,6 +53,7 @@ pub fn rules_json() -> Value {
                 "rule": rule.name,
                 "family": family.title,
                 "severity": rule.severity,
+                "severities": rule.severities,
                 "class": rule.class.as_str(),
                 "kubernetes": releases(&rule.kubernetes),
                 "summary": rule.summary,
@@ -70,7 +74,7 @@ pub fn explain(rule: &Rule) -> String {
         "{} {} ({})\n\n{}.\n\n{}\n\nWhat to do: {}.\n\n",
         rule.id,
         rule.name,
-        rule.severity,
+        severities(rule),
         upper(rule.summary),
         wrap(rule.docs, 100),
         rule.remedy
@@ -125,7 +129,7 @@ pub fn rules_markdown() -> String {
                 "\n### {}\n\n{} · {}\n\n{}.\n\n",
                 rule.name,
                 rule.id,
-                rule.severity,
+                severities(rule),
                 upper(rule.summary)
             );
             let _ = write!(out, "{}\n\n**What to do**: {}.\n\n", rule.docs, rule.remedy);
@@ -150,6 +154,14 @@ pub fn rules_markdown() -> String {
         }
     }
     out
+}
+
+/// The severities that findings of a rule have.
+fn severities(rule: &Rule) -> &'static str {
+    match rule.severities {
+        "" => rule.severity.as_str(),
+        severities => severities,
+    }
 }
 
 fn properties(rule: &Rule) -> Vec<(&'static str, String)> {

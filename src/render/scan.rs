@@ -6,7 +6,7 @@ mod text;
 use std::io::{self, Write};
 
 pub use self::sarif::sarif;
-pub use self::text::scan_text;
+pub use self::text::{Shown, scan_text};
 use super::plain::write_json;
 use crate::scan::report::Report;
 

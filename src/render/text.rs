@@ -1,6 +1,6 @@
 //! The report for people: every finding with the line that it is about, like a good compiler.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -19,6 +19,8 @@ pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const BLUE: Style = AnsiColor::Blue.on_default().bold();
 /// How much of a source line is shown, in characters.
 const WIDTH: usize = 120;
+/// How many rules that deny an object are named.
+const RULES: usize = 6;
 /// How many kinds that were skipped are named.
 const KINDS: usize = 20;
 /// How many documents that were passed over are named.
@@ -35,6 +37,10 @@ pub struct TextReport<W> {
     choices: BTreeMap<Choice, usize>,
     /// Whether advice that neither denies nor warns is counted and not shown.
     quiet_advice: bool,
+    /// What would be denied, by top owner: the object with its rules.
+    denied: BTreeMap<String, BTreeSet<&'static str>>,
+    /// The notes that were printed, by namespace: each is printed once.
+    noted: HashSet<(String, String)>,
 }
 
 /// One finding as it is shown.
@@ -57,6 +63,8 @@ impl<W: Write> TextReport<W> {
             hidden: 0,
             choices: BTreeMap::new(),
             quiet_advice: !advice,
+            denied: BTreeMap::new(),
+            noted: HashSet::new(),
         }
     }
 
@@ -85,7 +93,8 @@ impl<W: Write> TextReport<W> {
                 None if checked.not_admitted.is_some() => ("not admitted here", None),
                 None => (finding.action.as_str(), because.clone()),
             };
-            let notes = note.into_iter().collect();
+            let is_new = |note: &String| self.noted.insert((checked.namespace.clone(), note.clone()));
+            let notes = note.into_iter().filter(is_new).collect();
             let shown = Shown {
                 finding,
                 effect,
@@ -119,6 +128,17 @@ impl<W: Write> TextReport<W> {
         };
         let inspection = &checked.inspection;
         if inspection.decision() == Decision::Deny {
+            let owner = match &checked.owner {
+                Some(owner) if checked.namespace.is_empty() => one_line(owner).into_owned(),
+                Some(owner) => {
+                    let (kind, name) = owner.split_once(' ').unwrap_or(("", owner));
+                    one_line(&format!("{kind} {}/{name}", checked.namespace)).into_owned()
+                }
+                None => format!("{kind} {name}"),
+            };
+            let rules = inspection.open().filter(|finding| finding.action == Action::Deny);
+            let denied = self.denied.entry(owner).or_default();
+            denied.extend(rules.map(|finding| finding.rule.name));
             writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")
         } else if let Some(why) = &checked.not_admitted
             && has_errors(Box::new(inspection.open()))
@@ -236,6 +256,12 @@ impl<W: Write> TextReport<W> {
                 "{} could not be read",
                 count(errors.len(), "part of the input")
             )?;
+        }
+        if !self.denied.is_empty() {
+            writeln!(self.out, "{BOLD}would be denied:{BOLD:#}")?;
+        }
+        for (owner, rules) in &self.denied {
+            writeln!(self.out, "  {owner}: {}", list(rules, RULES))?;
         }
         Ok(self.summary)
     }

@@ -94,7 +94,7 @@ static HOST_PROCESS_REQUIRES_HOST_NETWORK: Rule = Rule {
     good: &[
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         "securityContext: {windowsOptions: {hostProcess: false}}",
-        "# --kubernetes 1.21\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "# --kubernetes-version 1.21\nsecurityContext: {windowsOptions: {hostProcess: true}}",
     ],
     needs: Fields::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
@@ -406,14 +406,14 @@ static HOST_PROCESS_VERSION: Rule = Rule {
     remedy: "upgrade Kubernetes to 1.23 or later (1.22 with the feature gate), and containerd to 1.6 or later",
     see: &[HOST_PROCESS],
     bad: &[
-        "# --kubernetes 1.21\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+        "# --kubernetes-version 1.21\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, containers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]}}\n\
          ---\n\
          {apiVersion: v1, kind: Node, metadata: {name: node-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.5.13'}}}",
     ],
     good: &[
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
-        "# --kubernetes 1.21\nsecurityContext: {windowsOptions: {runAsUserName: ContainerUser}}",
+        "# --kubernetes-version 1.21\nsecurityContext: {windowsOptions: {runAsUserName: ContainerUser}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: agent, image: agent}]}}\n\
          ---\n\
          {apiVersion: v1, kind: Node, metadata: {name: old}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.5.13'}}}\n\

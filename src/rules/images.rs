@@ -112,6 +112,7 @@ fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
 static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
     id: "TSM602",
     name: "image-untagged-or-latest",
+    severities: "advice; error when the repository is a Windows base image",
     severity: Severity::Error,
     class: Class::Run,
     summary: "the image has no fixed tag, so its Windows build can change at any pull",

@@ -88,6 +88,7 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
 static OS_NAME_MISSING: Rule = Rule {
     id: "TSM101",
     name: "os-name-missing",
+    severities: "advice; warning when OpenShift would write Linux fields into the pod",
     severity: Severity::Warning,
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
@@ -175,6 +176,7 @@ static OS_NAME_INVALID: Rule = Rule {
 static MISSING_OS_SELECTOR: Rule = Rule {
     id: "TSM103",
     name: "missing-os-selector",
+    severities: "warning; advice when another label keeps the pod on Windows nodes",
     severity: Severity::Warning,
     class: Class::BestPractice,
     summary: "nothing keeps this Windows pod off Linux nodes",

@@ -119,6 +119,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
 static MISSING_BUILD_SELECTOR: Rule = Rule {
     id: "TSM702",
     name: "missing-build-selector",
+    severities: "warning; advice when no Windows node is known",
     severity: Severity::Warning,
     class: Class::BestPractice,
     kubernetes: 17..=Rule::STILL,
@@ -394,6 +395,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
 static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     id: "TSM706",
     name: "daemonset-template-unselective",
+    severities: "error; warning when a RuntimeClass selects Windows, or only an image says Windows",
     summary: "nothing in the DaemonSet's template keeps its Windows pods off Linux nodes",
     docs: "The DaemonSet controller decides by the template where pods go; what admission would add to the pods comes too \
            late. Without a selector in the template it makes a pod for every Linux node too, which fails there and is made \
@@ -439,6 +441,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
 static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     id: "TSM707",
     name: "daemonset-spans-builds",
+    severities: "error; warning when the build is read from the tag of another repository than Microsoft's",
     kubernetes: 17..=Rule::STILL,
     summary: "the DaemonSet reaches Windows nodes that cannot run its image",
     docs: "A DaemonSet makes a pod for every node that its template selects. Where the cluster has Windows nodes of a build \
@@ -504,7 +507,7 @@ static HYPERV_ANNOTATION: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     good: &[
-        "# --kubernetes 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+        "# --kubernetes-version 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     needs: Fields::ANNOTATIONS,
     check: Check::Pod(|cx, out| {

@@ -108,7 +108,7 @@ static HOST_USERS: Rule = Rule {
         SOURCE,
     ],
     bad: &["hostUsers: false", "hostUsers: true"],
-    good: &["hostUsers: null", "# --kubernetes 1.24\nhostUsers: false"],
+    good: &["hostUsers: null", "# --kubernetes-version 1.24\nhostUsers: false"],
     needs: Fields::HOST_USERS,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_users.0 {
@@ -159,7 +159,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
     ],
     good: &[
         "resources: null",
-        "# --kubernetes 1.31\nresources: {limits: {memory: 1Gi}}",
+        "# --kubernetes-version 1.31\nresources: {limits: {memory: 1Gi}}",
     ],
     needs: Fields::POD_RESOURCES,
     check: Check::Pod(|cx, out| {
@@ -193,7 +193,7 @@ static HOST_NETWORK: Rule = Rule {
     bad: &[
         "hostNetwork: true",
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: false}}",
-        "# --kubernetes 1.28\nhostNetwork: true",
+        "# --kubernetes-version 1.28\nhostNetwork: true",
     ],
     good: &[
         "hostNetwork: false",

@@ -22,7 +22,7 @@ use crate::model::workload::Kind;
 ///
 /// `bad` and `good` are the rule's tests, and what `transom explain` shows. An example is either whole manifests (it
 /// has a `kind`), or a piece of a pod spec that is laid over [`examples::BASE`](crate::rules::examples), a plain
-/// Windows pod. Its first line may carry options of `transom check`: `# --kubernetes 1.9 --runtime docker`.
+/// Windows pod. Its first line may carry options of `transom check`: `# --kubernetes-version 1.9 --runtime docker`.
 #[allow(clippy::struct_excessive_bools)] // independent properties of a rule
 pub struct Rule {
     /// The stable id: `TSM` and three digits, hundreds by family; never used again for another rule.
@@ -31,6 +31,8 @@ pub struct Rule {
     pub name: &'static str,
     /// The worst that a finding of this rule can be.
     pub severity: Severity,
+    /// Its severities if a case differs from the others, as in `advice; warning when …`; else empty.
+    pub severities: &'static str,
     /// Who finds out, and when.
     pub class: Class,
     /// The minor releases of Kubernetes that the rule applies to.
@@ -102,6 +104,7 @@ impl Rule {
         id: "",
         name: "",
         severity: Severity::Error,
+        severities: "",
         class: Class::Run,
         kubernetes: 0..=Rule::STILL,
         builds: Builds::Any,

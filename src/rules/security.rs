@@ -9,6 +9,9 @@ use crate::model::os::Os;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
 use crate::model::severity::{Class, Severity};
 
+/// The end of remedies for fields that the restricted Pod Security profile asks for; a denial says it once.
+pub const POD_SECURITY: &str = "; with spec.os.name: windows Pod Security does not ask for it";
+
 /// Rules TSM201 and up.
 pub static RULES: &[&Rule] = &[
     &APP_ARMOR_PROFILE,

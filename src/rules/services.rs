@@ -197,10 +197,10 @@ static SERVICE_TOO_MANY_BACKENDS: Rule = Rule {
            Service that are known, each address family by itself; headless Services are not balanced and not counted.",
     remedy: "split the workload and its Service",
     see: &[LIMITATIONS, "https://github.com/kubernetes/kubernetes/issues/135518"],
-    bad: &[concat!("# --kubernetes 1.24\n", sixty_five_backends!())],
+    bad: &[concat!("# --kubernetes-version 1.24\n", sixty_five_backends!())],
     good: &[
-        concat!("# --kubernetes 1.36\n", sixty_five_backends!()),
-        "# --kubernetes 1.24
+        concat!("# --kubernetes-version 1.36\n", sixty_five_backends!()),
+        "# --kubernetes-version 1.24
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: win}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.5000}}}
@@ -239,7 +239,7 @@ static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: LoadBalancer, externalTrafficPolicy: Local, selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: win}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17134.100}}}",
-        "# --kubernetes 1.13
+        "# --kubernetes-version 1.13
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: NodePort, externalTrafficPolicy: Local, selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
@@ -248,7 +248,7 @@ static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: LoadBalancer, externalTrafficPolicy: Local, selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: win}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.5000}}}",
-        "# --kubernetes 1.13\n{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: NodePort, externalTrafficPolicy: Local, selector: {app: web}, ports: [{port: 80}]}}",
+        "# --kubernetes-version 1.13\n{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: NodePort, externalTrafficPolicy: Local, selector: {app: web}, ports: [{port: 80}]}}",
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: LoadBalancer, externalTrafficPolicy: Cluster, selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: win}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17134.100}}}",
@@ -305,6 +305,7 @@ static SERVICE_PRESERVE_DESTINATION: Rule = Rule {
 static SERVICE_IPV6: Rule = Rule {
     id: "TSM806",
     name: "service-ipv6",
+    severities: "error; warning when the cluster could have a dual-stack l2bridge network",
     summary: "Windows has no IPv6-only networking",
     docs: "Kubernetes on Windows does not support IPv6-only networking, and no IPv6 on overlay networks. On a dual-stack \
            cluster with an l2bridge network (Kubernetes 1.20 and Windows Server 2019 or later) a Service of one family, \
@@ -316,7 +317,7 @@ static SERVICE_IPV6: Rule = Rule {
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {ipFamilies: [IPv6], ipFamilyPolicy: SingleStack, selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
-        "# --kubernetes 1.19
+        "# --kubernetes-version 1.19
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {ipFamilies: [IPv6], selector: {app: web}, ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",

@@ -26,6 +26,9 @@ const MOST_PODS: usize = 10_000;
 /// How much of a reason is kept, in bytes.
 const LONGEST_REASON: usize = 300;
 
+/// Whether an object with these labels is meant.
+type IsMeant<'s> = dyn Fn(&BTreeMap<String, String>) -> bool + Sync + 's;
+
 /// A scan on its way.
 pub struct Scan<'s> {
     ground: &'s Ground<'s>,
@@ -38,6 +41,8 @@ pub struct Scan<'s> {
     made_by: HashMap<(Kind, String, String), String>,
     foreign: Alike,
     left_out: LeftOut,
+    /// Which objects are meant, by their labels; every one if unset.
+    is_meant: Option<&'s IsMeant<'s>>,
 }
 
 /// What is only counted.
@@ -88,7 +93,13 @@ impl<'s> Scan<'s> {
             made_by: HashMap::new(),
             foreign: Alike::default(),
             left_out: LeftOut::default(),
+            is_meant: None,
         }
+    }
+
+    /// Reports only objects with the labels that are meant.
+    pub fn only(&mut self, is_meant: &'s IsMeant<'s>) {
+        self.is_meant = Some(is_meant);
     }
 
     /// How many objects were looked at.
@@ -109,8 +120,15 @@ impl<'s> Scan<'s> {
             Err(error) => return self.unreadable(kind, json, &error.to_string()),
         };
         let owner = self.owner(&subject);
-        let is_seen = self.foreign.is_seen(&subject, json);
-        if !is_seen {
+        let is_meant = self.is_meant.is_none_or(|is_meant| {
+            let labels = subject.meta.labels.iter();
+            is_meant(
+                &labels
+                    .map(|(key, value)| (key.to_string(), value.to_string()))
+                    .collect(),
+            )
+        });
+        if is_meant && !self.foreign.is_seen(&subject, json) {
             match look_at(self.ground.world, &subject, json) {
                 Ok(Looked::Judged(judged)) => self.judged(*judged),
                 Ok(Looked::Owned(..) | Looked::Passed(_)) => {}
@@ -118,6 +136,7 @@ impl<'s> Scan<'s> {
             }
         }
         if kind == Kind::Pod
+            && is_meant
             && let Some(trouble) = trouble(&subject, json, owner.as_deref(), self.ground, self.now)
         {
             self.pod(trouble);

@@ -116,7 +116,7 @@ impl CertificateArgs {
         CertificateConfig {
             namespace: namespace.to_owned(),
             secret: known_as.certificate_secret.clone(),
-            configuration: configuration_name(&known_as.name),
+            configuration: configuration_name(&known_as.installation.name),
             names,
             lifetimes: Lifetimes::default(),
         }

@@ -43,8 +43,9 @@ pub struct InClusterArgs {
     identity: Option<String>,
     #[command(flatten)]
     names: NamesArgs,
-    /// Namespaces that the webhooks leave out besides kube-system, kube-node-lease, kube-public and Transom's own: no
-    /// pod gets a toleration there, so a taint is not set before their Windows pods have it. Empty: none
+    /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's own:
+    /// pods get no toleration there, so a taint is not set before their Windows pods have it; an empty value excludes
+    /// none
     #[arg(
         long,
         env = "TRANSOM_EXCLUDE_NAMESPACE",
@@ -90,7 +91,7 @@ pub async fn run(
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
     let listening = Listening::bind(&config.listen)?;
-    let (client, namespace) =
+    let (connected, namespace) =
         args.connect
             .connect()
             .await
@@ -98,6 +99,7 @@ pub async fn run(
                 Some(none) => anyhow::anyhow!("{none} (and to serve without a cluster, use --standalone)"),
                 None => error,
             })?;
+    let client = connected.client;
 
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();

@@ -27,9 +27,7 @@ fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
             profile,
         ];
         let printed = place.kubectl(&debug).succeeded();
-        let mended = printed
-            .err
-            .contains("Warning: transom: took out of this Windows pod what Windows ignores");
+        let mended = printed.err.contains("Warning: transom: took out of Pod ");
         assert_eq!(mended, profile != "baseline", "{profile}: {printed:?}");
     }
     let stored = place.list(&["-n", "debug", &name]).remove(0);
@@ -90,7 +88,7 @@ fn on_a_node(place: &Place) {
         for image in ["busybox", nano] {
             debug("debug-bare", image, profile, &[]).succeeded();
             let printed = debug("debug-node", image, profile, &[]).succeeded();
-            let warned = printed.err.contains("Warning: transom: spec.");
+            let warned = printed.err.contains("Warning: transom: Pod ");
             // The pod of an image that nobody knows is no Windows pod, wherever it is bound.
             assert_eq!(
                 warned,

@@ -289,7 +289,7 @@ fn install_manifest(engine: &Engine) -> String {
          #   kubectl apply --server-side --field-manager=helm -f manifests/crds.yaml\n\
          #   kubectl wait --for=condition=Established crd/windowspodpolicies.transom.dev crd/windowsnodepolicies.transom.dev\n\
          #   kubectl apply --server-side -k transom\n\
-         # To be rid of it: transom cleanup, then kubectl delete -f manifests/install.yaml\n{documents}"
+         # To be rid of it: transom uninstall, then kubectl delete -f manifests/install.yaml\n{documents}"
     )
 }
 
@@ -477,7 +477,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     );
     // The cure cures, and so does the program.
     let upgraded = std::process::Command::new(super::TRANSOM)
-        .args(["upgrade-crds", "--kubeconfig", &kubeconfig])
+        .args(["crds", "apply", "--kubeconfig", &kubeconfig])
         .output()
         .unwrap();
     assert!(upgraded.status.success(), "{upgraded:?}");

@@ -124,7 +124,7 @@ fn every_command_of_the_program_in_the_pages_has_flags_that_it_knows() {
     }
     assert!(seen >= 10, "{seen} commands");
     assert!(
-        !help(&["cleanup", "--keep-nodes"].map(str::to_owned)).0,
+        !help(&["uninstall", "--keep-nodes"].map(str::to_owned)).0,
         "--help hides a flag that is not there"
     );
 }

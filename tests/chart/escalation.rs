@@ -593,7 +593,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
         "serve",
         "--kubeconfig",
         &kubeconfig,
-        "--namespace",
+        "--transom-namespace",
         NAMESPACE,
         "--identity",
         "one",

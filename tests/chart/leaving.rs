@@ -162,7 +162,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
             "FAILED: Deployment transom cannot be scaled to 0",
             "FAILED: Secret transom-certificates",
             "the policies stay, and their status is no longer true; --crds deletes them with their definitions",
-            "3 could not be done: run transom cleanup again when that is mended",
+            "3 could not be done: run transom uninstall again when that is mended",
         ],
         "{said}"
     );

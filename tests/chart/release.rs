@@ -126,9 +126,16 @@ impl World {
     }
 }
 
-/// `transom cleanup` from a laptop.
+/// `transom uninstall` from a laptop.
 pub fn cleanup(kubeconfig: &str, more: &[&str]) -> Output {
-    let arguments = ["cleanup", "--namespace", NAMESPACE, "--kubeconfig", kubeconfig];
+    let arguments = [
+        "uninstall",
+        "--yes",
+        "--transom-namespace",
+        NAMESPACE,
+        "--kubeconfig",
+        kubeconfig,
+    ];
     let mut transom = Command::new(TRANSOM);
     transom.args(arguments).args(more).output().unwrap()
 }

@@ -217,7 +217,7 @@ fn start(cluster: &ControlPlane, kubeconfig: &Path) -> Replica {
         "--reports",
         "--kubeconfig",
         &kubeconfig.display().to_string(),
-        "--namespace",
+        "--transom-namespace",
         "transom-system",
         "--identity",
         "reporter",

@@ -32,7 +32,7 @@ pub fn start(cluster: &ControlPlane, number: usize) {
     let args = [
         "serve".to_owned(),
         format!("--kubeconfig={}", cluster.path("admin.kubeconfig").display()),
-        format!("--namespace={NAMESPACE}"),
+        format!("--transom-namespace={NAMESPACE}"),
         format!("--identity={}", name(number)),
         format!("--listen={address}:8443"),
         format!("--health-listen={address}:8080"),

@@ -61,7 +61,7 @@ impl Replica {
             "serve",
             "--kubeconfig",
             &kubeconfig,
-            "--namespace",
+            "--transom-namespace",
             "transom-system",
             "--identity",
             name,

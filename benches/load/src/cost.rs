@@ -121,15 +121,7 @@ fn register_transom(cluster: &ControlPlane, transom: &Path, url: &str, ca: &str)
     let file = tempfile::NamedTempFile::new().context("cannot make a file for the CA")?;
     std::fs::write(file.path(), ca).context("cannot write the CA")?;
     let output = Command::new(transom)
-        .args([
-            "generate",
-            "webhooks",
-            "--output",
-            "json",
-            "--url",
-            url,
-            "--ca-bundle",
-        ])
+        .args(["generate", "webhooks", "-o", "json", "--url", url, "--ca-bundle"])
         .arg(file.path())
         .output()
         .context("cannot run transom generate webhooks")?;

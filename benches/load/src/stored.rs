@@ -47,11 +47,8 @@ pub async fn run(transom: &Path, pods: usize, serve: &[String]) -> anyhow::Resul
     );
     for (what, more) in [
         ("scan", &[][..]),
-        (
-            "scan --as validation=Deny",
-            &["--as", "validation=Deny,placement=Apply"][..],
-        ),
-        ("scan --format json", &["--format", "json"][..]),
+        ("scan --assume mode=Enforce", &["--assume", "mode=Enforce"][..]),
+        ("scan -o json", &["-o", "json"][..]),
     ] {
         scan(transom, &cluster, what, more)?;
     }

@@ -159,7 +159,7 @@ pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::R
     let mut args = vec![
         "serve".to_owned(),
         format!("--kubeconfig={}", cluster.path("admin.kubeconfig").display()),
-        "--namespace=transom-system".to_owned(),
+        "--transom-namespace=transom-system".to_owned(),
         format!("--webhook-url=https://127.0.0.1:{port}"),
         format!("--listen=127.0.0.1:{port}"),
         format!("--health-listen=127.0.0.1:{health}"),

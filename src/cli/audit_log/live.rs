@@ -1,7 +1,6 @@
 //! What is still unmended: each workload that a log names is read from its cluster, and judged by its next create.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -43,7 +42,7 @@ type Named = (String, String);
 ///
 /// # Errors
 /// The logs are of several clusters, or the cluster cannot be asked at all.
-pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Report) -> anyhow::Result<()> {
+pub async fn look(connect: &ConnectArgs, report: &mut Report) -> anyhow::Result<()> {
     if report.clusters.len() > 1 {
         let names: Vec<&str> = report
             .clusters
@@ -51,7 +50,7 @@ pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Rep
             .map(|cluster| cluster.name.as_str())
             .collect();
         bail!(
-            "--kubeconfig is of one cluster, and the logs are of {}: read those of one at a time",
+            "--check-cluster reads one cluster, and the logs are of {}: read the logs of one at a time",
             names.join(", ")
         );
     }
@@ -63,7 +62,8 @@ pub async fn look(kubeconfig: PathBuf, context: Option<String>, report: &mut Rep
     if workloads.is_empty() {
         return Ok(());
     }
-    let (client, namespace) = ConnectArgs::of(kubeconfig, context).connect().await?;
+    let (connected, namespace) = connect.connect().await?;
+    let client = connected.client;
     let (snapshot, lacks) = snapshot(&client, &namespace).await?;
     let world = World::of(&snapshot);
     let asked: Vec<Named> = workloads.keys().take(MOST).cloned().collect();

@@ -1,6 +1,5 @@
 //! `transom generate webhooks`: arguments into the options of the registration, and the two objects out.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,19 +8,24 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
+use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs};
+use crate::cluster::client::InstallationArgs;
 use crate::model::node::PoolLabel;
 use crate::process::files::{self, Accept};
 use crate::registration::{
-    BY_DEFAULT, Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options,
-    mutating, validating,
+    Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options, mutating,
+    validating,
 };
 use crate::render;
 
-/// The webhook configurations by which an API server calls Transom
+/// Generate the webhook configurations by which an API server calls Transom
 ///
-/// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for `kubectl apply -f -`. Start the server
+/// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for kubectl apply -f -. Start the server
 /// first: docs/webhooks.md says what is registered, and why.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate webhooks --service transom.transom-system --ca-bundle ca.pem | kubectl apply -f -
+  transom generate webhooks --url https://192.0.2.7:8443 -o json=webhooks.json")]
 #[command(group = ArgGroup::new("endpoint").required(true).args(["service", "url"]))]
 pub struct WebhooksArgs {
     /// The Service of the webhook; it is called at port 443, and its namespace is left out
@@ -33,9 +37,8 @@ pub struct WebhooksArgs {
     /// The CA of the webhook's certificate in PEM, as `transom serve --write-ca` writes it
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// The name of the installation; the objects are named zz-NAME, so that other mutating webhooks are called before
-    #[arg(long, default_value = "transom")]
-    name: String,
+    #[command(flatten)]
+    installation: InstallationArgs,
     /// What happens without Transom to pods that are surely for Windows, at /validate. Everything else passes then,
     /// whatever this says
     #[arg(long, value_name = "POLICY", value_enum, default_value = "Ignore")]
@@ -44,9 +47,8 @@ pub struct WebhooksArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT.as_secs()))]
     timeout: u64,
-    /// Namespaces that are left out besides kube-system, kube-node-lease, kube-public and the Service's own. Empty: none
-    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_values_t = BY_DEFAULT.map(str::to_owned))]
-    exclude_namespace: Vec<String>,
+    #[command(flatten)]
+    excluded: ExcludedNamespacesArgs,
     /// One more label of node pools that says Windows, as in poolLabels of a node policy; a * at the end of the
     /// value stands for anything. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
@@ -58,9 +60,8 @@ pub struct WebhooksArgs {
     /// Registers the default operating system for namespaces with these labels: pods that say none are looked at there
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     default_os_selector: Option<LabelSelector>,
-    /// How the objects are written
-    #[arg(short, long, value_enum, default_value = "yaml")]
-    output: Output,
+    #[command(flatten)]
+    output: OutputArgs<Output>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -70,7 +71,7 @@ enum FailurePolicyArg {
     Fail,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Output {
     Yaml,
     Json,
@@ -82,20 +83,18 @@ pub fn run(args: &WebhooksArgs) -> anyhow::Result<()> {
     let mutating = serde_json::to_value(mutating(&options)).context("cannot write the mutating webhooks")?;
     let validating =
         serde_json::to_value(validating(&options)).context("cannot write the validating webhooks")?;
-    let mut out = anstream::stdout().lock();
-    match args.output {
+    args.output.write(|format, out| match format {
         Output::Yaml => write!(
             out,
             "{}---\n{}",
             render::yaml(&mutating),
             render::yaml(&validating)
-        )?,
+        ),
         Output::Json => {
-            let list: Value = json!({"apiVersion": "v1", "kind": "List", "items": [mutating, validating]});
-            writeln!(out, "{list:#}")?;
+            let list: Value = json!({"apiVersion": "v1", "kind": "List", "items": [&mutating, &validating]});
+            writeln!(out, "{list:#}")
         }
-    }
-    Ok(())
+    })
 }
 
 fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
@@ -103,10 +102,10 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         service,
         url,
         ca_bundle,
-        name,
+        installation,
         validate_failure_policy,
         timeout,
-        exclude_namespace,
+        excluded,
         pool_label,
         reverse_guard_selector,
         default_os_selector,
@@ -128,14 +127,14 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         }
         options.ca_bundle = Some(pem);
     }
-    options.name.clone_from(name);
+    options.name.clone_from(&installation.name);
     options.validate_failure_policy = match validate_failure_policy {
         FailurePolicyArg::Ignore => FailurePolicy::Ignore,
         FailurePolicyArg::Fail => FailurePolicy::Fail,
     };
     options.timeout = Duration::from_secs(*timeout);
     options.excluded_namespaces =
-        crate::registration::names::named_namespaces(exclude_namespace.clone()).collect();
+        crate::registration::names::named_namespaces(excluded.exclude_namespace.clone()).collect();
     if pool_label.len() > MOST_POOL_LABELS {
         bail!(
             "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: let one with \
@@ -187,31 +186,16 @@ fn pool_label(text: &str) -> Result<PoolLabel, String> {
     }
 }
 
-/// Reads `key=value`, `key!=value`, `key` and `!key`, parted by commas.
+/// A selector as Kubernetes writes it.
 fn selector(text: &str) -> Result<LabelSelector, String> {
-    let expression = |part: &str| {
-        let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {
-            (key, "NotIn", Some(value))
-        } else if let Some((key, value)) = part.split_once('=') {
-            (key, "In", Some(value.trim_start_matches('=')))
-        } else if let Some(key) = part.strip_prefix('!') {
-            (key, "DoesNotExist", None)
-        } else {
-            (part, "Exists", None)
-        };
-        let (key, value) = (key.trim(), value.map(|value| value.trim().to_owned()));
-        if key.is_empty() || key.contains([' ', '(', ')', '!', '=']) {
-            return Err("write labels as in team=windows,tier!=test,!legacy".to_owned());
-        }
-        Ok(LabelSelectorRequirement {
-            key: key.to_owned(),
-            operator: operator.to_owned(),
-            values: value.map(|value| vec![value]),
-        })
-    };
-    let expressions: Result<Vec<_>, String> = text.split(',').map(str::trim).map(expression).collect();
+    let expressions = options::selector(text)?.match_expressions.into_iter();
+    let expressions = expressions.map(|expression| LabelSelectorRequirement {
+        key: expression.key,
+        operator: expression.operator.as_str().to_owned(),
+        values: (!expression.values.is_empty()).then_some(expression.values),
+    });
     Ok(LabelSelector {
-        match_expressions: Some(expressions?),
+        match_expressions: Some(expressions.collect()),
         match_labels: None,
     })
 }
@@ -257,31 +241,6 @@ mod tests {
         }
         for bad in ["http://h", "https://", "h:1", "https://h/mutate", "https://u@h"] {
             assert!(url(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn selectors_are_read_as_kubectl_reads_them() {
-        let read = |text| {
-            let expressions = selector(text).map(|s| s.match_expressions.unwrap_or_default());
-            expressions.map(|all| {
-                let each = all.into_iter().map(|e| {
-                    format!(
-                        "{} {} {}",
-                        e.key,
-                        e.operator,
-                        e.values.unwrap_or_default().join("|")
-                    )
-                });
-                each.collect::<Vec<_>>().join("; ")
-            })
-        };
-        assert_eq!(
-            read("team=a, tier!=b,c==d,e,!f").as_deref(),
-            Ok("team In a; tier NotIn b; c In d; e Exists ; f DoesNotExist ")
-        );
-        for bad in ["", "=a", "a in (b)", "a=b,"] {
-            assert!(selector(bad).is_err(), "{bad}");
         }
     }
 }

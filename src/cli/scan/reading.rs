@@ -9,9 +9,10 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use kube::Client;
 
-use super::{ScanArgs, said};
+use super::{ScanArgs, assume};
 use crate::check::files::policies;
-use crate::cluster::client::own_namespace;
+use crate::cli::is_quiet;
+use crate::cli::options::nearest;
 use crate::cluster::once::{self, Once, Unread};
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::{Snapshot, Snapshots};
@@ -31,24 +32,23 @@ const RIGHTS: &str = "the ClusterRole of docs/scan.md has all that a scan reads"
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<(Report, Option<Plan>)> {
-    let of_file = (args.policy.as_deref()).map(|file| policies(Some(file), Policy::cluster_default()));
+    let of_file = (args.policy.policy.as_deref()).map(|file| policies(Some(file), Policy::cluster_default()));
     let of_file = of_file.transpose()?;
-    let connected = args.connect.connect().await?;
-    let own = own_namespace(args.transom_namespace.clone(), &connected);
+    let (connected, own) = args.connect.connect().await?;
     let progress = Progress::new();
     progress.say("reading nodes, namespaces, policies");
     let client = &connected.client;
-    let mut read = once::read(client, &own, &args.name)
+    let mut read = once::read(client, &own, &args.installation.name)
         .await
         .map_err(anyhow::Error::msg)?;
-    read.read_namespaces(client, &args.namespace).await;
+    read.read_namespaces(client, &args.namespaces.namespace).await;
 
     let registered = read.registered.take();
     let has_webhooks = (registered.as_ref()).is_none_or(|registered| {
         !(registered.mutating.entries.is_empty() && registered.validating.entries.is_empty())
     });
     let view = Arc::new(std::mem::take(&mut read.view));
-    let excluded = named_namespaces(args.exclude_namespace.clone()).chain([own]);
+    let excluded = named_namespaces(args.excluded.exclude_namespace.clone()).chain([own]);
     let base = Facts::new(view.kubernetes, today());
     // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
     let registered = registered.filter(|_| has_webhooks).map(Arc::new);
@@ -70,8 +70,12 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
         knows_classes,
     };
     let mut scan = Scan::new(&ground, Timestamp::now());
+    let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
+    if !args.selector.is_everything() {
+        scan.only(&is_meant);
+    }
     let mut planner = planner(args, client, &world).await?;
-    let unlisted = walk(client, &args.namespace, |met| match met {
+    let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
         Met::List(resource, left) => progress.list(resource, scan.objects(), left),
         Met::Object(kind, json) => {
             scan.look(kind, json);
@@ -109,7 +113,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
             policies: stored.collect(),
             namespaces_without_policy: world.namespaces_without_policy(),
         },
-        judged_as: said(*overrides),
+        judged_as: assume::words(&args.assume),
         nodes: nodes(&view.nodes, &snapshot.facts),
     });
     Ok((report, plan))
@@ -182,13 +186,17 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = Gap> {
 /// Namespaces that were asked for and do not exist.
 fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> {
     let is_known = |name: &&String| snapshot.view.namespaces.contains_key(*name);
-    let missing = args.namespace.iter().filter(|name| !is_known(name));
+    let missing = args.namespaces.namespace.iter().filter(|name| !is_known(name));
+    let near = |name: &str| nearest(name, snapshot.view.namespaces.keys().map(String::as_str));
     missing
         .filter(|_| read.could_read("namespaces"))
         .map(|name| Gap {
             what: format!("namespace {name}"),
-            why: "there is none of this name".to_owned(),
-            cure: Some("check the spelling: kubectl get namespaces".to_owned()),
+            why: "there is no namespace of this name".to_owned(),
+            cure: Some(match near(name) {
+                Some(near) => format!("did you mean {near}?"),
+                None => "check the spelling: kubectl get namespaces".to_owned(),
+            }),
         })
         .collect()
 }
@@ -241,6 +249,9 @@ struct Progress(ProgressBar);
 impl Progress {
     fn new() -> Self {
         // indicatif draws on standard error, and nothing where that is no terminal.
+        if is_quiet() {
+            return Progress(ProgressBar::hidden());
+        }
         let bar = ProgressBar::new_spinner();
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
             bar.set_style(style);

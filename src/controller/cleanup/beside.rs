@@ -67,8 +67,8 @@ fn of(found: impl Iterator<Item = Installation>, own: &str) -> Vec<Installation>
 pub(super) fn kept(others: &[Installation], what: &str) -> String {
     let names: Vec<&str> = others.iter().map(|it| it.configuration.as_str()).collect();
     format!(
-        "{what}: Transom is registered as {} too, and keeps them; the cleanup of the last installation takes them away \
-         (one that is gone but for its webhook configurations: transom cleanup --name, without the zz-)",
+        "{what}: Transom is registered as {} too, and keeps them; uninstalling the last installation removes them \
+         (one that is gone but for its webhook configurations: transom uninstall --name, without the zz-)",
         names.join(", ")
     )
 }

@@ -1,4 +1,4 @@
-//! Taking back everything at once, without a view: what `transom cleanup` does, and what may be done twice.
+//! Taking back everything at once, without a view: what `transom uninstall` does, and what may be done twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

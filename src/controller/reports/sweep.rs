@@ -84,6 +84,18 @@ pub async fn sweep(
     }
 }
 
+/// How many there are of one kind.
+///
+/// # Errors
+/// The API server refuses, or does not answer; [`Failure::Gone`] if the cluster has no such kind.
+pub async fn count(client: &Client, dialect: Dialect) -> Result<usize, Failure> {
+    let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &dialect.resource());
+    let params = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let page = answered(all.list_metadata(&params.limit(PAGE))).await?;
+    let more = page.metadata.remaining_item_count.unwrap_or_default();
+    Ok(page.items.len() + usize::try_from(more).unwrap_or_default())
+}
+
 impl Session<'_> {
     /// Takes away the reports of the kinds that do not count, whenever another one does.
     pub async fn sweep_others(&self) {

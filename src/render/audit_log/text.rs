@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 
-use super::table::Table;
 use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
 use crate::model::text::{cut_middle, list, one_line};
+use crate::render::table::Table;
 
 /// What a line of the table is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,9 @@ pub struct Shown {
     /// The most lines of a table.
     pub most: usize,
 }
+
+/// How wide a table is at most, in characters.
+const WIDTH: usize = 120;
 
 /// The heading of each outcome, and what it is called in a sentence.
 const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
@@ -70,7 +73,8 @@ struct Sum<'r> {
     rule: Rule,
     span: Span,
     workloads: BTreeSet<(&'r str, &'r str)>,
-    users: BTreeSet<&'r str>,
+    /// The users, with how many of their requests were denied or would have been.
+    users: BTreeMap<&'r str, u64>,
     rules: BTreeMap<&'r str, u64>,
     now: Option<&'r Now>,
 }
@@ -196,12 +200,9 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     for (key, sum) in sums.iter().take(shown.most) {
         table.row(columns.cells(key, sum));
     }
-    table.write(out)?;
+    table.within(WIDTH).write(out)?;
     if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
-        writeln!(
-            out,
-            "  and {more} more; --most shows more of them, --format json all"
-        )?;
+        writeln!(out, "  and {more} more; --limit shows more of them, -o json all")?;
     }
     Ok(())
 }
@@ -260,7 +261,10 @@ impl Columns {
         let (first, last) = sum.span.ends.unwrap_or_default();
         cells.extend([moment(first), moment(last)]);
         if matches!(self.by, By::Namespace | By::Workload) {
-            cells.push(list(sum.users.iter().map(|user| name(user)), 2));
+            // Those who were denied first.
+            let mut users: Vec<_> = sum.users.iter().collect();
+            users.sort_by_key(|(_, denials)| std::cmp::Reverse(**denials));
+            cells.push(list(users.iter().map(|(user, _)| name(user)), 2));
         }
         if self.by != By::Rule {
             cells.push(rules(&sum.rules));
@@ -295,7 +299,7 @@ fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
         sum.counts.add(&row.counts);
         sum.span.join(&row.span);
         sum.workloads.insert((namespace, workload));
-        sum.users.insert(&row.user);
+        *sum.users.entry(&row.user).or_default() += row.counts.denials();
         sum.now = sum.now.or(row.now.as_ref());
         for (name, rule) in &row.rules {
             *sum.rules.entry(name).or_default() += rule.denied + rule.would_deny;

@@ -85,9 +85,17 @@ impl<'r> Workload<'r> {
         }
     }
 
-    /// What becomes of it, in words.
+    /// What becomes of it, in words: a workload that passes with errors says why.
     pub(super) fn outcome(&self) -> &'static str {
-        outcome(self.judged.outcome)
+        match (self.judged.outcome, self.would_be_denied(), self.worst()) {
+            (Outcome::Passes, true, _) => "passes; denied in mode Enforce",
+            (Outcome::Passes, false, "error") => "passes; its errors are only recorded",
+            (other, ..) => outcome(other),
+        }
+    }
+
+    fn would_be_denied(&self) -> bool {
+        self.judged.findings.iter().any(|found| found.would_deny)
     }
 
     /// The class of that.
@@ -95,6 +103,7 @@ impl<'r> Workload<'r> {
         match self.judged.outcome {
             Outcome::Denied => "error",
             Outcome::Changed => "advice",
+            Outcome::Passes if self.would_be_denied() || self.worst() == "error" => "warning",
             Outcome::Passes => "ok",
             Outcome::NotAsked => "warning",
         }
@@ -104,6 +113,16 @@ impl<'r> Workload<'r> {
     pub(super) fn outcome_order(&self) -> usize {
         self.judged.outcome as usize
     }
+}
+
+/// The rows, worst first; those that are as bad stay in the order of the report.
+pub(super) fn worst_first(report: &Report) -> Vec<Workload<'_>> {
+    let mut workloads: Vec<Workload<'_>> = report.owners.iter().map(Workload::of).collect();
+    workloads.sort_by_cached_key(|workload| {
+        let is_denied = workload.judged.outcome == Outcome::Denied;
+        std::cmp::Reverse((is_denied, workload.would_be_denied(), workload.order.clone()))
+    });
+    workloads
 }
 
 impl<'r> Said<'r> {

@@ -1,19 +1,23 @@
 //! The report of a scan for people: what it adds up to, then by namespace, owner and finding, the pods in trouble, the nodes,
 //! and last what could not be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use anstyle::AnsiColor;
 
+use super::super::table::Table;
 use super::super::text::{BLUE, BOLD, count, style_of};
 use crate::model::os::Verdict;
+use crate::model::severity::Severity;
 use crate::model::text::{list, one_line};
 use crate::scan::report::{Namespace, Node, PodTrouble, Report};
 use crate::scan::{Fate, Found, Judged, Outcome};
 
 /// How many owners that are like one are named.
 const LIKE_IT: usize = 5;
+/// How many namespaces of a rule are named.
+const NAMESPACES_OF_RULE: usize = 3;
 /// How many namespaces without a policy are named.
 const NAMESPACES: usize = 10;
 /// How many changed fields are named.
@@ -21,22 +25,74 @@ const FIELDS: usize = 8;
 /// How many pools and nodes are named in a row of the table of builds.
 const POOLS: usize = 4;
 
+/// How much of a report is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Whether advice is shown that neither denies nor warns.
+    pub advice: bool,
+    /// The most rows of a table, and the most owners of a namespace.
+    pub rows: usize,
+}
+
+impl Shown {
+    fn shows(self, found: &Found) -> bool {
+        let does_something = matches!(found.fate, Fate::Denied | Fate::Warned) || found.would_deny;
+        self.advice || found.severity > Severity::Advice || does_something
+    }
+
+    /// Whether there is something to show of an owner.
+    fn shows_owner(self, judged: &Judged) -> bool {
+        let changes = !judged.changes.is_empty() || !judged.would_change.is_empty();
+        changes || judged.findings.iter().any(|found| self.shows(found))
+    }
+}
+
 /// Writes the report for people.
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn scan_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    Text { report, out }.write()
+pub fn scan_text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+    Text { report, shown, out }.write()
 }
 
 struct Text<'r> {
     report: &'r Report,
+    shown: Shown,
     out: &'r mut dyn Write,
+}
+
+/// What a rule, or a namespace, adds up to.
+#[derive(Default)]
+struct Sum<'r> {
+    severity: Option<Severity>,
+    id: &'static str,
+    denied: usize,
+    would_deny: usize,
+    changed: usize,
+    warned: usize,
+    other: usize,
+    namespaces: BTreeSet<&'r str>,
+}
+
+impl Sum<'_> {
+    /// Worst first.
+    fn rank(&self) -> impl Ord + use<> {
+        let counts = (
+            self.denied,
+            self.would_deny,
+            self.warned,
+            self.changed,
+            self.other,
+        );
+        std::cmp::Reverse((self.severity, counts))
+    }
 }
 
 impl Text<'_> {
     fn write(&mut self) -> io::Result<()> {
         self.summary()?;
+        self.by_rule()?;
+        self.by_namespace()?;
         self.namespaces()?;
         self.pods()?;
         self.nodes()?;
@@ -62,7 +118,7 @@ impl Text<'_> {
         let would = summary.would_be_denied.saturating_sub(summary.denied);
         let said = [
             (summary.denied, "would be denied at the next create"),
-            (would, "would be denied if validation were Deny"),
+            (would, "would be denied in mode Enforce"),
             (summary.changed, "changed"),
             (summary.warned, "warned of"),
             (
@@ -89,27 +145,35 @@ impl Text<'_> {
         if said.is_empty() && summary.objects == 0 && !self.report.gaps.is_empty() {
             writeln!(self.out, "no object could be read, see below")?;
         } else if said.is_empty() {
-            writeln!(self.out, "nothing found")?;
+            let findings: usize = summary.findings.values().sum();
+            match findings {
+                0 => writeln!(self.out, "nothing found")?,
+                findings => writeln!(
+                    self.out,
+                    "nothing would be denied, changed or warned of; {}",
+                    count(findings, "finding")
+                )?,
+            }
         } else {
             writeln!(self.out, "{}", said.join(", "))?;
         }
         if !judged_as.is_empty() {
             writeln!(
                 self.out,
-                "judged as if the policies said {}, and not by what they say",
+                "evaluated as if every policy had {}",
                 one_line(&judged_as.join(", "))
             )?;
         } else if cluster.policies.is_empty() {
             writeln!(
                 self.out,
-                "no WindowsPodPolicy counts: judged by the built-in one, which denies nothing and changes nothing"
+                "no WindowsPodPolicy exists: evaluated without one, as the cluster does: nothing is denied or changed"
             )?;
         }
         if !cluster.namespaces_without_policy.is_empty() {
             let without = &cluster.namespaces_without_policy;
             writeln!(
                 self.out,
-                "{} without a policy: {}; the built-in one counts there, which denies nothing and changes nothing",
+                "{} without a policy: {}; nothing is denied or changed there",
                 count(without.len(), "namespace"),
                 one_line(&list(without, NAMESPACES))
             )?;
@@ -117,7 +181,7 @@ impl Text<'_> {
         if !cluster.has_webhooks {
             writeln!(
                 self.out,
-                "Transom's webhooks are not registered in this cluster: judged as if they were"
+                "Transom's webhooks are not registered in this cluster: evaluated as if they were"
             )?;
         }
         if summary.denied > 0 || would > 0 {
@@ -135,7 +199,10 @@ impl Text<'_> {
         for judged in &self.report.owners {
             owners.entry(&judged.namespace).or_default().push(judged);
         }
-        for namespace in &self.report.namespaces {
+        let sums = sums_of_namespaces(self.report);
+        let mut namespaces: Vec<&Namespace> = self.report.namespaces.iter().collect();
+        namespaces.sort_by_key(|namespace| sums.get(namespace.name.as_str()).map(Sum::rank));
+        for namespace in namespaces {
             if let Some(owners) = owners.get(namespace.name.as_str()) {
                 self.namespace(namespace, owners)?;
             }
@@ -143,8 +210,118 @@ impl Text<'_> {
         Ok(())
     }
 
+    /// The rules, worst first.
+    fn by_rule(&mut self) -> io::Result<()> {
+        let report = self.report;
+        let mut rules: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
+        let mut hidden = 0;
+        for judged in &report.owners {
+            let mut seen: BTreeMap<&str, &Found> = BTreeMap::new();
+            for found in &judged.findings {
+                if !self.shown.shows(found) {
+                    hidden += 1;
+                    continue;
+                }
+                // Of several findings of one rule in an owner the worst is counted.
+                let worst = seen.entry(found.rule).or_insert(found);
+                if (found.severity, std::cmp::Reverse(found.fate))
+                    > (worst.severity, std::cmp::Reverse(worst.fate))
+                {
+                    *worst = found;
+                }
+            }
+            for (rule, found) in seen {
+                let sum = rules.entry(rule).or_default();
+                sum.severity = sum.severity.max(Some(found.severity));
+                sum.id = found.id;
+                match found.fate {
+                    Fate::Denied => sum.denied += 1,
+                    _ if found.would_deny => sum.would_deny += 1,
+                    Fate::Warned => sum.warned += 1,
+                    Fate::Mended | Fate::Mendable => sum.changed += 1,
+                    Fate::Noted | Fate::Exempted | Fate::Passed => sum.other += 1,
+                }
+                sum.namespaces.insert(&judged.namespace);
+            }
+        }
+        let mut rules: Vec<(&str, Sum<'_>)> = rules.into_iter().collect();
+        rules.sort_by_cached_key(|(_, sum)| sum.rank());
+        if !rules.is_empty() {
+            writeln!(self.out, "{BOLD}workloads by rule, worst first{BOLD:#}")?;
+            let headings = [
+                "SEVERITY",
+                "RULE",
+                "DENIED",
+                "WOULD DENY",
+                "WARNED",
+                "FIXED",
+                "OTHER",
+                "NAMESPACES",
+            ];
+            let mut table = Table::new(headings.map(str::to_owned).into());
+            for (rule, sum) in rules.iter().take(self.shown.rows) {
+                let counts = [sum.denied, sum.would_deny, sum.warned, sum.changed, sum.other];
+                let mut cells = vec![
+                    sum.severity
+                        .map(|severity| severity.to_string())
+                        .unwrap_or_default(),
+                    format!("{rule} ({})", sum.id),
+                ];
+                cells.extend(counts.map(|count| count.to_string()));
+                cells.push(one_line(&list(&sum.namespaces, NAMESPACES_OF_RULE)).into_owned());
+                table.row(cells);
+            }
+            table.write(self.out)?;
+            self.more(rules.len())?;
+        }
+        if hidden > 0 {
+            writeln!(self.out, "  {hidden} advice not shown (--no-advice)")?;
+        }
+        if !rules.is_empty() || hidden > 0 {
+            writeln!(self.out)?;
+        }
+        Ok(())
+    }
+
+    /// The namespaces, worst first.
+    fn by_namespace(&mut self) -> io::Result<()> {
+        let sums = sums_of_namespaces(self.report);
+        let mut sums: Vec<(&str, Sum<'_>)> = sums.into_iter().collect();
+        sums.sort_by_cached_key(|(_, sum)| sum.rank());
+        if sums.len() < 2 {
+            return Ok(());
+        }
+        writeln!(self.out, "{BOLD}workloads by namespace, worst first{BOLD:#}")?;
+        let headings = ["NAMESPACE", "DENIED", "WOULD DENY", "WARNED", "CHANGED", "OTHER"];
+        let mut table = Table::new(headings.map(str::to_owned).into());
+        for (name, sum) in sums.iter().take(self.shown.rows) {
+            let counts = [sum.denied, sum.would_deny, sum.warned, sum.changed, sum.other];
+            let mut cells = vec![one_line(name).into_owned()];
+            cells.extend(counts.map(|count| count.to_string()));
+            table.row(cells);
+        }
+        table.write(self.out)?;
+        self.more(sums.len())?;
+        writeln!(self.out)
+    }
+
+    /// How many rows of a table are not shown.
+    fn more(&mut self, rows: usize) -> io::Result<()> {
+        match rows.saturating_sub(self.shown.rows) {
+            0 => Ok(()),
+            more => writeln!(self.out, "  and {more} more; --limit 0 shows all"),
+        }
+    }
+
     fn namespace(&mut self, namespace: &Namespace, owners: &[&Judged]) -> io::Result<()> {
         let name = one_line(&namespace.name);
+        // "Built-in" is the policy of files without one.
+        let is_stored = self.report.cluster.policies.contains(&namespace.policy);
+        let policy = if is_stored {
+            format!("policy {}", one_line(&namespace.policy))
+        } else {
+            "no policy".to_owned()
+        };
         match &namespace.not_asked {
             Some(why) => writeln!(
                 self.out,
@@ -153,38 +330,37 @@ impl Text<'_> {
             )?,
             None => writeln!(
                 self.out,
-                "{BOLD}namespace {name}{BOLD:#} (policy {}: validation {}, placement {})",
-                one_line(&namespace.policy),
-                namespace.validation,
-                namespace.placement
+                "{BOLD}namespace {name}{BOLD:#} ({}: validation {}, placement {})",
+                policy, namespace.validation, namespace.placement
             )?,
         }
         let mut groups: Vec<(Likeness<'_>, Vec<&Judged>)> = Vec::new();
-        for judged in owners.iter().filter(|judged| !judged.is_clean()) {
+        let shown = self.shown;
+        let (told, clean): (Vec<&&Judged>, Vec<&&Judged>) =
+            owners.iter().partition(|judged| shown.shows_owner(judged));
+        for judged in told {
             let likeness = Likeness::of(judged);
             match groups.iter_mut().find(|(other, _)| *other == likeness) {
                 Some((_, group)) => group.push(judged),
                 None => groups.push((likeness, vec![judged])),
             }
         }
-        groups.sort_by_key(|(likeness, _)| likeness.outcome);
-        for (_, group) in &groups {
+        groups.sort_by_key(|(likeness, _)| (likeness.outcome, std::cmp::Reverse(likeness.would_deny())));
+        for (_, group) in groups.iter().take(self.shown.rows) {
             if let Some((first, others)) = group.split_first() {
                 self.owner(first, others)?;
             }
         }
-        let clean: Vec<String> = (owners.iter())
-            .filter(|judged| judged.is_clean())
-            .map(|judged| title(judged))
-            .collect();
-        if !clean.is_empty() {
-            let named = list(&clean, LIKE_IT);
-            writeln!(
-                self.out,
-                "  nothing found in {} for Windows: {}",
-                count(clean.len(), "owner"),
-                one_line(&named)
-            )?;
+        self.more(groups.len())?;
+        let (clean, advised): (Vec<&&Judged>, Vec<&&Judged>) =
+            clean.into_iter().partition(|judged| judged.is_clean());
+        for (owners, what) in [(clean, "nothing found in"), (advised, "only advice for")] {
+            if !owners.is_empty() {
+                let titles = owners.iter().map(|judged| title(judged));
+                let named = list(titles, LIKE_IT);
+                let number = count(owners.len(), "owner");
+                writeln!(self.out, "  {what} {number} for Windows: {}", one_line(&named))?;
+            }
         }
         writeln!(self.out)
     }
@@ -194,7 +370,7 @@ impl Text<'_> {
             Outcome::Denied => "would be denied",
             Outcome::Changed => "would be changed",
             Outcome::Passes if judged.findings.iter().any(|found| found.would_deny) => {
-                "passes; would be denied if validation were Deny"
+                "passes; would be denied in mode Enforce"
             }
             Outcome::Passes => "passes",
             Outcome::NotAsked => "passes: admission is not asked",
@@ -207,8 +383,8 @@ impl Text<'_> {
         };
         let title = title(judged);
         writeln!(self.out, "  {BOLD}{} {becomes}{BOLD:#}{system}", one_line(&title))?;
-        for found in &judged.findings {
-            self.finding(found)?;
+        for found in judged.findings.iter().filter(|found| self.shown.shows(found)) {
+            Self::finding(self.out, found)?;
         }
         for (fields, word) in [
             (&judged.changes, "changed"),
@@ -232,10 +408,10 @@ impl Text<'_> {
         Ok(())
     }
 
-    fn finding(&mut self, found: &Found) -> io::Result<()> {
+    fn finding(out: &mut dyn Write, found: &Found) -> io::Result<()> {
         let style = style_of(found.severity);
         writeln!(
-            self.out,
+            out,
             "    {style}{}[{} {}]{style:#} ({}){BOLD}: {}{BOLD:#}",
             found.severity,
             found.id,
@@ -243,15 +419,15 @@ impl Text<'_> {
             fate(found.fate),
             one_line(&found.message)
         )?;
-        writeln!(self.out, "      {BLUE}={BLUE:#} field: {}", one_line(&found.path))?;
+        writeln!(out, "      {BLUE}={BLUE:#} field: {}", one_line(&found.path))?;
         writeln!(
-            self.out,
+            out,
             "      {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
             one_line(&found.remedy)
         )?;
         // The namespace's own line says why admission is not asked.
         if let Some(because) = found.because.as_ref().filter(|_| found.fate != Fate::Passed) {
-            writeln!(self.out, "      {BLUE}={BLUE:#} note: {}", one_line(because))?;
+            writeln!(out, "      {BLUE}={BLUE:#} note: {}", one_line(because))?;
         }
         Ok(())
     }
@@ -387,18 +563,47 @@ impl Text<'_> {
     }
 }
 
+/// The namespaces with an owner of which there is something to say.
+fn sums_of_namespaces(report: &Report) -> BTreeMap<&str, Sum<'_>> {
+    let mut sums: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
+    for judged in &report.owners {
+        let sum = sums.entry(&judged.namespace).or_default();
+        let would_deny = judged.findings.iter().any(|found| found.would_deny);
+        let is_warned = judged.findings.iter().any(|found| found.fate == Fate::Warned);
+        match judged.outcome {
+            Outcome::Denied => sum.denied += 1,
+            _ if would_deny => sum.would_deny += 1,
+            _ if is_warned => sum.warned += 1,
+            Outcome::Changed => sum.changed += 1,
+            Outcome::Passes | Outcome::NotAsked => sum.other += 1,
+        }
+    }
+    sums
+}
+
 /// What owners have in common that are shown as one.
 #[derive(PartialEq)]
 struct Likeness<'j> {
     outcome: Outcome,
     kind: &'static str,
-    findings: Vec<(&'static str, Fate, &'j str)>,
+    findings: Vec<(&'static str, Fate, bool, &'j str)>,
     changes: (&'j [String], &'j [String]),
 }
 
 impl<'j> Likeness<'j> {
+    /// How many findings would deny in mode Enforce.
+    fn would_deny(&self) -> usize {
+        self.findings
+            .iter()
+            .filter(|(_, _, would_deny, _)| *would_deny)
+            .count()
+    }
+
     fn of(judged: &'j Judged) -> Self {
-        let finding = |found: &'j Found| (found.id, found.fate, found.because.as_deref().unwrap_or_default());
+        let finding = |found: &'j Found| {
+            let because = found.because.as_deref().unwrap_or_default();
+            (found.id, found.fate, found.would_deny, because)
+        };
         let mut findings: Vec<_> = judged.findings.iter().map(finding).collect();
         findings.dedup();
         Likeness {

@@ -78,6 +78,7 @@ fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, Reason<'c>)>, bool) {
 pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     id: "TSM604",
     name: "mixed-os-images",
+    severities: "error; warning when only a tag says Linux, or only an image says Windows",
     severity: Severity::Error,
     class: Class::Run,
     is_first: true,
@@ -119,6 +120,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
 pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     id: "TSM608",
     name: "linux-image-on-windows-pod",
+    severities: "error; warning when only a tag says Linux, or only an image says Windows",
     severity: Severity::Error,
     class: Class::Run,
     is_first: true,

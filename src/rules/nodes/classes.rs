@@ -37,7 +37,7 @@ pub(super) static RUNTIME_CLASS_DOCKER_HANDLER: Rule = Rule {
     ],
     good: &[
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process}",
-        "# --kubernetes 1.20 --runtime docker\n{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
+        "# --kubernetes-version 1.20 --runtime docker\n{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: docker}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: linux}, handler: docker, scheduling: {nodeSelector: {kubernetes.io/os: linux}}}",
     ],
     check: Check::Object(&[Kind::RuntimeClass], |cx, out| {

@@ -73,7 +73,7 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
 ---
 {apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.35.2}}}",
         // Alone it tells nothing of the API server.
-        "# --kubernetes 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, kubeletVersion: v1.31.4}}}",
+        "# --kubernetes-version 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, kubeletVersion: v1.31.4}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: linux-0}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.28.0}}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.35.2}}}",
@@ -137,6 +137,7 @@ static CONTAINERD_ENDS: &[((u32, u32), Date)] = &[((1, 6), date(2025, 8, 23)), (
 pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
     id: "TSM910",
     name: "node-containerd-version",
+    severities: "error; advice when the release is no longer maintained",
     summary: "the containerd of the Windows node is too old",
     docs: "containerd 1.6 is the first that runs HostProcess containers, which network plugins, CSI drivers and kube-proxy \
            are on Windows today, and the first with version 1 of the runtime interface: the kubelet of Kubernetes 1.26 and \

@@ -67,7 +67,7 @@ pub(super) static RESOURCE_CLAIMS: Rule = Rule {
     good: &[
         "resourceClaims: []",
         "containers: [{name: app, image: app, resources: {claims: [], limits: {microsoft.com/directx: 1}}}]",
-        "# --kubernetes 1.25\nresourceClaims: [{name: gpu}]",
+        "# --kubernetes-version 1.25\nresourceClaims: [{name: gpu}]",
     ],
     needs: Fields::RESOURCE_CLAIMS,
     check: Check::Pod(|cx, out| {
@@ -193,7 +193,7 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
         "kubernetes: pkg/apis/core/validation/validation.go, validateLifecycle",
     ],
     bad: &[
-        "# --kubernetes 1.33 --feature-gate ContainerStopSignals\n\
+        "# --kubernetes-version 1.33 --feature-gate ContainerStopSignals\n\
          containers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGINT}}]",
         "# --feature-gate ContainerStopSignals\n\
@@ -203,7 +203,7 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
         "containers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
         "# --feature-gate ContainerStopSignals\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGTERM}}]",
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGKILL}}]",
-        "# --kubernetes 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
+        "# --kubernetes-version 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
     ],
     needs: Fields::STOP_SIGNAL,
     check: Check::Pod(|cx, out| {

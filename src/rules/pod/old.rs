@@ -23,13 +23,13 @@ pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
     remedy: "upgrade to Kubernetes 1.10 or later",
     see: &["https://kubernetes.io/docs/concepts/configuration/windows-resource-management/"],
     bad: &[
-        "# --kubernetes 1.9\ncontainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
-        "# --kubernetes 1.9\ncontainers: [{name: app, image: app, resources: {limits: {cpu: 1}}}]",
+        "# --kubernetes-version 1.9\ncontainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
+        "# --kubernetes-version 1.9\ncontainers: [{name: app, image: app, resources: {limits: {cpu: 1}}}]",
     ],
     good: &[
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
-        "# --kubernetes 1.10\ncontainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
-        "# --kubernetes 1.9\ncontainers: [{name: app, image: app, resources: {requests: {memory: 1Gi}}}]",
+        "# --kubernetes-version 1.10\ncontainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
+        "# --kubernetes-version 1.9\ncontainers: [{name: app, image: app, resources: {requests: {memory: 1Gi}}}]",
     ],
     needs: Fields::LIMITS,
     check: Check::Pod(|cx, out| {
@@ -51,6 +51,7 @@ pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
 pub(super) static MULTI_CONTAINER_OLD_BUILD: Rule = Rule {
     id: "TSM414",
     name: "multi-container-old-build",
+    severities: "error; warning when the pod may also land on a newer build",
     builds: Builds::Below(16299),
     summary: "Windows Server 2016 runs one container per pod",
     docs: "Containers of one pod share a network compartment since Windows Server 1709 (build 16299). On Windows Server \
@@ -99,17 +100,17 @@ pub(super) static ENV_COLON: Rule = Rule {
         "kubernetes: staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go, IsEnvVarName",
     ],
     bad: &[
-        "# --kubernetes 1.29\ncontainers: [{name: app, image: app, env: [{name: 'Logging:LogLevel', value: Debug}]}]",
-        "# --kubernetes 1.31\ncontainers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
-        "# --kubernetes 1.29 --feature-gate RelaxedEnvironmentVariableValidation\n\
+        "# --kubernetes-version 1.29\ncontainers: [{name: app, image: app, env: [{name: 'Logging:LogLevel', value: Debug}]}]",
+        "# --kubernetes-version 1.31\ncontainers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
+        "# --kubernetes-version 1.29 --feature-gate RelaxedEnvironmentVariableValidation\n\
          initContainers: [{name: init, image: app, env: [{name: 'A:B', value: x}]}]",
     ],
     good: &[
         "containers: [{name: app, image: app, env: [{name: 'Logging:LogLevel', value: Debug}]}]",
-        "# --kubernetes 1.32\ncontainers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
-        "# --kubernetes 1.30 --feature-gate RelaxedEnvironmentVariableValidation\n\
+        "# --kubernetes-version 1.32\ncontainers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
+        "# --kubernetes-version 1.30 --feature-gate RelaxedEnvironmentVariableValidation\n\
          containers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
-        "# --kubernetes 1.29\ncontainers: [{name: app, image: app, env: [{name: A__B, value: 'x:y'}]}]",
+        "# --kubernetes-version 1.29\ncontainers: [{name: app, image: app, env: [{name: A__B, value: 'x:y'}]}]",
     ],
     needs: Fields::ENV,
     check: Check::Pod(|cx, out| {
@@ -218,13 +219,13 @@ pub(super) static STATEFUL_SET_OLD_VERSION: Rule = Rule {
            of Windows pods as not supported.",
     remedy: "upgrade to Kubernetes 1.14 or later, or use a Deployment",
     see: &[INTRO],
-    bad: &["# --kubernetes 1.13\n\
+    bad: &["# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db}, spec: {serviceName: db, template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}}}"],
     good: &[
         "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db}, spec: {serviceName: db, template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}}}",
-        "# --kubernetes 1.13\n\
+        "# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db}, spec: {serviceName: db, template: {spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: db, image: db}]}}}}",
-        "# --kubernetes 1.13\n\
+        "# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: db}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}}}",
     ],
     needs: Fields::ALWAYS,
@@ -246,7 +247,7 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
            Windows.",
     remedy: "upgrade to Kubernetes 1.14 or later, or set a fixed number of replicas",
     see: &[INTRO],
-    bad: &["# --kubernetes 1.13\n\
+    bad: &["# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}\n\
          ---\n\
          {apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}"],
@@ -254,11 +255,11 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}\n\
          ---\n\
          {apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",
-        "# --kubernetes 1.13\n\
+        "# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}\n\
          ---\n\
          {apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: other}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",
-        "# --kubernetes 1.13\n\
+        "# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: web, image: web}]}}}}\n\
          ---\n\
          {apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",

@@ -106,6 +106,7 @@ pub(super) static RECURSIVE_READ_ONLY: Rule = Rule {
 pub(super) static MOUNT_PROPAGATION: Rule = Rule {
     id: "TSM518",
     name: "mount-propagation",
+    severities: "error; warning for HostToContainer",
     class: Class::ApiAlways,
     summary: "Windows has no mount propagation",
     docs: "Every mount is private on Windows; the kubelet overrides the field without a word. `HostToContainer` is \

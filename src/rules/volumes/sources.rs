@@ -202,6 +202,7 @@ pub(super) static NFS_VOLUME: Rule = Rule {
 pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
     id: "TSM508",
     name: "unsupported-volume-plugin",
+    severities: "error; warning for the deprecated FlexVolume",
     summary: "Windows cannot mount volumes of this type",
     docs: "The in-tree plugins for iSCSI, Fibre Channel, Ceph, Gluster and other storage need Linux tools or file systems; \
            on Windows the mount fails and the pod stays in ContainerCreating. Most of them are also gone from recent \
@@ -288,7 +289,7 @@ pub(super) static IMAGE_VOLUME: Rule = Rule {
     ],
     bad: &["volumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]"],
     good: &[
-        "# --kubernetes 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",
+        "# --kubernetes-version 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",
         "volumes: [{name: model, emptyDir: {}}]",
     ],
     needs: Fields::IMAGE_VOLUME,
@@ -335,6 +336,7 @@ pub(super) static HOST_PATH_DEVICE_TYPE: Rule = Rule {
 pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
     id: "TSM512",
     name: "named-pipe-host-path-type",
+    severities: "error; warning for the type File",
     summary: "a named pipe is none of the types that hostPath can check for",
     docs: "A Windows named pipe is mounted with a hostPath whose `type` is left empty. With a type, the kubelet looks at the \
            pipe as if it were a file, a directory or a Unix socket, does not recognise it, and the pod stays in \

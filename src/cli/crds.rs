@@ -1,0 +1,70 @@
+//! `transom crds apply`: brings the CustomResourceDefinitions in a cluster to those that this program knows.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+
+use super::block_on;
+use crate::api;
+use crate::cluster::client::KubeconfigArgs;
+
+/// Manage the CustomResourceDefinitions in a cluster
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom crds apply
+  transom crds apply --context production")]
+pub struct CrdsArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    Apply(ApplyArgs),
+}
+
+/// Apply the CustomResourceDefinitions that this version of Transom needs
+///
+/// Helm installs them once and does not change them when a release is upgraded; the chart runs this before an upgrade.
+/// Missing ones are created. The same with kubectl: transom generate crds | kubectl apply --server-side
+/// --field-manager=helm --force-conflicts -f -
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom crds apply
+  transom crds apply --kubeconfig ~/.kube/config --context production")]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    connect: KubeconfigArgs,
+}
+
+/// Helm 4 applies the chart's crds/ under this name at an installation. Under another one its next installation over
+/// definitions that were kept would end in a conflict.
+const FIELD_MANAGER: &str = "helm";
+
+/// Applies both definitions.
+pub fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        What::Apply(args) => block_on(apply(args))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
+    let client = args.connect.connect().await?.client;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    for definition in api::definitions() {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        let applied = definitions
+            .patch(name, &params, &Patch::Apply(&definition))
+            .await
+            .with_context(|| format!("cannot apply the CustomResourceDefinition {name}"))?;
+        let generation = applied.metadata.generation.unwrap_or_default();
+        anstream::println!("{name} is up to date (generation {generation})");
+    }
+    Ok(())
+}

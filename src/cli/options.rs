@@ -1,0 +1,541 @@
+//! Arguments that several commands share. Each is declared once, so that its spelling and its meaning are the same
+//! everywhere. What a cluster is reached by is declared next to the client.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Args, Command, ValueEnum};
+use jiff::civil::Date;
+
+use crate::model::dns::is_label;
+use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::registration::BY_DEFAULT;
+
+/// The formats of one command; the first is the default.
+pub trait Format: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
+
+impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> Format for F {}
+
+/// Where output goes, and how it looks.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs<F: Format> {
+    /// The output format; =FILE writes it to a file instead of standard output. Repeatable
+    #[arg(long, short, value_name = "FORMAT[=FILE]", value_parser = TargetParser::<F>(PhantomData))]
+    output: Vec<Target<F>>,
+}
+
+/// One output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target<F> {
+    /// How it looks.
+    pub format: F,
+    /// Where it goes; standard output if unset.
+    pub file: Option<PathBuf>,
+}
+
+impl<F: Format> OutputArgs<F> {
+    /// The outputs, in the order in which they were named.
+    ///
+    /// # Errors
+    /// Two of them go to the same place.
+    pub fn targets(&self) -> anyhow::Result<Vec<Target<F>>> {
+        if self.output.is_empty() {
+            let format = F::value_variants()
+                .first()
+                .context("the command has no output format")?;
+            return Ok(vec![Target {
+                format: *format,
+                file: None,
+            }]);
+        }
+        for (index, target) in self.output.iter().enumerate() {
+            let mut others = self.output.iter().skip(index + 1);
+            if others.any(|other| other.file == target.file) {
+                match &target.file {
+                    Some(file) => bail!(
+                        "two outputs go to {} (-o): give each its own file",
+                        file.display()
+                    ),
+                    None => bail!(
+                        "two outputs go to standard output (-o): give one a file, as in -o json=report.json"
+                    ),
+                }
+            }
+        }
+        Ok(self.output.clone())
+    }
+
+    /// Writes every output. A reader of standard output that stops reading is not an error.
+    ///
+    /// # Errors
+    /// A file cannot be written; it is named.
+    pub fn write(&self, mut print: impl FnMut(F, &mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+        for target in self.targets()? {
+            target.write(|out| print(target.format, out))?;
+        }
+        Ok(())
+    }
+}
+
+impl<F: Format> Target<F> {
+    /// Writes this output.
+    ///
+    /// # Errors
+    /// The file cannot be written; it is named.
+    pub fn write(&self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+        let written = match &self.file {
+            Some(file) => File::create(file).and_then(|file| {
+                let mut out = BufWriter::new(anstream::StripStream::new(file));
+                print(&mut out)?;
+                out.flush()
+            }),
+            None => {
+                let mut out = BufWriter::new(anstream::stdout().lock());
+                print(&mut out).and_then(|()| out.flush())
+            }
+        };
+        match (written, &self.file) {
+            (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            (written, file) => {
+                let to = file.as_deref().unwrap_or(Path::new("standard output"));
+                written.with_context(|| format!("cannot write the output to {}", to.display()))
+            }
+        }
+    }
+}
+
+/// Reads `FORMAT[=FILE]`.
+#[derive(Clone)]
+struct TargetParser<F>(PhantomData<F>);
+
+impl<F: Format> TypedValueParser for TargetParser<F> {
+    type Value = Target<F>;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let text = value.to_string_lossy();
+        let (format, file) = match text.split_once('=') {
+            Some((format, file)) => (format, Some(file)),
+            None => (&*text, None),
+        };
+        let known = names::<F>();
+        let Ok(format) = F::from_str(format, false) else {
+            return Err(unknown_value(command, arg, &text, format, known));
+        };
+        if file == Some("") {
+            let what = format!("{text:?} names no file: write it as in -o {text}report or leave the = out");
+            return Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{what}\n")).with_cmd(command));
+        }
+        Ok(Target {
+            format,
+            file: file.map(PathBuf::from),
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            F::value_variants().iter().filter_map(F::to_possible_value),
+        ))
+    }
+}
+
+fn names<F: ValueEnum>() -> Vec<String> {
+    let values = F::value_variants().iter().filter_map(F::to_possible_value);
+    values.map(|value| value.get_name().to_owned()).collect()
+}
+
+/// The error of clap for a value that is none of those it knows, with the nearest of them.
+fn unknown_value(
+    command: &Command,
+    arg: Option<&Arg>,
+    written: &str,
+    compared: &str,
+    known: Vec<String>,
+) -> clap::Error {
+    let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
+    if let Some(arg) = arg {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));
+    }
+    error.insert(
+        ContextKind::InvalidValue,
+        ContextValue::String(written.to_owned()),
+    );
+    if let Some(near) = nearest(compared, known.iter().map(String::as_str)) {
+        error.insert(ContextKind::SuggestedValue, ContextValue::String(near.to_owned()));
+    }
+    error.insert(ContextKind::ValidValue, ContextValue::Strings(known));
+    error
+}
+
+/// The known word that this one was probably meant to be.
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let word = word.to_lowercase();
+    let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
+    let best = known.into_iter().min_by_key(|known| distance(known))?;
+    (distance(best) <= word.chars().count().max(3) / 3).then_some(best)
+}
+
+/// What ends a command with status 1: the one vocabulary of `--fail-on`. A command takes those that it can find.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FailOn {
+    /// Nothing.
+    Never,
+    /// Something is denied.
+    Deny,
+    /// Something is denied, or would be if its policy had mode Enforce.
+    WouldDeny,
+    /// There is an open finding of severity error.
+    Error,
+    /// Of severity warning or above.
+    Warning,
+    /// Of any severity.
+    Advice,
+    /// Something is changed, or would be, or one of the above.
+    Patch,
+    /// Transom did not answer, or one of the above.
+    Unanswered,
+    /// A workload cannot move as it is, or it is not known.
+    Blocked,
+}
+
+impl FailOn {
+    const ALL: [(FailOn, &'static str); 9] = [
+        (FailOn::Never, "never"),
+        (FailOn::Deny, "deny"),
+        (FailOn::WouldDeny, "would-deny"),
+        (FailOn::Error, "error"),
+        (FailOn::Warning, "warning"),
+        (FailOn::Advice, "advice"),
+        (FailOn::Patch, "patch"),
+        (FailOn::Unanswered, "unanswered"),
+        (FailOn::Blocked, "blocked"),
+    ];
+
+    /// Reads one of these words and no other.
+    pub fn among<const N: usize>(words: [&'static str; N]) -> impl TypedValueParser<Value = FailOn> {
+        PossibleValuesParser::new(words).map(|word| {
+            let known = FailOn::ALL.into_iter().find(|(_, name)| *name == word);
+            known.map_or(FailOn::Never, |(value, _)| value)
+        })
+    }
+}
+
+/// Files and folders to read.
+#[derive(Args, Clone, Debug)]
+pub struct PathArgs {
+    /// Files and folders; - is standard input
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// A file or folder, as in kubectl apply -f. Repeatable
+    #[arg(long, short, value_name = "PATH")]
+    filename: Vec<PathBuf>,
+}
+
+impl PathArgs {
+    /// All of them, in order.
+    pub fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.paths.iter().chain(&self.filename)
+    }
+
+    /// Whether none is named.
+    pub fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn required(&self) -> anyhow::Result<Vec<&PathBuf>> {
+        if self.is_empty() {
+            bail!("nothing to read: name files or folders, or - for standard input (see --help)");
+        }
+        Ok(self.all().collect())
+    }
+}
+
+/// Which namespaces.
+#[derive(Args, Clone, Debug)]
+pub struct NamespaceArgs {
+    /// Only objects in this namespace. Repeatable
+    #[arg(long, short, value_name = "NAME", value_parser = namespace)]
+    pub namespace: Vec<String>,
+    /// Objects in all namespaces (the default)
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+impl NamespaceArgs {
+    /// Whether objects of this namespace are meant; those of none always are.
+    pub fn selects(&self, namespace: &str) -> bool {
+        let NamespaceArgs {
+            namespace: names,
+            all_namespaces: _,
+        } = self;
+        names.is_empty() || namespace.is_empty() || names.iter().any(|name| name == namespace)
+    }
+}
+
+/// Which objects, by their labels.
+#[derive(Args, Clone, Debug)]
+pub struct SelectorArgs {
+    /// Only objects with these labels, as in team=shop,tier!=test,!legacy
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selector)]
+    selector: Option<LabelSelector>,
+}
+
+impl SelectorArgs {
+    /// Whether an object with these labels is meant.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector
+            .as_ref()
+            .is_none_or(|selector| selector.selects(labels))
+    }
+
+    /// Whether every object is meant.
+    pub fn is_everything(&self) -> bool {
+        self.selector.is_none()
+    }
+}
+
+/// Which policies.
+#[derive(Args, Clone, Debug)]
+pub struct PolicyArgs {
+    /// Use the WindowsPodPolicy objects of this file and no others
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+}
+
+/// Which namespaces admission never sees.
+#[derive(Args, Clone, Debug)]
+pub struct ExcludedNamespacesArgs {
+    /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's own;
+    /// an empty value excludes none
+    #[arg(
+        long,
+        env = "TRANSOM_EXCLUDE_NAMESPACE",
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_values_t = BY_DEFAULT.map(str::to_owned)
+    )]
+    pub exclude_namespace: Vec<String>,
+}
+
+/// How much is listed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LimitArgs {
+    /// List at most this many rows in each table or group of the text output; 0 lists all
+    #[arg(long, value_name = "ROWS", default_value_t = 50)]
+    limit: usize,
+}
+
+impl LimitArgs {
+    /// How many rows.
+    pub fn rows(self) -> usize {
+        if self.limit == 0 { usize::MAX } else { self.limit }
+    }
+}
+
+/// A date as in `2026-12-31`.
+///
+/// # Errors
+/// A sentence with the nearest date that there is.
+pub fn date(text: &str) -> Result<Date, String> {
+    if let Ok(date) = text.parse() {
+        return Ok(date);
+    }
+    let numbers: Option<Vec<u32>> = text
+        .split(['-', '/', '.'])
+        .map(|part| part.trim().parse().ok())
+        .collect();
+    let near = numbers.and_then(|numbers| match numbers[..] {
+        [year, month, day] if year >= 1000 => nearest_date(year, month, day),
+        [day, month, year] if year >= 1000 => nearest_date(year, month, day),
+        _ => None,
+    });
+    Err(match near {
+        Some(date) => format!("there is no such date; did you mean {date}?"),
+        None => "write a date as in 2026-12-31".to_owned(),
+    })
+}
+
+fn nearest_date(year: u32, month: u32, day: u32) -> Option<Date> {
+    let year = i16::try_from(year).ok()?;
+    let month = i8::try_from(month.clamp(1, 12)).ok()?;
+    let last = Date::new(year, month, 1).ok()?.days_in_month();
+    let day = i8::try_from(day.max(1)).unwrap_or(last).min(last);
+    Date::new(year, month, day).ok()
+}
+
+/// The name of a namespace.
+///
+/// # Errors
+/// A sentence with the nearest name that Kubernetes accepts.
+pub fn namespace(text: &str) -> Result<String, String> {
+    if is_label(text) && text.len() <= 63 && !text.contains(|c: char| c.is_ascii_uppercase()) {
+        return Ok(text.to_owned());
+    }
+    let plain = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_lowercase() || c.is_ascii_digit() => c,
+        _ => '-',
+    };
+    let near: String = text.trim().chars().map(plain).take(63).collect();
+    let near = near.trim_matches('-');
+    Err(if near.is_empty() {
+        "a namespace is named with lower-case letters, digits and -, as in web-shop".to_owned()
+    } else {
+        format!("a namespace is named with lower-case letters, digits and -; did you mean {near}?")
+    })
+}
+
+/// Reads `key=value`, `key!=value`, `key` and `!key`, separated by commas, as kubectl does.
+///
+/// # Errors
+/// How to write one.
+pub fn selector(text: &str) -> Result<LabelSelector, String> {
+    let expression = |part: &str| {
+        let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {
+            (key, LabelOperator::NotIn, Some(value))
+        } else if let Some((key, value)) = part.split_once('=') {
+            (key, LabelOperator::In, Some(value.trim_start_matches('=')))
+        } else if let Some(key) = part.strip_prefix('!') {
+            (key, LabelOperator::DoesNotExist, None)
+        } else {
+            (part, LabelOperator::Exists, None)
+        };
+        let key = key.trim();
+        if key.is_empty() || key.contains([' ', '(', ')', '!', '=']) {
+            return Err("write labels as in team=windows,tier!=test,!legacy".to_owned());
+        }
+        Ok(LabelExpression {
+            key: key.to_owned(),
+            operator,
+            values: value.map(|value| value.trim().to_owned()).into_iter().collect(),
+        })
+    };
+    let expressions: Result<Vec<_>, String> = text.split(',').map(str::trim).map(expression).collect();
+    Ok(LabelSelector {
+        match_labels: BTreeMap::new(),
+        match_expressions: expressions?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+    enum Formats {
+        Text,
+        Json,
+    }
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        output: OutputArgs<Formats>,
+        #[arg(long, value_parser = FailOn::among(["never", "deny"]), default_value = "deny")]
+        fail_on: FailOn,
+    }
+
+    fn parse(words: &[&str]) -> Result<Line, String> {
+        let words = ["transom"].iter().chain(words);
+        Line::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn outputs_are_formats_with_files_and_the_first_format_is_the_default() {
+        let to = |format, file: Option<&str>| Target {
+            format,
+            file: file.map(PathBuf::from),
+        };
+        let targets = |words: &[&str]| parse(words).unwrap().output.targets().map_err(|e| e.to_string());
+        assert_eq!(targets(&[]), Ok(vec![to(Formats::Text, None)]));
+        assert_eq!(
+            targets(&["-o", "json=a=b.json", "-otext"]),
+            Ok(vec![to(Formats::Json, Some("a=b.json")), to(Formats::Text, None)])
+        );
+        assert!(
+            targets(&["-o", "json", "-o", "text"])
+                .unwrap_err()
+                .contains("standard output")
+        );
+        assert!(
+            targets(&["-o", "json=a", "-o", "text=a"])
+                .unwrap_err()
+                .contains("go to a (-o)")
+        );
+        let error = parse(&["-o", "jsn=a"]).unwrap_err();
+        assert!(
+            error.contains("possible values: text, json") && error.contains("'json'"),
+            "{error}"
+        );
+        assert!(parse(&["-o", "json="]).unwrap_err().contains("names no file"));
+    }
+
+    #[test]
+    fn a_command_takes_only_its_own_words_of_what_to_fail_on() {
+        assert_eq!(parse(&[]).unwrap().fail_on, FailOn::Deny);
+        assert_eq!(parse(&["--fail-on", "never"]).unwrap().fail_on, FailOn::Never);
+        let error = parse(&["--fail-on", "advice"]).unwrap_err();
+        assert!(error.contains("possible values: never, deny"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_answered_with_the_nearest_that_can() {
+        assert!(date("2026-12-31").is_ok());
+        for (text, near) in [
+            ("2026-02-30", "did you mean 2026-02-28?"),
+            ("2026-13-01", "did you mean 2026-12-01?"),
+            ("31.12.2026", "did you mean 2026-12-31?"),
+            ("2026/1/5", "did you mean 2026-01-05?"),
+            ("tomorrow", "as in 2026-12-31"),
+        ] {
+            assert!(
+                date(text).unwrap_err().ends_with(near),
+                "{text}: {:?}",
+                date(text)
+            );
+        }
+        assert_eq!(namespace("web-shop"), Ok("web-shop".to_owned()));
+        assert!(
+            namespace("Web_Shop")
+                .unwrap_err()
+                .contains("did you mean web-shop?")
+        );
+        assert!(namespace("__").unwrap_err().contains("as in web-shop"));
+        assert_eq!(nearest("hsop", ["bank", "shop"]), Some("shop"));
+        assert_eq!(nearest("other", ["bank", "shop"]), None);
+    }
+
+    #[test]
+    fn selectors_are_read_as_kubectl_reads_them() {
+        let read = |text| {
+            let each = |e: LabelExpression| format!("{} {} {}", e.key, e.operator, e.values.join("|"));
+            selector(text).map(|s| {
+                let all: Vec<String> = s.match_expressions.into_iter().map(each).collect();
+                all.join("; ")
+            })
+        };
+        assert_eq!(
+            read("team=a, tier!=b,c==d,e,!f").as_deref(),
+            Ok("team In a; tier NotIn b; c In d; e Exists ; f DoesNotExist ")
+        );
+        for bad in ["", "=a", "a in (b)", "a=b,"] {
+            assert!(selector(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `scan --assume`: what is assumed of every policy.
+
+use anyhow::{anyhow, bail};
+
+use crate::cli::options::nearest;
+use crate::model::policy::{IgnoredFields, Mode};
+use crate::scan::Overrides;
+
+/// Reads `mode=Enforce` and `ignoredFields=Warn`.
+///
+/// # Errors
+/// A key or value that there is not, with the nearest that there is.
+pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<Overrides> {
+    let mut overrides = Overrides::default();
+    for word in assumed {
+        let (key, value) = parts(word);
+        match key {
+            "mode" => overrides.mode = Some(one_of(&Mode::ALL, Mode::as_str, key, value)?),
+            "ignoredFields" => {
+                let ignored = one_of(&IgnoredFields::ALL, IgnoredFields::as_str, key, value)?;
+                overrides.ignored_fields = Some(ignored);
+            }
+            _ => bail!(
+                "\"{key}\" cannot be assumed (--assume): write mode=Enforce or ignoredFields=Warn, or both with a comma \
+                 between them"
+            ),
+        }
+    }
+    Ok(overrides)
+}
+
+/// What is assumed, as the report shows it.
+pub(super) fn words(assumed: &[String]) -> Vec<String> {
+    let spelled = assumed.iter().map(|word| {
+        let (key, value) = parts(word);
+        let modes = Mode::ALL.map(Mode::as_str).into_iter();
+        let mut known = modes.chain(IgnoredFields::ALL.map(IgnoredFields::as_str));
+        let value = known
+            .find(|known| known.eq_ignore_ascii_case(value))
+            .unwrap_or(value);
+        format!("{key}={value}")
+    });
+    spelled.collect()
+}
+
+fn parts(word: &str) -> (&str, &str) {
+    let (key, value) = word.split_once('=').unwrap_or((word, ""));
+    (key.trim(), value.trim())
+}
+
+fn one_of<T: Copy>(all: &[T], name: fn(T) -> &'static str, key: &str, value: &str) -> anyhow::Result<T> {
+    let found = all.iter().find(|one| name(**one).eq_ignore_ascii_case(value));
+    found.copied().ok_or_else(|| {
+        let known: Vec<&str> = all.iter().copied().map(name).collect();
+        let near = nearest(value, known.iter().copied()).map(|near| format!("; did you mean {near}?"));
+        anyhow!(
+            "{key} cannot be \"{value}\" (--assume): write one of {}{}",
+            known.join(", "),
+            near.unwrap_or_default()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> anyhow::Result<Overrides> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        overrides(&words)
+    }
+
+    #[test]
+    fn a_mode_is_its_settings_and_what_is_unknown_is_answered_with_what_is_known() {
+        for (mode, validation, placement) in [
+            ("mode=Enforce", Action::Deny, Switch::Apply),
+            ("mode=warn", Action::Warn, Switch::Apply),
+            ("mode=Audit", Action::Audit, Switch::DryRun),
+        ] {
+            let read = read(&[mode, "ignoredFields=Remove"]).unwrap();
+            assert_eq!(
+                (read.validation, read.placement, read.inert),
+                (Some(validation), Some(placement), Some(Inert::Repair)),
+                "{mode}"
+            );
+        }
+        assert!(read(&[]).unwrap().is_empty());
+        assert_eq!(words(&["mode=enforce".to_owned()]), ["mode=Enforce"]);
+        for (word, said) in [
+            (
+                "mode=Enforced",
+                "write one of Audit, Warn, Enforce; did you mean Enforce?",
+            ),
+            ("mode", "write one of Audit, Warn, Enforce"),
+            ("ignoredFields=Denny", "did you mean Deny?"),
+            ("validation=Deny", "write mode=Enforce or ignoredFields=Warn"),
+        ] {
+            let error = read(&[word]).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("--assume"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `transom uninstall`: removes Transom from a cluster, after it has shown what that is.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+
+use super::{block_on, is_quiet};
+use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
+use crate::controller::cleanup::{self, HOOKS, Options, Preview, Report};
+use crate::controller::node_policies::nodes::plan::Keep;
+use crate::controller::node_policies::take_back;
+use crate::model::text::one_line;
+
+/// Uninstall Transom from a cluster: webhook configurations first, then everything it created
+///
+/// Shows the cluster and what will be removed, and asks on a terminal. Deletes both webhook configurations, stops the
+/// controllers, reverts what they changed on nodes (the label node.kubernetes.io/windows-build stays: the kubelet would
+/// not write it again), and deletes the RuntimeClasses they created that nothing names, the reports, the Secret,
+/// ConfigMap and Lease in Transom's namespace, and what failed Jobs of the chart left. If another installation is
+/// registered in the cluster, nodes, RuntimeClasses and definitions stay for it. Works whether Transom runs or not, any
+/// number of times.
+///
+/// Exit status: 0 everything was removed; 1 something was refused, or the answer was no; 2 bad usage, or no cluster.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom uninstall --dry-run
+  transom uninstall --context production
+  transom uninstall --yes --crds")]
+#[allow(clippy::struct_excessive_bools)] // flags that have nothing to do with one another
+pub struct UninstallArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    names: NamesArgs,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be removed, and remove nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Keep the label node-restriction.kubernetes.io/windows-build on nodes
+    #[arg(long)]
+    keep_node_labels: bool,
+    /// Keep the taints that Transom set on nodes
+    #[arg(long)]
+    keep_taints: bool,
+    /// Keep the RuntimeClasses that Transom created
+    #[arg(long)]
+    keep_runtime_classes: bool,
+    /// Keep the webhook configurations
+    #[arg(long)]
+    keep_webhooks: bool,
+    /// Delete the CustomResourceDefinitions too, and with them every WindowsPodPolicy and WindowsNodePolicy
+    #[arg(long)]
+    crds: bool,
+    /// The hook of the chart that this runs as: Helm deletes its Job, account and permissions itself
+    #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
+    hook: Option<String>,
+}
+
+pub fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
+    block_on(uninstall(args))
+}
+
+async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
+    let (connected, namespace) = args.connect.connect().await?;
+    let options = Options {
+        namespace,
+        name: args.names.installation.name,
+        lease: args.names.lease,
+        certificate_secret: args.names.certificate_secret,
+        keep_webhooks: args.keep_webhooks,
+        take_back: take_back::Options {
+            on_nodes: Keep {
+                labels: args.keep_node_labels,
+                taints: args.keep_taints,
+            },
+            keep_runtime_classes: args.keep_runtime_classes,
+        },
+        crds: args.crds,
+        hook: args.hook,
+    };
+    if args.dry_run {
+        let preview = cleanup::preview(&connected.client, &options).await;
+        let mut out = anstream::stdout().lock();
+        show(&connected, &options, Some(&preview), &mut out)?;
+        writeln!(out, "dry run: nothing was removed")?;
+        return Ok(if preview.unseen.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
+    let is_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if args.yes {
+        show(&connected, &options, None, &mut anstream::stderr().lock())?;
+    } else if is_asked {
+        let preview = cleanup::preview(&connected.client, &options).await;
+        show(
+            &connected,
+            &options,
+            Some(&preview),
+            &mut anstream::stderr().lock(),
+        )?;
+        if !agrees()? {
+            anstream::eprintln!("nothing was removed");
+            return Ok(ExitCode::FAILURE);
+        }
+    } else {
+        bail!(
+            "this is not a terminal, so nobody can be asked: add --yes to uninstall from {} ({}), or --dry-run to see what \
+             would be removed",
+            connected.name,
+            connected.server
+        );
+    }
+    let say = |text| {
+        if !is_quiet() {
+            anstream::eprintln!("{text}");
+        }
+    };
+    let report = cleanup::run(&connected.client, &options, &say).await;
+    print(&report, &options)?;
+    if options.hook.is_none() {
+        let left = cleanup::of_the_chart(&connected.client, &options).await;
+        let mut out = anstream::stdout().lock();
+        for line in left {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(if report.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Shows where, and what will be removed.
+fn show(
+    connected: &Connected,
+    options: &Options,
+    preview: Option<&Preview>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "cluster: {} ({})",
+        one_line(&connected.name),
+        one_line(&connected.server)
+    )?;
+    writeln!(
+        out,
+        "installation: {} in the namespace {}",
+        one_line(&options.name),
+        one_line(&options.namespace)
+    )?;
+    let Some(Preview {
+        removed,
+        stays,
+        unseen,
+    }) = preview
+    else {
+        return Ok(());
+    };
+    if removed.is_empty() {
+        writeln!(out, "there is nothing to remove")?;
+    } else {
+        writeln!(out, "will be removed:")?;
+    }
+    for (indent, lines) in [("  ", removed), ("stays: ", stays), ("cannot be seen: ", unseen)] {
+        for line in lines {
+            writeln!(out, "{indent}{}", one_line(line))?;
+        }
+    }
+    Ok(())
+}
+
+fn agrees() -> io::Result<bool> {
+    anstream::eprint!("Remove all of this? Type yes to continue: ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "yes" | "y"))
+}
+
+fn print(report: &Report, options: &Options) -> std::io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    for line in &report.done {
+        writeln!(out, "{line}")?;
+    }
+    for line in &report.kept {
+        writeln!(out, "kept: {line}")?;
+    }
+    for line in &report.left {
+        writeln!(out, "left: {line}")?;
+    }
+    for line in &report.failures {
+        writeln!(out, "FAILED: {line}")?;
+    }
+    let stays = [
+        (options.keep_webhooks, "the webhook configurations"),
+        (
+            options.take_back.on_nodes.labels,
+            "the label node-restriction.kubernetes.io/windows-build of nodes",
+        ),
+        (options.take_back.on_nodes.taints, "the taints of nodes"),
+        (options.take_back.keep_runtime_classes, "the RuntimeClasses"),
+    ];
+    for (_, what) in stays.iter().filter(|(stays, _)| *stays) {
+        writeln!(out, "kept, and yours from now on: {what}")?;
+    }
+    if !options.crds {
+        writeln!(
+            out,
+            "the policies stay, and their status is no longer true; --crds deletes them with their definitions"
+        )?;
+    }
+    let keeps = stays.iter().any(|(stays, _)| *stays);
+    match (report.failures.len(), report.kept.len()) {
+        (0, 0) if keeps => writeln!(out, "done"),
+        (0, 0) if !report.left.is_empty() => {
+            writeln!(out, "done, but for what is left above: look whose it is")
+        }
+        (0, 0) if report.done.is_empty() => writeln!(out, "there was nothing of Transom's in the cluster"),
+        (0, 0) => writeln!(out, "nothing else of Transom's is left in the cluster"),
+        (0, kept) => writeln!(
+            out,
+            "done; {kept} still in use: run transom uninstall again when they are not"
+        ),
+        (failed, _) => writeln!(
+            out,
+            "{failed} could not be done: run transom uninstall again when that is mended"
+        ),
+    }
+}

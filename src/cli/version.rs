@@ -1,0 +1,73 @@
+//! `transom version`: what this program is.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::options::OutputArgs;
+use crate::api::API_VERSION;
+use crate::model::facts::Facts;
+use crate::render::write_json;
+use crate::rules::catalogue;
+
+/// Print the version, the revision and what this program knows
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom version
+  transom version -o json")]
+pub struct VersionArgs {
+    #[command(flatten)]
+    output: OutputArgs<Format>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    /// The commit; none in a build that was not told.
+    revision: Option<&'static str>,
+    /// The newest Kubernetes version that this program knows.
+    kubernetes: String,
+    /// The version of the custom resources.
+    api_version: &'static str,
+    /// How many rules there are.
+    rules: usize,
+    platform: String,
+}
+
+pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
+    let version = Version {
+        version: env!("CARGO_PKG_VERSION"),
+        revision: option_env!("TRANSOM_REVISION").filter(|revision| !revision.is_empty()),
+        kubernetes: format!("1.{}", Facts::KUBERNETES),
+        api_version: API_VERSION,
+        rules: catalogue().count(),
+        platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    };
+    args.output.write(|format, out| match format {
+        Format::Text => {
+            let Version {
+                version,
+                revision,
+                kubernetes,
+                api_version,
+                rules,
+                platform,
+            } = &version;
+            let revision = revision
+                .map(|revision| format!(" ({revision})"))
+                .unwrap_or_default();
+            writeln!(out, "transom {version}{revision} {platform}")?;
+            writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")
+        }
+        Format::Json => write_json(&version, out),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,204 @@
+//! What a removal would remove, without removing anything.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::{Cleanup, HOOKS, NAMED, Options, Report, beside};
+use crate::cluster::errors::{Failure, answered};
+use crate::cluster::node::{NodeView, StoredNode};
+use crate::cluster::pools::SEEN_CONFIG_MAP;
+use crate::cluster::survey::PAGE;
+use crate::controller::node_policies::classes::OwnedClass;
+use crate::controller::reports::{Dialect, count};
+use crate::model::text::list;
+use crate::registration::configuration_name;
+
+/// What would be removed, what would stay, and what this user cannot see.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Preview {
+    /// What would be removed, one line each.
+    pub removed: Vec<String>,
+    /// What would stay, and why.
+    pub stays: Vec<String>,
+    /// What cannot be read, and why.
+    pub unseen: Vec<String>,
+}
+
+/// Finds out what [`super::run`] would remove.
+pub async fn preview(client: &Client, options: &Options) -> Preview {
+    let cleanup = Cleanup {
+        client,
+        options,
+        report: Report::default(),
+    };
+    let mut preview = Preview::default();
+    cleanup.preview(&mut preview).await;
+    preview
+}
+
+impl Cleanup<'_> {
+    async fn preview(&self, preview: &mut Preview) {
+        let options = self.options;
+        let configuration = configuration_name(&options.name);
+        if let Some(other) = self.other_namespace(&configuration).await {
+            return preview.unseen.push(other);
+        }
+        if options.keep_webhooks {
+            preview.stays.push("the webhook configurations".to_owned());
+        } else {
+            let api = self.cluster::<MutatingWebhookConfiguration>();
+            preview.look(&api, &configuration, "").await;
+            let api = self.cluster::<ValidatingWebhookConfiguration>();
+            preview.look(&api, &configuration, "").await;
+        }
+        let scaled = "scaled to 0";
+        preview
+            .look(&self.own::<Deployment>(), &options.name, scaled)
+            .await;
+        let others = beside::others(self.client, &configuration).await;
+        let others = others.unwrap_or_else(|why| {
+            preview.unseen.push(why);
+            Vec::new()
+        });
+        if others.is_empty() {
+            self.preview_nodes(preview).await;
+            self.preview_runtime_classes(preview).await;
+            self.preview_reports(preview).await;
+        } else {
+            let what = "the labels and taints of nodes, RuntimeClasses, and reports";
+            preview.stays.push(beside::kept(&others, what));
+        }
+        preview
+            .look(&self.own::<Secret>(), &options.certificate_secret, "")
+            .await;
+        if !others.iter().any(|other| other.is_in(&options.namespace)) {
+            preview.look(&self.own::<ConfigMap>(), SEEN_CONFIG_MAP, "").await;
+        }
+        preview.look(&self.own::<Lease>(), &options.lease, "").await;
+        for hook in HOOKS {
+            let name = format!("{}-{hook}", options.name);
+            preview
+                .look(&self.own::<Job>(), &name, "with its account and permissions")
+                .await;
+        }
+        if !options.crds {
+            preview
+                .stays
+                .push("the policies and their CustomResourceDefinitions (--crds removes them)".to_owned());
+        } else if others.is_empty() {
+            let api = self.cluster::<CustomResourceDefinition>();
+            for name in [
+                "windowspodpolicies.transom.dev",
+                "windowsnodepolicies.transom.dev",
+            ] {
+                preview.look(&api, name, "with every policy").await;
+            }
+        } else {
+            let what = "the CustomResourceDefinitions and the policies";
+            preview.stays.push(beside::kept(&others, what));
+        }
+    }
+
+    async fn preview_nodes(&self, preview: &mut Preview) {
+        let keep = self.options.take_back.on_nodes;
+        let api = self.cluster::<StoredNode>();
+        let mut params = ListParams::default().limit(PAGE);
+        let mut marked = Vec::new();
+        loop {
+            let page = match answered(api.list(&params)).await {
+                Ok(page) => page,
+                Err(why) => return preview.unseen.push(format!("nodes: {why}")),
+            };
+            let nodes = page.items.into_iter().map(NodeView::from);
+            marked.extend(nodes.filter(NodeView::is_marked).map(|node| node.name));
+            params.continue_token = page.metadata.continue_.filter(|more| !more.is_empty());
+            if params.continue_token.is_none() {
+                break;
+            }
+        }
+        if marked.is_empty() {
+            return;
+        }
+        let what = match (keep.labels, keep.taints) {
+            (false, false) => "labels and taints",
+            (true, false) => "taints",
+            (false, true) => "labels",
+            (true, true) => "the annotation",
+        };
+        preview.removed.push(format!(
+            "{what} of Transom on nodes: {} ({})",
+            marked.len(),
+            list(&marked, NAMED)
+        ));
+    }
+
+    async fn preview_runtime_classes(&self, preview: &mut Preview) {
+        if self.options.take_back.keep_runtime_classes {
+            return preview.stays.push("the RuntimeClasses".to_owned());
+        }
+        let api = self.cluster::<RuntimeClass>();
+        match answered(api.list(&ListParams::default())).await {
+            Ok(classes) => {
+                let ours = classes
+                    .items
+                    .into_iter()
+                    .filter(|class| OwnedClass::of(class).is_some());
+                let names: Vec<String> = ours.filter_map(|class| class.metadata.name).collect();
+                if !names.is_empty() {
+                    preview.removed.push(format!(
+                        "RuntimeClasses that nothing names: {} ({})",
+                        names.len(),
+                        list(&names, NAMED)
+                    ));
+                }
+            }
+            Err(why) => preview.unseen.push(format!("RuntimeClasses: {why}")),
+        }
+    }
+
+    async fn preview_reports(&self, preview: &mut Preview) {
+        for dialect in Dialect::ALL {
+            match count(self.client, dialect).await {
+                Ok(0) | Err(Failure::Gone) => {}
+                Ok(reports) => preview
+                    .removed
+                    .push(format!("{reports} {} of {dialect}", dialect.plural())),
+                Err(why) => preview
+                    .unseen
+                    .push(format!("{} of {dialect}: {why}", dialect.plural())),
+            }
+        }
+    }
+}
+
+impl Preview {
+    /// Notes an object if it exists.
+    async fn look<K>(&mut self, api: &Api<K>, name: &str, how: &str)
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+    {
+        let kind = K::kind(&());
+        let how = if how.is_empty() {
+            String::new()
+        } else {
+            format!(", {how}")
+        };
+        match answered(api.get_metadata(name)).await {
+            Ok(_) => self.removed.push(format!("{kind} {name}{how}")),
+            Err(Failure::Gone) => {}
+            Err(why) => self.unseen.push(format!("{kind} {name}: {why}")),
+        }
+    }
+}
