@@ -123,8 +123,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             message: empty.to_owned(),
         });
     }
-    let among_the_inputs = manifests.policies(policy.is_none());
-    if policy.is_none() {
+    let among_the_inputs = manifests.policies(args.policy.policy.is_none());
+    if args.policy.policy.is_none() {
         policies = PolicySet::new(among_the_inputs, Policy::standalone());
     }
     manifests.learn(&mut facts, &policies);

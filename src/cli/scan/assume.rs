@@ -71,17 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_its_settings_and_what_is_unknown_is_answered_with_what_is_known() {
-        for (mode, validation, placement) in [
-            ("mode=Enforce", Action::Deny, Switch::Apply),
-            ("mode=warn", Action::Warn, Switch::Apply),
-            ("mode=Audit", Action::Audit, Switch::DryRun),
-        ] {
-            let read = read(&[mode, "ignoredFields=Remove"]).unwrap();
+    fn settings_are_read_and_what_is_unknown_is_answered_with_what_is_known() {
+        for (word, mode) in [("mode=Enforce", Mode::Enforce), ("mode=warn", Mode::Warn)] {
+            let read = read(&[word, "ignoredFields=Remove"]).unwrap();
             assert_eq!(
-                (read.validation, read.placement, read.inert),
-                (Some(validation), Some(placement), Some(Inert::Repair)),
-                "{mode}"
+                (read.mode, read.ignored_fields),
+                (Some(mode), Some(IgnoredFields::Remove)),
+                "{word}"
             );
         }
         assert!(read(&[]).unwrap().is_empty());
