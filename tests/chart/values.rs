@@ -58,6 +58,7 @@ fn null_is_refused_by_name_or_takes_a_value_away() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn what_would_only_fail_in_the_cluster_is_refused_before() {
     let Some(engine) = engine() else { return };
     let memory = |limit: &str| json!({"resources": {"limits": {"memory": limit}}});
