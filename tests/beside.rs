@@ -639,7 +639,7 @@ spec: {reverseGuard: Warn, priority: 4, namespaceSelector: {matchLabels: {team: 
         .split_whitespace()
         .map(|flag| flag.trim_matches('\''))
         .collect();
-    assert_eq!(flags, ["--reverse-guard-selector", "team=guarded"]);
+    assert_eq!(flags, ["--linux-pods-selector", "team=guarded"]);
     install::register(&place.cluster, place.replica.port, &flags);
     comes("guards", "True AsWanted");
     comes("default", "True AsWanted");

@@ -806,7 +806,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     writer.until_condition("same", "Registered", "True AsWanted");
     let message = writer.get("base", ".status.conditions[?(@.type=='Registered')].message");
     assert!(
-        message.contains("--reverse-guard-selector 'kubernetes.io/metadata.name'")
+        message.contains("--linux-pods-selector 'kubernetes.io/metadata.name'")
             && message.contains("--pool-label 'pool=win*'"),
         "{message}"
     );

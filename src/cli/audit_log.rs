@@ -56,7 +56,7 @@ pub struct AuditLogArgs {
     webhook: Vec<String>,
     /// Also look in the cluster of this kubeconfig for what is still unmended of what was denied or would be; nothing else
     /// makes the exit status 1 by deny then. Needs get on pods and workloads, list on nodes, runtimeclasses, csinodes,
-    /// namespaces and the policies, and get on the webhook configurations and the ConfigMap transom-seen
+    /// namespaces and the policies, and get on the webhook configurations and the ConfigMap transom-node-pools
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; without it, its current one

@@ -37,13 +37,13 @@ pub const MOST_POOL_LABELS: usize = 64;
 /// The most characters of a label's value, with a `*` at its end.
 pub const LONGEST_POOL_LABEL: usize = 64;
 
-/// The name of the condition of an entry that leaves a part of the Windows pods to `maybe`.
-pub const LEAVES_SOME: &str = "is-for-windows";
+/// The name of the condition of an entry that leaves a part of the Windows pods to `certain`.
+pub const REST: &str = "may-be-for-windows";
 
-/// The names of the conditions, and of one that went beside them before there was one entry for all signs.
-pub const NAMES: [&str; 6] = [SIGN, LEAVES_SOME, REST, UNSAID, UNGUARDED, "is-not-being-deleted"];
+/// The names of the conditions.
+pub const NAMES: [&str; 5] = [SIGN, CERTAIN, REST, UNSAID, UNGUARDED];
 const SIGN: &str = "has-a-sign-of-windows";
-const REST: &str = "may-be-for-windows";
+const CERTAIN: &str = "is-for-windows";
 const UNSAID: &str = "says-no-operating-system";
 const UNGUARDED: &str = "may-land-on-windows";
 
@@ -54,13 +54,13 @@ pub enum Sieve {
     Sign,
     /// Of those: what surely says Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool and build labels,
     /// required node affinity), but for the pods that a cluster cannot do without.
-    Sure,
+    Certain,
     /// The rest of them.
     Rest,
     /// No sign, and nothing that speaks of an operating system, for a namespace's default.
     Unsaid,
-    /// No sign, and no selector that keeps the pod off Windows nodes, for the reverse guard.
-    Unguarded,
+    /// No sign, and no selector that keeps the pod off Windows nodes.
+    LinuxPods,
 }
 
 /// The conditions of an entry. It is one: the API server would work out each of several, whatever the first says.
@@ -69,10 +69,10 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
     let (sign, surely) = (pools.sign(), pools.surely());
     let (name, body) = match sieve {
         Sieve::Sign => (SIGN, sign),
-        Sieve::Sure => (LEAVES_SOME, format!("({sign})\n  && ({surely})")),
+        Sieve::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         Sieve::Rest => (REST, format!("({sign})\n  && !({surely})")),
         Sieve::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
-        Sieve::Unguarded => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
+        Sieve::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
     };
     let condition = MatchCondition {
         name: name.to_owned(),
@@ -82,8 +82,7 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
     vec![condition]
 }
 
-/// Whether a condition that was written by [`conditions`], or before there was one entry for all signs, hears a label of
-/// pools. Wherever it was changed by hand, the answer is no sooner than yes.
+/// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the answer is no sooner than yes.
 pub fn hears(expression: &str, label: &PoolLabel) -> bool {
     if is_os_label(&label.key) || is_build_label(&label.key) {
         return true;
@@ -93,9 +92,7 @@ pub fn hears(expression: &str, label: &PoolLabel) -> bool {
         let (_, rest) = expression.split_once(&start)?;
         Some(rest.split_once(end).map_or(rest, |(tests, _)| tests))
     };
-    let now = between(format!("[s.nodeSelector[{key}]].exists(v, "), ")\n");
-    let before = || between(format!("s.?nodeSelector[?{key}].optMap(v, "), ").orValue(false)");
-    let Some(tests) = now.or_else(before) else {
+    let Some(tests) = between(format!("[s.nodeSelector[{key}]].exists(v, "), ")\n") else {
         return false;
     };
     let value = label.value.to_ascii_lowercase();
@@ -523,7 +520,7 @@ mod tests {
         let before = "|| s.?nodeSelector[?'pool'].optMap(v, v.lowerAscii().startsWith('win') || v.lowerAscii() == \
                       'it\\'s').orValue(false)\n    || s.?nodeSelector[?'team'].optMap(v, v.lowerAscii() == \
                       'a').orValue(false)";
-        let made = [Sieve::Sign, Sieve::Sure, Sieve::Rest]
+        let made = [Sieve::Sign, Sieve::Certain, Sieve::Rest]
             .map(|sieve| condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
         for made in made.iter().map(String::as_str).chain([before]) {
             for (key, value, expected) in [
@@ -550,10 +547,10 @@ mod tests {
     fn a_pool_label_does_not_change_what_kubernetes_labels_say() {
         for sieve in [
             Sieve::Sign,
-            Sieve::Sure,
+            Sieve::Certain,
             Sieve::Rest,
             Sieve::Unsaid,
-            Sieve::Unguarded,
+            Sieve::LinuxPods,
         ] {
             let plain = condition(sieve, &[]);
             assert_eq!(

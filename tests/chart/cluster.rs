@@ -107,7 +107,7 @@ fn matrix() -> Vec<Value> {
             "exemptions": [{"rules": ["fs-group"], "expires": "2027-03-31", "owner": "a", "reason": "b"}],
         }}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"managed": true, "isolations": ["Process", "HyperV"]}}}}),
         json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "exclusions": {"namespaces": []}}),
-        json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
+        json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
         json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
         json!({"networkPolicy": {"enabled": true}, "service": {"ipFamilyPolicy": "SingleStack", "annotations": {"a": "b"}}}),
         json!({"image": {"digest": format!("sha256:{}", "a".repeat(64)), "registry": "", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "pull"}], "global": {"imageRegistry": "mirror.example.com:5000"}}),

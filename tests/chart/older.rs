@@ -1,10 +1,9 @@
-//! A chart as it was before: the one that is here as another version, with a field less in a definition, and with the two
-//! entries that each webhook configuration then had for Windows pods.
+//! A chart of an older version: the one that is here, with a field less in a definition.
 
 use std::fs;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::engine::Engine;
@@ -12,13 +11,6 @@ use super::generated::chart;
 
 /// The field that its WindowsPodPolicy does not know. The default policy does not use it.
 const FIELD: &str = "reverseGuard";
-
-/// The entries that it has and the chart has not, unless some pods fail closed: what they were for goes to `strong` now.
-pub const GONE: [&str; 2] = ["maybe.mutate.transom.dev", "maybe.validate.transom.dev"];
-
-/// The conditions of the two entries, as they were.
-const STRONG: (&str, &str) = ("is-for-windows", include_str!("older/strong.cel"));
-const MAYBE: (&str, &str) = ("may-be-for-windows", include_str!("older/maybe.cel"));
 
 /// The chart before, and an engine for it; the folder goes with the first.
 pub fn engine() -> (TempDir, Engine) {
@@ -43,33 +35,11 @@ pub fn engine() -> (TempDir, Engine) {
         });
         lines.collect()
     });
-    rewrite("files/webhooks.json", &|text| in_two_entries(text).to_string());
     rewrite("crds/windowspodpolicies.yaml", &|text| {
         definition(text).to_string()
     });
     let engine = Engine::of(&older).unwrap();
     (folder, engine)
-}
-
-/// The webhook configurations with the two entries of then in place of those for Windows pods.
-fn in_two_entries(text: &str) -> Value {
-    let mut source: Value = serde_json::from_str(text).unwrap();
-    for (configuration, gone) in [
-        ("/mutating/webhooks", GONE[0]),
-        ("/validating/Ignore/webhooks", GONE[1]),
-    ] {
-        let entries = source.pointer_mut(configuration).and_then(Value::as_array_mut);
-        let entries = entries.unwrap();
-        let entry = |name: &Value, (condition, expression): (&str, &str)| {
-            let mut entry = entries[0].clone();
-            entry["name"] = name.clone();
-            entry["matchConditions"] = json!([{"name": condition, "expression": expression}]);
-            entry
-        };
-        let both = [entry(&entries[0]["name"], STRONG), entry(&json!(gone), MAYBE)];
-        entries.splice(..1, both);
-    }
-    source
 }
 
 /// The definition of WindowsPodPolicy without the field.

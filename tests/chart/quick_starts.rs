@@ -88,7 +88,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
         let spec = &values["policy"]["spec"];
         let guarded = spec["reverseGuard"].as_str().unwrap_or("Off") != "Off";
         assert_eq!(
-            webhooks.contains("guard.validate.transom.dev"),
+            webhooks.contains("linux-pods.validate.transom.dev"),
             guarded,
             "{platform}"
         );

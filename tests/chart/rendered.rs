@@ -185,11 +185,11 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
     let values = json!({"webhooks": {
         "namespaceSelector": selector, "failurePolicy": "Fail",
         "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}},
-        "reverseGuard": {"enabled": true},
+        "linuxPods": {"enabled": true},
     }});
     let rendered = engine.render(&values).unwrap();
     let whole = engine
-        .render(&json!({"webhooks": {"reverseGuard": {"enabled": true}, "defaultOs": {"enabled": true}}}))
+        .render(&json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOs": {"enabled": true}}}))
         .unwrap();
     let mut entries = 0;
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
@@ -346,7 +346,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
     for values in [
         json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}),
         json!({"hooks": "argocd", "serviceAccount": {"create": false, "name": "existing"}}),
-        json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "reverseGuard": {"enabled": true},
+        json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "linuxPods": {"enabled": true},
                             "defaultOs": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
                "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}}),
         json!({"networkPolicy": {"enabled": true, "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}),

@@ -75,7 +75,7 @@ say then that no policy was made. */}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.policy.spec -}}
-{{- fail "policy.spec: it would stand in no policy, because policy.create is false. Leave policy.create alone, or leave policy.spec out; of a policy that you apply yourself the webhooks learn by webhooks.poolLabels, webhooks.reverseGuard and webhooks.defaultOs" -}}
+{{- fail "policy.spec: it would stand in no policy, because policy.create is false. Leave policy.create alone, or leave policy.spec out; of a policy that you apply yourself the webhooks learn by webhooks.poolLabels, webhooks.linuxPods and webhooks.defaultOs" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.nodePolicy.create) (ne (toJson .Values.nodePolicy.spec) (toJson (dict "taints" (dict "mode" "Report")))) -}}

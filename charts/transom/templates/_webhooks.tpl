@@ -45,8 +45,8 @@ compares). Here stands only what differs from one installation to the next.
 {{- $everywhere := default (dict) $values.policy.spec.namespaceSelector -}}
 {{- $guard := default (include "transom.orOff" (default "Off" $values.policy.spec.reverseGuard)) -}}
 {{- $optional := dict -}}
-{{- if or $values.webhooks.reverseGuard.enabled (and $values.policy.create (ne $guard "Off")) -}}
-{{- $_ := set $optional "guard" (default $everywhere $values.webhooks.reverseGuard.namespaceSelector) -}}
+{{- if or $values.webhooks.linuxPods.enabled (and $values.policy.create (ne $guard "Off")) -}}
+{{- $_ := set $optional "linux-pods" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
 {{- end -}}
 {{- if or $values.webhooks.defaultOs.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOs" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOs.namespaceSelector) -}}
@@ -59,7 +59,7 @@ compares). Here stands only what differs from one installation to the next.
 {{- $entries := list -}}
 {{- range $entry := $configuration.webhooks -}}
 {{- $which := first (splitList "." $entry.name) -}}
-{{- if or (has $which (list "strong" "maybe")) (hasKey $optional $which) -}}
+{{- if or (has $which (list "mutate" "validate" "certain")) (hasKey $optional $which) -}}
 {{- $service := $entry.clientConfig.service -}}
 {{- $_ := set $service "name" (include "transom.fullname" $root) -}}
 {{- $_ := set $service "namespace" $root.Release.Namespace -}}
