@@ -197,7 +197,7 @@ fn each_outcome_is_counted_for_what_it_is() {
             json!({"denied": 1, "notEvaluated": 1}),
         ),
         (
-            json!({"decision": "deny", "not-evaluated": "unreadable: x"}),
+            json!({"decision": "allow", "not-evaluated": "unreadable: x"}),
             json!({"code": 201}),
             "",
             json!({"notEvaluated": 1}),

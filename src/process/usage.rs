@@ -1,17 +1,32 @@
 //! The metrics that every process has, by the names that Prometheus' client libraries give them; read when they are asked for.
 
 use std::fmt::Error;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+/// How long a reading is shown: many scrapes at once must not cost a walk through `/proc` each.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// What this process uses.
 #[derive(Debug)]
 pub struct Usage {
     started: f64,
+    read: Mutex<Option<(Instant, Reading)>>,
+}
+
+/// What was read at one time; what cannot be read on a system is missing.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    cpu_seconds: Option<f64>,
+    resident: Option<i64>,
+    virtual_memory: Option<i64>,
+    open_descriptors: Option<i64>,
+    most_descriptors: Option<i64>,
 }
 
 impl Usage {
@@ -20,19 +35,39 @@ impl Usage {
         let started = started.duration_since(UNIX_EPOCH).unwrap_or_default();
         Usage {
             started: started.as_secs_f64(),
+            read: Mutex::default(),
         }
+    }
+
+    fn reading(&self) -> Reading {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, reading)) = *read
+            && at.elapsed() < FRESH
+        {
+            return reading;
+        }
+        let reading = Reading {
+            cpu_seconds: cpu_seconds(),
+            resident: status("VmRSS:"),
+            virtual_memory: status("VmSize:"),
+            open_descriptors: open_descriptors(),
+            most_descriptors: most_descriptors(),
+        };
+        *read = Some((Instant::now(), reading));
+        reading
     }
 }
 
 impl Collector for Usage {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let reading = self.reading();
         let mut show = |name: &str, help: &str, metric: &dyn Shown| metric.show(&mut encoder, name, help);
         show(
             "process_start_time_seconds",
             "When the process started, in seconds since 1970",
             &ConstGauge::new(self.started),
         )?;
-        if let Some(cpu) = cpu_seconds() {
+        if let Some(cpu) = reading.cpu_seconds {
             let help = "Time that the process has spent on processors";
             show("process_cpu_seconds", help, &ConstCounter::new(cpu))?;
         }
@@ -40,18 +75,22 @@ impl Collector for Usage {
             (
                 "process_resident_memory_bytes",
                 "Memory of the process that is in RAM",
-                status("VmRSS:"),
+                reading.resident,
             ),
             (
                 "process_virtual_memory_bytes",
                 "Address space of the process",
-                status("VmSize:"),
+                reading.virtual_memory,
             ),
-            ("process_open_fds", "Open files and sockets", open_descriptors()),
+            (
+                "process_open_fds",
+                "Open files and sockets",
+                reading.open_descriptors,
+            ),
             (
                 "process_max_fds",
                 "How many files and sockets may be open",
-                most_descriptors(),
+                reading.most_descriptors,
             ),
         ];
         for (name, help, value) in gauges {
@@ -111,7 +150,7 @@ fn open_descriptors() -> Option<i64> {
     i64::try_from(open).ok()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use prometheus_client::encoding::text;
     use prometheus_client::registry::Registry;
@@ -119,6 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "there is no /proc")]
     fn the_process_shows_what_it_uses() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Usage::new(SystemTime::now())));

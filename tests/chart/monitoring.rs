@@ -110,7 +110,7 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
     let unreached = || {
         create()
             .err
-            .contains("failed calling webhook \"validate.transom.dev\"")
+            .contains("failed calling webhook \"certain.validate.transom.dev\"")
     };
     assert!(wait(Duration::from_secs(20), unreached), "{}", create().err);
     let replica = Replica::start_at(
@@ -161,7 +161,7 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
     let of_the_server = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
     for (metric, more) in [
         ("fail_open_count", "name=\"mutate.transom.dev\""),
-        ("rejection_count", "name=\"validate.transom.dev\""),
+        ("rejection_count", "name=\"certain.validate.transom.dev\""),
         ("rejection_count", "error_type=\"calling_webhook_error\""),
     ] {
         let is_it = |line: &str| {

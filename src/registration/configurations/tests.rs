@@ -166,7 +166,7 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
     assert!(
         found[0]
             .1
-            .starts_with("reverseGuard: Apply has no effect in b: the entry guard "),
+            .starts_with("reverseGuard: Apply has no effect in b: linux-pods.mutate.transom.dev and "),
         "{found:?}"
     );
 }
