@@ -12,6 +12,7 @@ pub mod tasks;
 #[cfg(test)]
 pub(crate) mod test_log;
 pub mod traces;
+mod usage;
 pub mod values;
 
 use jiff::Timestamp;

@@ -88,8 +88,8 @@ pub struct Options {
     pub excluded_namespaces: Vec<String>,
     /// Labels of node pools that say Windows, as in `poolLabels` of node policies, well-known ones included.
     pub pool_labels: Vec<PoolLabel>,
-    /// The namespaces with a reverse guard. Their pods that nothing keeps off Windows nodes are looked at too.
-    pub reverse_guard: Option<LabelSelector>,
+    /// The namespaces in which Linux pods are kept off Windows nodes. Their pods that nothing keeps off are looked at too.
+    pub linux_pods: Option<LabelSelector>,
     /// The namespaces with a default operating system. Their pods that say none are looked at too.
     pub default_os: Option<LabelSelector>,
 }
@@ -107,7 +107,7 @@ impl Default for Options {
             timeout: LONGEST_TIMEOUT,
             excluded_namespaces: BY_DEFAULT.map(str::to_owned).into(),
             pool_labels: PoolLabel::well_known(),
-            reverse_guard: None,
+            linux_pods: None,
             default_os: None,
         }
     }
@@ -165,11 +165,11 @@ pub fn mutating(options: &Options) -> MutatingWebhookConfiguration {
     }
 }
 
-/// The configuration of `/validate`. Only `strong` may fail closed, and then it is for what surely is for Windows.
+/// The configuration of `/validate`. Only `certain` may fail closed.
 pub fn validating(options: &Options) -> ValidatingWebhookConfiguration {
     let entries = options.entries(Phase::Validate).into_iter().map(|entry| {
         let failure_policy = match entry.sieve {
-            Sieve::Sure => FailurePolicy::Fail,
+            Sieve::Certain => FailurePolicy::Fail,
             _ => FailurePolicy::Ignore,
         };
         ValidatingWebhook {
@@ -203,9 +203,9 @@ enum Phase {
 /// that is too large to be read passes there, and is denied elsewhere.
 fn path(phase: Phase, sieve: Sieve) -> &'static str {
     match (phase, sieve) {
-        (Phase::Mutate, Sieve::Unsaid | Sieve::Unguarded) => "/mutate/no-sign",
+        (Phase::Mutate, Sieve::Unsaid | Sieve::LinuxPods) => "/mutate/no-sign",
         (Phase::Mutate, _) => "/mutate",
-        (Phase::Validate, Sieve::Unsaid | Sieve::Unguarded) => "/validate/no-sign",
+        (Phase::Validate, Sieve::Unsaid | Sieve::LinuxPods) => "/validate/no-sign",
         (Phase::Validate, _) => "/validate",
     }
 }
@@ -222,39 +222,35 @@ impl Options {
     /// One entry for all that has a sign of Windows, as long as all of it fails the same way: the API server turns an
     /// object into what CEL reads once for each entry.
     fn entries(&self, phase: Phase) -> Vec<Entry<'_>> {
-        let [strong, default_os, guard] = match phase {
-            Phase::Mutate => [
-                names::STRONG_MUTATE,
-                names::DEFAULT_OS_MUTATE,
-                names::GUARD_MUTATE,
-            ],
+        let [sign, default_os, linux_pods] = match phase {
+            Phase::Mutate => [names::MUTATE, names::DEFAULT_OS_MUTATE, names::LINUX_PODS_MUTATE],
             Phase::Validate => [
-                names::STRONG_VALIDATE,
+                names::VALIDATE,
                 names::DEFAULT_OS_VALIDATE,
-                names::GUARD_VALIDATE,
+                names::LINUX_PODS_VALIDATE,
             ],
         };
         let entry = |name, sieve, only_in| Entry {
             name,
             sieve,
             rules: match sieve {
-                Sieve::Unguarded => guard_rules(phase),
+                Sieve::LinuxPods => linux_pods_rules(phase),
                 _ => rules(phase),
             },
             only_in,
         };
         let mut entries = match (phase, self.validate_failure_policy) {
             (Phase::Validate, FailurePolicy::Fail) => vec![
-                entry(strong, Sieve::Sure, None),
-                entry(names::MAYBE_VALIDATE, Sieve::Rest, None),
+                entry(names::CERTAIN_VALIDATE, Sieve::Certain, None),
+                entry(sign, Sieve::Rest, None),
             ],
-            _ => vec![entry(strong, Sieve::Sign, None)],
+            _ => vec![entry(sign, Sieve::Sign, None)],
         };
         if let Some(selector) = &self.default_os {
             entries.push(entry(default_os, Sieve::Unsaid, Some(selector)));
         }
-        if let Some(selector) = &self.reverse_guard {
-            entries.push(entry(guard, Sieve::Unguarded, Some(selector)));
+        if let Some(selector) = &self.linux_pods {
+            entries.push(entry(linux_pods, Sieve::LinuxPods, Some(selector)));
         }
         entries
     }
@@ -343,8 +339,8 @@ fn rules(phase: Phase) -> Vec<RuleWithOperations> {
     pods.into_iter().chain(workloads).collect()
 }
 
-/// What the guard asks about: pods are held off Windows nodes; those of a DaemonSet only its template can hold off.
-fn guard_rules(phase: Phase) -> Vec<RuleWithOperations> {
+/// What `linux-pods` asks about: pods are kept off Windows nodes; those of a DaemonSet only its template can keep off.
+fn linux_pods_rules(phase: Phase) -> Vec<RuleWithOperations> {
     let pods = rule("", &["pods"], &["CREATE"]);
     match phase {
         Phase::Mutate => vec![pods],

@@ -30,9 +30,9 @@ const ROOMS: [(&str, &str); 23] = [
     ("render",       "model rules engine plan manifest check audit_log scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
-    ("controller",   "model rules engine registration api cluster scan"),
+    ("controller",   "model rules engine registration api process cluster scan"),
     ("webhook",      "model admission process tls"),
-    ("serve",        "model engine admission registration check process tls cluster certs \
+    ("serve",        "model engine admission registration api check process tls cluster certs \
                       controller webhook"),
     ("cli",          "model rules engine plan registration api check audit_log render process registry tls cluster \
                       scan preflight controller webhook serve"),

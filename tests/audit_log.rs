@@ -182,7 +182,7 @@ fn each_outcome_is_counted_for_what_it_is() {
         .into_iter()
         .find(|event| event["objectRef"]["name"] == "good" && event["stage"] == "ResponseComplete");
     let mut event = stored.unwrap();
-    let words = |about: &str| json!({"code": 403, "message": format!("{about} \"strong.validate.transom.dev\" denied the request: x")});
+    let words = |about: &str| json!({"code": 403, "message": format!("{about} \"validate.transom.dev\" denied the request: x")});
     for (annotations, status, uri, expected) in [
         (
             json!({"decision": "deny", "denied-by": "host-pid,fs-group"}),
@@ -191,32 +191,32 @@ fn each_outcome_is_counted_for_what_it_is() {
             json!({"denied": 1}),
         ),
         (
-            json!({"decision": "unreadable"}),
+            json!({"decision": "deny", "not-evaluated": "unreadable: x"}),
             words("admission webhook"),
             "",
-            json!({"denied": 1, "unreadable": 1}),
+            json!({"denied": 1, "notEvaluated": 1}),
         ),
         (
-            json!({"decision": "unreadable"}),
+            json!({"decision": "allow", "not-evaluated": "unreadable: x"}),
             json!({"code": 201}),
             "",
-            json!({"unreadable": 1}),
+            json!({"notEvaluated": 1}),
         ),
         (json!({}), words("admission webhook"), "", json!({"denied": 1})),
         (
-            json!({"decision": "patch", "repaired": "spec.x", "withheld": "spec.y"}),
+            json!({"decision": "patch", "removed": "spec.x", "withheld": "spec.y"}),
             json!({"code": 201}),
             "",
-            json!({"patched": 1, "repaired": 1, "withheld": 1}),
+            json!({"patched": 1, "removed": 1, "withheld": 1}),
         ),
         (
-            json!({"decision": "patch", "repaired": "spec.x"}),
+            json!({"decision": "patch", "removed": "spec.x"}),
             json!({"code": 403, "message": "quota"}),
             "",
             json!({"refusedOtherwise": 1}),
         ),
         (
-            json!({"decision": "allow", "would-deny": "host-pid"}),
+            json!({"decision": "would-deny", "would-deny": "host-pid"}),
             json!({"code": 422, "message": "invalid"}),
             "",
             json!({"wouldDeny": 1, "refusedOtherwise": 1}),
@@ -235,7 +235,7 @@ fn each_outcome_is_counted_for_what_it_is() {
         ),
         (
             json!({}),
-            json!({"code": 500, "message": "failed calling webhook \"strong.validate.transom.dev\": refused"}),
+            json!({"code": 500, "message": "failed calling webhook \"validate.transom.dev\": refused"}),
             "",
             json!({"failedClosed": 1}),
         ),
@@ -248,7 +248,7 @@ fn each_outcome_is_counted_for_what_it_is() {
     ] {
         let keys = annotations.as_object().unwrap().iter();
         event["annotations"] = keys
-            .map(|(key, value)| (format!("strong.validate.transom.dev/{key}"), value.clone()))
+            .map(|(key, value)| (format!("validate.transom.dev/{key}"), value.clone()))
             .collect();
         event["responseStatus"] = status;
         event["requestURI"] = format!("/api/v1/namespaces/bank/pods{uri}").into();
@@ -257,7 +257,7 @@ fn each_outcome_is_counted_for_what_it_is() {
         let expected = if expected.is_null() { json!({}) } else { expected };
         assert_eq!(found, expected, "{annotations} {}", event["responseStatus"]);
     }
-    let probe = json!({"code": 403, "message": "admission webhook \"strong.validate.transom.dev\" denied the request: transom-probe a1 seen by both"});
+    let probe = json!({"code": 403, "message": "admission webhook \"validate.transom.dev\" denied the request: transom-probe a1 seen by both"});
     event["responseStatus"] = probe;
     event["annotations"] = json!({});
     assert_eq!(
@@ -338,14 +338,14 @@ fn broken_lines_are_counted_and_cost_no_other_line() {
     for (index, line) in REAL.lines().enumerate() {
         broken += line;
         broken += match index {
-            3 => "\n{\"kind\":\"Event\",\"annotations\":{\"strong.validate.transom.dev/decision\":\"de\n",
+            3 => "\n{\"kind\":\"Event\",\"annotations\":{\"validate.transom.dev/decision\":\"de\n",
             7 => "\nthis is no JSON, of transom.dev\n",
             9 => "\n\n   \n",
             11 => "\n[1, 2, \"transom.dev\"]\n",
             _ => "\n",
         };
     }
-    broken += "{\"kind\":\"Event\",\"auditID\":\"strong.validate.transom.dev";
+    broken += "{\"kind\":\"Event\",\"auditID\":\"validate.transom.dev";
     let found = report(broken.as_bytes());
     assert_eq!(summary(&found), all());
     let input = &found["inputs"][0];

@@ -638,7 +638,7 @@ spec: {mode: Enforce, placement: {linuxPods: Warn}, priority: 4, namespaceSelect
         .split_whitespace()
         .map(|flag| flag.trim_matches('\''))
         .collect();
-    assert_eq!(flags, ["--reverse-guard-selector", "team=guarded"]);
+    assert_eq!(flags, ["--linux-pods-selector", "team=guarded"]);
     install::register(&place.cluster, place.replica.port, &flags);
     comes("guards", "True Programmed");
     comes("default", "True Programmed");

@@ -38,6 +38,8 @@ mod notes;
 mod packaging;
 #[path = "chart/preflight.rs"]
 mod preflight;
+#[path = "chart/prometheus.rs"]
+mod prometheus;
 #[path = "chart/quick_starts.rs"]
 mod quick_starts;
 #[path = "chart/release.rs"]
@@ -162,7 +164,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
                     {"key": "team", "operator": "In", "values": ["a"]},
                 ]}}},
             }),
-            &["--reverse-guard-selector", "", "--default-os-selector", "team=a"],
+            &["--linux-pods-selector", "", "--default-os-selector", "team=a"],
         ),
     ];
     for (values, arguments) in cases {

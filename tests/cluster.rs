@@ -1342,10 +1342,10 @@ fn a_policy_that_only_looks_denies_and_changes_nothing_and_says_so_in_the_audit_
     }
     let annotations = audited(cluster, "looked-at", "bad");
     let value = |key: &str| annotations.get(key).map_or("", String::as_str);
-    for phase in ["mutate", "validate"] {
+    for (phase, decision) in [("mutate", "allow"), ("validate", "would-deny")] {
         assert_eq!(
             value(&format!("{phase}-dry.transom.dev/decision")),
-            "allow",
+            decision,
             "{annotations:#?}"
         );
         assert_eq!(value(&format!("{phase}-dry.transom.dev/verdict")), "Windows");

@@ -82,10 +82,10 @@ fn linux_pods_with_a_sign_of_windows_are_asked_about_and_fail_open() {
     let sent = [sent, labelled.into()].concat();
     let answers = RUNTIME.block_on(world.create_all(&sent));
     for (sent, (answer, calls)) in sent.iter().zip(&answers) {
-        let one = [names::STRONG_MUTATE, names::STRONG_VALIDATE];
+        let one = [names::MUTATE, names::VALIDATE];
         assert_eq!(*answer, Ok(()), "{}", sent.object);
         assert_eq!(entries(calls), one, "{}", sent.object);
-        assert_eq!(closed(calls), ["maybe"], "{}", sent.object);
+        assert_eq!(closed(calls), [names::VALIDATE], "{}", sent.object);
     }
 }
 
@@ -95,17 +95,21 @@ fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
     let cases: Vec<(bool, Sent)> = windows_pods()
         .iter()
         .enumerate()
-        .flat_map(|(n, (strong, over))| {
-            KINDS.map(|kind| (*strong, wrap(kind, PLAIN, &format!("windows-{n}"), &spec(over))))
+        .flat_map(|(n, (certain, over))| {
+            KINDS.map(|kind| (*certain, wrap(kind, PLAIN, &format!("windows-{n}"), &spec(over))))
         })
         .collect();
     let sent: Vec<Sent> = cases.iter().map(|(_, sent)| sent.clone()).collect();
     let answers = RUNTIME.block_on(world.create_all(&sent));
-    for ((strong, sent), (answer, calls)) in cases.iter().zip(&answers) {
+    for ((certain, sent), (answer, calls)) in cases.iter().zip(&answers) {
         assert_eq!(*answer, Ok(()), "{}", sent.object);
-        let one = [names::STRONG_MUTATE, names::STRONG_VALIDATE];
+        let one = [names::MUTATE, names::VALIDATE];
         assert_eq!(entries(calls), one, "{}", sent.object);
-        let expected = if *strong { "strong" } else { "maybe" };
+        let expected = if *certain {
+            names::CERTAIN_VALIDATE
+        } else {
+            names::VALIDATE
+        };
         assert_eq!(closed(calls), [expected], "{}", sent.object);
     }
     println!("{} objects of Windows pods, one call in each phase", sent.len());
@@ -143,12 +147,12 @@ fn a_runtime_class_is_asked_about_unless_its_name_says_linux() {
         }
         for (sent, (answer, calls)) in sent.iter().zip(world.create_all(&sent).await) {
             assert_eq!(answer, Ok(()), "{}", sent.object);
-            let one: &[&str] = &[names::STRONG_MUTATE, names::STRONG_VALIDATE];
+            let one: &[&str] = &[names::MUTATE, names::VALIDATE];
             let (expected, where_some_fail) = match (sent.kind, sent.name().ends_with("for-windows")) {
-                (Kind::Pod, true) => (one, &["strong"][..]),
+                (Kind::Pod, true) => (one, &[names::CERTAIN_VALIDATE][..]),
                 (Kind::Pod, false) if sent.name().ends_with("nvidia") => (&[][..], &[][..]),
                 // Whether it fits what else the template says, only Transom knows.
-                _ => (one, &["maybe"][..]),
+                _ => (one, &[names::VALIDATE][..]),
             };
             assert_eq!(entries(&calls), expected, "{}", sent.object);
             assert_eq!(closed(&calls), where_some_fail, "{}", sent.object);
@@ -182,7 +186,7 @@ fn namespaces_that_are_left_out_cause_no_call_and_no_label_of_an_object_leaves_i
         assert_eq!(answer, Ok(()));
         assert_eq!(
             entries(&calls),
-            ["strong.mutate.transom.dev", "strong.validate.transom.dev"],
+            ["mutate.transom.dev", "validate.transom.dev"],
             "{namespace}"
         );
     }
@@ -191,7 +195,7 @@ fn namespaces_that_are_left_out_cause_no_call_and_no_label_of_an_object_leaves_i
 #[test]
 fn the_entries_to_opt_into_take_what_the_others_leave() {
     let Some(world) = world() else { return };
-    let both = ["default-os", "guard"];
+    let both = ["default-os.", "linux-pods."];
     let table = [
         (json!({}), &both[..], &both[..1]),
         (
@@ -209,8 +213,8 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
             &both[..1],
         ),
         (json!({"nodeName": "w1"}), &both[..1], &both[..1]),
-        (json!({"nodeSelector": {OS: "windows"}}), &["strong"], &["strong"]),
-        (image("x:ltsc2022"), &["strong"], &["strong"]),
+        (json!({"nodeSelector": {OS: "windows"}}), &[""], &[""]),
+        (image("x:ltsc2022"), &[""], &[""]),
     ];
     let mut cases = Vec::new();
     for (n, (over, of_pods, of_templates)) in table.iter().enumerate() {
@@ -232,7 +236,7 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
         for (phase, expected) in *expected {
             let called: Vec<&str> = entries(&calls)
                 .into_iter()
-                .filter_map(|entry| entry.strip_suffix(&format!(".{phase}.transom.dev")))
+                .filter_map(|entry| entry.strip_suffix(&format!("{phase}.transom.dev")))
                 .collect();
             assert_eq!(called, expected, "{phase}: {}", sent.object);
         }

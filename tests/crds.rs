@@ -886,7 +886,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     writer.until_condition("same", "Programmed", "False PoolLabelsUnknown");
     let message = writer.get("base", ".status.conditions[?(@.type=='Programmed')].message");
     assert!(
-        message.contains("--reverse-guard-selector 'kubernetes.io/metadata.name'")
+        message.contains("--linux-pods-selector 'kubernetes.io/metadata.name'")
             && message.contains("--pool-label 'pool=win*'"),
         "{message}"
     );

@@ -358,7 +358,7 @@ impl World<'_> {
         self.workloads.borrow_mut().push("linux-without".to_owned());
         let refused = apply("windows", &windows());
         assert!(
-            !refused.ok && refused.err.contains("strong.validate.transom.dev"),
+            !refused.ok && refused.err.contains("validate.transom.dev"),
             "{refused:?}"
         );
         // Their controllers make new ones: of Linux now, of Windows when Transom is back, or does not matter any more.

@@ -520,7 +520,7 @@ fn a_bad_deployment_fails_at_apply_with_all_findings_and_a_good_one_is_stored_as
             .kubectl_with(&["apply", "-n", "new", "-f", "-"], manifest);
         assert!(!printed.ok);
         let lines: Vec<&str> = printed.err.lines().collect();
-        let head = "admission webhook \"strong.validate.transom.dev\" denied the request: 4 problems with Deployment new/web for \
+        let head = "admission webhook \"validate.transom.dev\" denied the request: 4 problems with Deployment new/web for \
                     Windows:";
         assert!(lines[0].ends_with(head), "{}", printed.err);
         let ends: Vec<&str> = lines[1..5]
@@ -737,20 +737,20 @@ fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_tells()
     }
     let of_pod = day.audited("looked-at", "bad");
     let value = |key: &str| of_pod.get(key).map_or("", String::as_str);
-    for phase in ["mutate", "validate"] {
+    for (webhook, decision) in [("mutate", "allow"), ("validate", "would-deny")] {
         assert_eq!(
-            value(&format!("strong.{phase}.transom.dev/decision")),
-            "allow",
+            value(&format!("{webhook}.transom.dev/decision")),
+            decision,
             "{of_pod:#?}"
         );
-        assert_eq!(value(&format!("strong.{phase}.transom.dev/policy")), "looking");
+        assert_eq!(value(&format!("{webhook}.transom.dev/policy")), "looking");
     }
-    assert_eq!(value("strong.validate.transom.dev/would-deny"), "host-pid");
-    let patch: Value = serde_json::from_str(value("strong.mutate.transom.dev/would-patch")).unwrap();
+    assert_eq!(value("validate.transom.dev/would-deny"), "host-pid");
+    let patch: Value = serde_json::from_str(value("mutate.transom.dev/would-patch")).unwrap();
     let selects = |operation: &Value| operation["path"] == "/spec/affinity";
     assert!(patch.as_array().unwrap().iter().any(selects), "{patch}");
     let of_workload = day.audited("looked-at", "web");
-    let would_deny = &of_workload["strong.validate.transom.dev/would-deny"];
+    let would_deny = &of_workload["validate.transom.dev/would-deny"];
     for rule in ["seccomp-profile", "fs-group", "run-as-user", "capabilities"] {
         assert!(would_deny.contains(rule), "{would_deny}");
     }

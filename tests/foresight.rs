@@ -361,13 +361,13 @@ impl Said {
             }
             return wrong;
         };
-        let empty = json!({"findings": [], "changes": [], "wouldChange": [], "outcome": "passes"});
+        let empty = json!({"findings": [], "changes": [], "wouldChange": [], "decision": "allow"});
         let before = self.before.get(name).unwrap_or(&empty);
         let foreseen = self.foreseen.get(name).unwrap_or(&empty);
-        let outcome = &foreseen["outcome"];
-        if (outcome == "denied") != is_denied {
+        let decision = &foreseen["decision"];
+        if (decision == "deny") != is_denied {
             wrong.push(format!(
-                "{name:?}: the scan said {outcome}, and it was {refused:?}"
+                "{name:?}: the scan said {decision}, and it was {refused:?}"
             ));
         }
         let would = rules(before, |finding| finding["wouldDeny"] == true);
@@ -383,7 +383,7 @@ impl Said {
             let said = [
                 annotations.contains_key("would-patch"),
                 before["wouldChange"] != json!([]),
-                outcome == "changed",
+                decision == "patch",
                 would_patch == 1,
                 patched == 1,
             ];
@@ -449,7 +449,7 @@ async fn what_was_said_before_is_what_happens() {
     let changed = said
         .foreseen
         .values()
-        .filter(|owner| owner["outcome"] == "changed");
+        .filter(|owner| owner["decision"] == "patch");
     let (changed, never) = (
         changed.count(),
         said.seen

@@ -138,7 +138,7 @@ fn a_denial_is_told_by_default_and_what_is_plainly_allowed_only_where_it_is_aske
     let [denied] = lines(&["--log-format=json"]).try_into().unwrap();
     let denied: Value = serde_json::from_str(&denied).unwrap();
     let mut expected = json!({
-        "level": "INFO", "target": "audit", "message": "review", "phase": "validate", "decision": "deny",
+        "level": "INFO", "target": "audit", "message": "review", "type": "validating", "decision": "deny",
         "verdict": "Windows", "operation": "CREATE", "kind": "Pod", "namespace": "shop", "name": "web",
         "user": "alice", "uid": "bad", "dry_run": false, "policy": "built-in",
         "rules": ["host-pid", "missing-build-selector", "resource-limits-missing"],
@@ -151,11 +151,11 @@ fn a_denial_is_told_by_default_and_what_is_plainly_allowed_only_where_it_is_aske
     let [allowed, denied] = all.each_ref().map(|line| line.split_once("Z ").unwrap().1);
     assert_eq!(
         allowed,
-        "DEBUG audit: review phase=mutate decision=allow verdict=Windows operation=CREATE kind=Pod namespace=\"shop\" \
+        "DEBUG audit: review decision=allow type=mutating verdict=Windows operation=CREATE kind=Pod namespace=\"shop\" \
          name=\"web\" user=\"alice\" uid=\"good\" dry_run=false policy=\"built-in\" rules=missing-build-selector,resource-limits-missing"
     );
     assert!(
-        denied.starts_with(" INFO audit: review phase=validate decision=deny"),
+        denied.starts_with(" INFO audit: review decision=deny type=validating"),
         "{denied}"
     );
     assert!(

@@ -112,7 +112,7 @@ spec: {taints: {mode: Apply}}
 ";
     install::prepare(&cluster, policies);
     let replica = Replica::start(&cluster, "transom", &[]);
-    install::register(&cluster, replica.port, &["--reverse-guard-selector", "guard=on"]);
+    install::register(&cluster, replica.port, &["--linux-pods-selector", "guard=on"]);
     replica.is_ready(&cluster);
     let tainted = || {
         let nodes = cluster
@@ -161,7 +161,7 @@ spec:
     platforms::define_constraints(&cluster);
     install::prepare(&cluster, policies);
     let replica = Replica::start(&cluster, "transom", &[]);
-    let guard = ["--reverse-guard-selector", "guard=on"];
+    let guard = ["--linux-pods-selector", "guard=on"];
     let pool = ["--pool-label", "agentpool=win*"];
     install::register(&cluster, replica.port, &[guard, pool].concat());
     replica.is_ready(&cluster);

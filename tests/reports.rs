@@ -240,7 +240,9 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
             .is_some_and(|(_, text)| text.lines().any(|line| line.starts_with(metric)))
     };
     assert!(
-        wait(PATIENCE, || shown("transom_findings{namespace=\"shop\"")),
+        wait(PATIENCE, || shown(
+            "transom_stored_findings{resource_namespace=\"shop\""
+        )),
         "{}",
         test.logs()
     );
@@ -294,7 +296,8 @@ fn the_event_and_the_metrics(test: &Test, leader: &Replica, other: &Replica) {
         })
     };
     assert!(wait(PATIENCE, told), "{}\n{}", events(), test.logs());
-    let line = "transom_findings{namespace=\"shop\",rule=\"run-as-user\",action=\"would-deny\"} 2";
+    let line =
+        "transom_stored_findings{resource_namespace=\"shop\",rule=\"run-as-user\",action=\"would-deny\"} 2";
     let shows = |replica: &Replica| {
         let metrics = replica.get("/metrics").map(|(_, text)| text).unwrap_or_default();
         metrics.lines().any(|shown| shown == line)

@@ -89,11 +89,11 @@ fn every_real_review_is_answered_over_tls() {
     assert_eq!(count, 16, "every review of the folder");
     let metrics = server.get("/metrics").unwrap();
     assert!(
-        metrics.contains("transom_reviews_total{phase=\"mutate\""),
+        metrics.contains("transom_reviews_total{type=\"mutating\""),
         "{metrics}"
     );
     assert!(
-        metrics.contains("transom_review_findings_total{rule=\"run-as-user\",phase="),
+        metrics.contains("transom_review_findings_total{rule=\"run-as-user\",type="),
         "{metrics}"
     );
     assert_eq!(server.terminate(), Some(0), "it ends in peace when asked to");

@@ -220,7 +220,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     );
     assert_eq!(gaps(&report), Vec::<String>::new());
     assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
-    assert_eq!(owner(&report, "ignored", "web")["outcome"], "not-asked");
+    assert_eq!(owner(&report, "ignored", "web")["decision"], "skip");
     assert_eq!(
         fates(owner(&report, "exempt", "web")).last().unwrap(),
         "host-pid exempted"
@@ -235,8 +235,8 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     assert_eq!(report["judgedAs"], json!(["mode=Enforce"]));
     // web, web-too and old of shop; what its Rollout made.
     assert_eq!(report["summary"]["denied"], 4);
-    assert_eq!(owner(&report, "ignored", "web")["outcome"], "not-asked");
-    assert_ne!(owner(&report, "exempt", "web")["outcome"], "denied");
+    assert_eq!(owner(&report, "ignored", "web")["decision"], "skip");
+    assert_ne!(owner(&report, "exempt", "web")["decision"], "deny");
     let never = [&denying[..], &["--fail-on", "never"]].concat();
     assert_eq!(scan(cluster, "admin", &never).status, 0);
     let by_file = cluster.path("policy.yaml");

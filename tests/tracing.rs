@@ -138,7 +138,7 @@ fn a_review_with_a_sampled_parent_is_its_child_and_says_what_the_audit_line_says
             "url.scheme": "https",
             "network.protocol.version": "1.1",
             "server.address": "localhost",
-            "transom.phase": "mutate",
+            "transom.webhook.type": "mutating",
             "transom.operation": "CREATE",
             "transom.review.uid": "uid-of-good",
             "transom.object.kind": "Pod",
@@ -231,11 +231,11 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         )
         .unwrap();
         slow.flush().unwrap();
-        wait(|| metric(&server, "transom_requests_open") == Some(open));
+        wait(|| metric(&server, "transom_http_requests_in_flight") == Some(open));
         slow
     });
     assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 400);
-    wait(|| metric(&server, "transom_shed_total{reason=\"share\"}") == Some(1));
+    wait(|| metric(&server, "transom_requests_rejected_total{reason=\"share\"}") == Some(1));
     drop(slow);
 
     let spans = spans(&collector, 6);

@@ -1,6 +1,6 @@
 //! Audit annotations: short, stable keys under which a review is found again in the API server's audit log.
 
-use crate::engine::Inspection;
+use crate::engine::{Decision, Inspection};
 use crate::model::edit::to_json_patch;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
@@ -28,8 +28,7 @@ pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
 
 /// What was found, and what came of it.
 pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> Annotations {
-    let decision = if denied { "deny" } else { "allow" };
-    let mut annotations = head(inspection, decision);
+    let mut annotations = head(inspection);
     let evidence: Vec<String> = inspection
         .inference
         .evidence
@@ -41,9 +40,7 @@ pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> An
     if denied {
         add(&mut annotations, "denied-by", &denied_by(inspection));
     }
-    if policy.validation != Action::Disabled {
-        add(&mut annotations, "would-deny", &would_deny(inspection));
-    }
+    add(&mut annotations, "would-deny", &would_deny(inspection));
     let notes: Vec<&str> = inspection
         .exempted
         .iter()
@@ -59,12 +56,7 @@ pub fn of_edits(inspection: &Inspection, policy: &Policy) -> Annotations {
     if inspection.edits.is_empty() && inspection.would_edit.is_empty() {
         return Vec::new();
     }
-    let decision = if inspection.edits.is_empty() {
-        "allow"
-    } else {
-        "patch"
-    };
-    let mut annotations = head(inspection, decision);
+    let mut annotations = head(inspection);
     if !inspection.would_edit.is_empty() {
         add(
             &mut annotations,
@@ -72,7 +64,7 @@ pub fn of_edits(inspection: &Inspection, policy: &Policy) -> Annotations {
             &plain_json(&to_json_patch(&inspection.would_edit).to_string()),
         );
     }
-    add(&mut annotations, "repaired", &paths(&inspection.repaired));
+    add(&mut annotations, "removed", &paths(&inspection.repaired));
     add(&mut annotations, "withheld", &paths(&inspection.withheld));
     add(&mut annotations, "policy", &policy.name);
     annotations
@@ -83,17 +75,25 @@ fn denied_by(inspection: &Inspection) -> String {
     distinct(inspection.open().filter(|finding| finding.action == Action::Deny))
 }
 
-/// The rules that would refuse the object if `validation` were Deny and are kept from it.
+/// The rules that would deny the object if the policy denied.
 pub fn would_deny(inspection: &Inspection) -> String {
-    let kept = |finding: &&Finding| finding.wanted == Action::Deny && finding.action != Action::Deny;
-    distinct(inspection.open().filter(kept))
+    distinct(inspection.would_deny())
 }
 
-fn head(inspection: &Inspection, decision: &str) -> Annotations {
-    vec![
-        ("decision", decision.to_owned()),
-        ("verdict", inspection.inference.verdict.to_string()),
-    ]
+/// The decision goes before it, once it is known.
+fn head(inspection: &Inspection) -> Annotations {
+    vec![("verdict", inspection.inference.verdict.to_string())]
+}
+
+/// A review that was answered without an evaluation of its object: why, and what became of it.
+pub fn of_unevaluated(decision: Decision, why: &str, policy: Option<&Policy>) -> Annotations {
+    let mut annotations = vec![("decision", decision.as_str().to_owned())];
+    add(&mut annotations, "not-evaluated", why);
+    if let Some(policy) = policy {
+        add(&mut annotations, "policy", &policy.name);
+    }
+    annotations.push(schema());
+    annotations
 }
 
 /// Adds what a key has to say, where it has anything to say.

@@ -10,7 +10,7 @@ use super::request::{Object, Request, changes_nothing};
 use super::response::{Denial, Ruling, encode};
 use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::{Inspection, inspect, ratchet};
+use crate::engine::{Decision, Inspection, inspect, ratchet};
 use crate::model::debugger;
 use crate::model::facts::{Facts, SCC_ANNOTATION};
 use crate::model::mirror::Witness;
@@ -69,7 +69,7 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
     )
     .ruling();
     record.set_name(subject.meta.display_name());
-    record.labels.decision = ruling.decision();
+    record.labels.decision = ruling.decision().as_str();
     record.warned = !ruling.warnings.is_empty();
     record.verdict = Some(inspection.inference.verdict);
     record.rules = annotations::reported(&inspection)
@@ -120,13 +120,14 @@ fn refuse_unreadable(
     mut record: Record,
 ) -> Answer {
     let denies = policy.validation == Action::Deny;
+    let decision = if denies { Decision::Deny } else { Decision::Allow };
     let ruling = Ruling {
         denial: denies
             .then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {}", one_line(why)))),
-        annotations: vec![("decision", "unreadable".to_owned()), annotations::schema()],
+        annotations: annotations::of_unevaluated(decision, &format!("unreadable: {why}"), Some(policy)),
         ..Ruling::default()
     };
-    record.labels.decision = ruling.decision();
+    record.labels.decision = decision.as_str();
     answer(request, ruling, record)
 }
 

@@ -3,6 +3,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 
 use super::request::Request;
+use crate::engine::Decision;
 use crate::model::os;
 use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
@@ -17,11 +18,11 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// `mutate` or `validate`.
+    /// `mutating` or `validating`, as the API server names the type of a webhook.
     pub fn as_str(self) -> &'static str {
         match self {
-            Phase::Mutate => "mutate",
-            Phase::Validate => "validate",
+            Phase::Mutate => "mutating",
+            Phase::Validate => "validating",
         }
     }
 }
@@ -29,13 +30,13 @@ impl Phase {
 /// How a review is counted. Every field is one of a closed set of words.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, EncodeLabelSet)]
 pub struct ReviewLabels {
-    /// `mutate` or `validate`.
-    pub phase: &'static str,
+    /// `mutating` or `validating`: which webhook was called.
+    pub r#type: &'static str,
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `other`.
     pub operation: &'static str,
     /// A kind that Transom knows, or `other`.
     pub kind: &'static str,
-    /// `allow`, `patch`, `deny`, `would-deny` where only the policy's `validation` was in the way of a denial, or `skip` where nothing was looked at.
+    /// One of [`crate::engine::Decision`].
     pub decision: &'static str,
     /// Whether the API server only tries.
     pub dry_run: bool,
@@ -83,10 +84,10 @@ impl Record {
         let operation = OPERATIONS.into_iter().find(|known| **known == *request.operation);
         Record {
             labels: ReviewLabels {
-                phase: phase.as_str(),
+                r#type: phase.as_str(),
                 operation: operation.unwrap_or("other"),
                 kind: request.known_kind().map_or("other", Kind::as_str),
-                decision: "skip",
+                decision: Decision::Skip.as_str(),
                 dry_run: request.dry_run.0,
             },
             uid: bounded(&request.uid),
@@ -123,7 +124,6 @@ impl Record {
             "decision", "verdict", "evidence", "rules", "policy", "owner", "schema",
         ];
         matches!(self.labels.decision, "deny" | "would-deny" | "patch")
-            || matches!(self.annotation("decision"), Some("unreadable" | "too-large"))
             || self.warned
             || self.annotations.iter().any(|(key, _)| !PLAIN.contains(key))
     }

@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::annotations::Annotations;
 use super::message::Refusal;
+use crate::engine::Decision;
 use crate::model::edit::Edit;
 use crate::model::json::{Escaped, write_string};
 
@@ -24,14 +25,14 @@ pub struct Ruling<'j> {
 }
 
 impl Ruling<'_> {
-    /// `deny`, `would-deny`, `patch` or `allow`: the first of these that it is.
-    pub fn decision(&self) -> &'static str {
+    /// The first that applies of deny, would-deny, patch and allow.
+    pub fn decision(&self) -> Decision {
         let would_deny = || self.annotations.iter().any(|(key, _)| *key == "would-deny");
         match self {
-            Ruling { denial: Some(_), .. } => "deny",
-            Ruling { .. } if would_deny() => "would-deny",
-            Ruling { patch, .. } if !patch.is_empty() => "patch",
-            Ruling { .. } => "allow",
+            Ruling { denial: Some(_), .. } => Decision::Deny,
+            Ruling { .. } if would_deny() => Decision::WouldDeny,
+            Ruling { patch, .. } if !patch.is_empty() => Decision::Patch,
+            Ruling { .. } => Decision::Allow,
         }
     }
 }

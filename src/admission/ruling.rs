@@ -67,6 +67,8 @@ impl<'j> Case<'j> {
             Phase::Validate => self.validate(),
         };
         if !ruling.annotations.is_empty() {
+            let decision = ruling.decision().as_str().to_owned();
+            ruling.annotations.insert(0, ("decision", decision));
             let Subject { kind, meta, .. } = self.subject;
             let owner = workload_of(*kind, meta, self.today).unwrap_or_default();
             annotations::add(&mut ruling.annotations, "owner", &owner);
@@ -96,7 +98,7 @@ impl<'j> Case<'j> {
         }
         let mut annotations = annotations::of_edits(inspection, self.policy);
         // The API server refuses it before `/validate` could say that we would have.
-        if self.policy.validation != Action::Disabled && self.is_refused_next(|finding| finding.wanted) {
+        if self.inspection.would_deny().next().is_some() && self.is_refused_next(|finding| finding.wanted) {
             if annotations.is_empty() {
                 annotations = annotations::of_findings(inspection, self.policy, false);
             } else {

@@ -6,6 +6,7 @@ use super::judge::{Context, policy_for};
 use super::record::{Phase, Record};
 use super::request::{BeingDeleted, Head, Request};
 use super::response::{Denial, Ruling, encode};
+use crate::engine::Decision;
 use crate::model::owner::MadeBy;
 use crate::model::policy::{Action, Policy};
 use crate::model::workload::Kind;
@@ -58,7 +59,7 @@ pub fn judge_head(phase: Phase, head: &Head<'_>, oversize: Oversize, context: &C
     let request = &head.request;
     let mut record = Record::of(phase, request);
     let Some(kind) = request.looked_at() else {
-        let annotations = noted(oversize, Outcome::NotEvaluated, None);
+        let annotations = noted(oversize, Outcome::NotEvaluated, Decision::Skip, None);
         return answer(
             request,
             Ruling {
@@ -71,13 +72,17 @@ pub fn judge_head(phase: Phase, head: &Head<'_>, oversize: Oversize, context: &C
     let policy = policy_for(request, context);
     record.set_policy(&policy.name);
     let outcome = outcome(kind, head, oversize, &policy);
+    let decision = match outcome {
+        Outcome::Denied => Decision::Deny,
+        _ => Decision::Allow,
+    };
     let ruling = Ruling {
         denial: (outcome == Outcome::Denied).then(|| Denial::TooLarge(denial(kind, oversize))),
         warnings: warning(kind, oversize, outcome, &policy).into_iter().collect(),
-        annotations: noted(oversize, outcome, Some(&policy)),
+        annotations: noted(oversize, outcome, decision, Some(&policy)),
         ..Ruling::default()
     };
-    record.labels.decision = ruling.decision();
+    record.labels.decision = decision.as_str();
     record.warned = !ruling.warnings.is_empty();
     answer(request, ruling, record)
 }
@@ -107,16 +112,9 @@ fn outcome(kind: Kind, head: &Head<'_>, oversize: Oversize, policy: &Policy) -> 
 }
 
 /// What is recorded in the audit annotations, and from there in the log.
-fn noted(oversize: Oversize, outcome: Outcome, policy: Option<&Policy>) -> Annotations {
-    let mut noted = vec![
-        ("decision", "too-large".to_owned()),
-        ("too-large", format!("{}; {}", size(oversize), outcome.as_str())),
-    ];
-    if let Some(policy) = policy {
-        annotations::add(&mut noted, "policy", &policy.name);
-    }
-    noted.push(annotations::schema());
-    noted
+fn noted(oversize: Oversize, outcome: Outcome, decision: Decision, policy: Option<&Policy>) -> Annotations {
+    let why = format!("too large: {}; {}", size(oversize), outcome.as_str());
+    annotations::of_unevaluated(decision, &why, policy)
 }
 
 fn denial(kind: Kind, oversize: Oversize) -> String {
@@ -216,15 +214,18 @@ mod tests {
                 "transom cannot evaluate this {kind}: its admission review has 25.3 MiB, and Transom reads at most 20 MiB; shorten"
             );
             assert!(message.starts_with(&start), "{message}");
-            assert_eq!(answer["auditAnnotations"]["too-large"], "25.3 MiB; denied");
+            assert_eq!(
+                answer["auditAnnotations"]["not-evaluated"],
+                "too large: 25.3 MiB; denied"
+            );
             assert_eq!(record.labels.decision, "deny");
             assert!(record.has_something_to_tell());
         }
         let unknown = Oversize { bytes: None, ..SIZE };
         let (_, answer) = judged(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
         assert_eq!(
-            answer["auditAnnotations"]["too-large"],
-            "more than 20 MiB; denied"
+            answer["auditAnnotations"]["not-evaluated"],
+            "too large: more than 20 MiB; denied"
         );
     }
 
@@ -259,8 +260,8 @@ mod tests {
             let why = why.as_str();
             assert_eq!(answer["allowed"], true, "{why}");
             assert_eq!(
-                answer["auditAnnotations"]["too-large"],
-                format!("25.3 MiB; {why}")
+                answer["auditAnnotations"]["not-evaluated"],
+                format!("too large: 25.3 MiB; {why}")
             );
             assert!(record.has_something_to_tell(), "{why}");
         }
@@ -280,7 +281,7 @@ mod tests {
             let warning = answer["warnings"][0].as_str().unwrap_or_default();
             assert_eq!(warning.contains("25.3 MiB"), warned, "{warning}");
             assert!(warning.len() <= 250, "{warning}");
-            assert_eq!(answer["auditAnnotations"]["decision"], "too-large");
+            assert_eq!(answer["auditAnnotations"]["decision"], "allow");
             assert!(record.has_something_to_tell());
         }
     }

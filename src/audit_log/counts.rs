@@ -15,15 +15,15 @@ named! {
         /// Transom would have changed it if nothing were in dry run.
         WouldPatch = "wouldPatch",
         /// Fields that Windows ignores were taken out.
-        Repaired = "repaired",
+        Removed = "removed",
         /// `spec.os.name` was not set.
         Withheld = "withheld",
         /// An exemption lifted something.
         Exempted = "exempted",
         /// The owner was not believed, and a finding would else have been left to it.
         OwnerNotTrusted = "ownerNotTrusted",
-        /// Transom could not read the object.
-        Unreadable = "unreadable",
+        /// Transom could not read the object, or its review was too large.
+        NotEvaluated = "notEvaluated",
         /// Transom did not answer, and the request went on without it.
         FailedOpen = "failedOpen",
         /// Transom did not answer, and the API server refused the request for that.

@@ -78,9 +78,9 @@ impl<'e> Told<'e> {
             match (key, value) {
                 ("decision", "deny") => told.note(Outcome::Denied, true),
                 ("decision", "patch") => is_patched = true,
-                ("decision", "unreadable" | "too-large") => told.note(Outcome::Unreadable, true),
+                ("not-evaluated", _) => told.note(Outcome::NotEvaluated, true),
                 ("would-patch", _) => told.note(Outcome::WouldPatch, true),
-                ("repaired", _) => told.note(Outcome::Repaired, true),
+                ("removed", _) => told.note(Outcome::Removed, true),
                 ("withheld", _) => told.note(Outcome::Withheld, true),
                 ("exempted", _) => told.note(Outcome::Exempted, true),
                 ("owner-trust", _) => told.note(Outcome::OwnerNotTrusted, true),
@@ -108,8 +108,8 @@ impl<'e> Told<'e> {
         );
         told.note(Outcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
-            // What was not stored was not repaired either.
-            told.take_back(&[Outcome::Repaired, Outcome::Withheld]);
+            // Of what was not stored nothing was removed either.
+            told.take_back(&[Outcome::Removed, Outcome::Withheld]);
         }
         told
     }

@@ -34,7 +34,7 @@ use super::{CertificateConfig, CertificateMode, Error};
 use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::Leadership;
 use crate::cluster::pace::{Allowance, WatchBackoff};
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
 use crate::registration::configurations::Configurations;
 use crate::tls::identity::Identity;
@@ -67,6 +67,8 @@ pub struct CertificateTask {
     pub metrics: Metrics,
     /// Where it is noted when the API server last answered each watch.
     pub freshness: Freshness,
+    /// Where looks and failed requests are counted.
+    pub reconcile: Reconcile,
     /// Told what stands in the configurations; nothing before both were looked for.
     pub registered: watch::Sender<Option<Arc<Configurations>>>,
 }
@@ -214,7 +216,10 @@ impl Keeping {
                 }
                 () = sleep_until(wake) => {}
             }
-            match self.go_on().await {
+            let began = Instant::now();
+            let went = self.go_on().await;
+            self.task.reconcile.took(began.elapsed());
+            match went {
                 Ok(after) => wake = Instant::now() + after.min(LOOK_AGAIN),
                 Err(error) => return error,
             }
@@ -283,6 +288,7 @@ impl Keeping {
                 Next::Again => {}
                 Next::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
                 Next::Failed => {
+                    self.task.reconcile.failed();
                     let after = self.retry;
                     self.retry = (self.retry * 2).min(RETRY.1);
                     return Ok(after);

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::BodyExt as _;
 use kube::Client;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
 use tokio::time::Instant;
 
 use crate::process::metrics::Metrics;
@@ -34,11 +33,11 @@ struct Watch {
 }
 
 impl Freshness {
-    /// Nothing is watched yet. The ages are shown as `transom_watch_age_seconds`.
+    /// Nothing is watched yet. Shown as `transom_watch_last_contact_timestamp_seconds`.
     pub fn new(metrics: &Metrics) -> Self {
         let freshness = Freshness::default();
-        let ages = Ages(freshness.clone());
-        metrics.register(|registry| registry.register_collector(Box::new(ages)));
+        let contacts = Contacts(freshness.clone());
+        metrics.register(|registry| registry.register_collector(Box::new(contacts)));
         freshness
     }
 
@@ -106,9 +105,9 @@ impl Freshness {
 
 /// The metric, computed when it is asked for.
 #[derive(Debug)]
-struct Ages(Freshness);
+struct Contacts(Freshness);
 
-impl Collector for Ages {
+impl Collector for Contacts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let watches = self.0.watches().clone();
         if watches.is_empty() {
@@ -116,14 +115,16 @@ impl Collector for Ages {
         }
         let none = ConstGauge::new(0.0_f64);
         let mut family = encoder.encode_descriptor(
-            "watch_age",
-            "Time since the API server last answered a watch",
-            Some(&Unit::Seconds),
+            "watch_last_contact_timestamp_seconds",
+            "When the API server last answered a watch, in seconds since 1970",
+            None,
             none.metric_type(),
         )?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (resource, watch) in watches {
-            let age = ConstGauge::new(watch.heard.elapsed().as_secs_f64());
-            age.encode(family.encode_family(&[("resource", resource)])?)?;
+            // A clock that is set does not change how long ago it was.
+            let at = now.saturating_sub(watch.heard.elapsed());
+            ConstGauge::new(at.as_secs_f64()).encode(family.encode_family(&[("resource", resource)])?)?;
         }
         Ok(())
     }

@@ -19,8 +19,8 @@ use serde::de::DeserializeOwned;
 
 use super::errors::answered_within;
 use super::node::StoredNode;
+use super::pools::NODE_POOLS_CONFIG_MAP;
 use super::revisions::RevisionView;
-use super::pools::SEEN_CONFIG_MAP;
 use super::view::ClusterView;
 use super::watches::{ApiGroups, trim};
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
@@ -219,9 +219,9 @@ impl Reading<'_> {
     /// What is remembered of pools, where Transom remembers any.
     async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<super::view::SeenView>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        match answered_within(PATIENCE, api.get_opt(SEEN_CONFIG_MAP)).await {
+        match answered_within(PATIENCE, api.get_opt(NODE_POOLS_CONFIG_MAP)).await {
             Ok(map) => (map.and_then(trim::seen).into_iter())
-                .map(|seen| (SEEN_CONFIG_MAP.to_owned(), Arc::new(seen)))
+                .map(|seen| (NODE_POOLS_CONFIG_MAP.to_owned(), Arc::new(seen)))
                 .collect(),
             Err(why) => {
                 self.unread.push(Unread {

@@ -16,7 +16,7 @@ use crate::model::build::Build;
 use crate::model::node::{Host, NodeSigns as _, POOL_LABELS, Taint};
 
 /// The ConfigMap in Transom's namespace that it is kept in.
-pub const SEEN_CONFIG_MAP: &str = "transom-seen";
+pub const NODE_POOLS_CONFIG_MAP: &str = "transom-node-pools";
 /// The key of its data.
 pub const SEEN_KEY: &str = "pools.json";
 /// For how many days a pool is remembered after its last node was seen.
@@ -94,7 +94,7 @@ impl Memory {
     /// What is stored; nothing where that cannot be read, because it is then written anew.
     pub fn of(stored: &BTreeMap<String, Arc<SeenView>>) -> Memory {
         let stored = stored
-            .get(SEEN_CONFIG_MAP)
+            .get(NODE_POOLS_CONFIG_MAP)
             .map(|seen| Memory::from_json(&seen.pools));
         stored.and_then(Result::ok).unwrap_or_default()
     }

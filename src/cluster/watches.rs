@@ -21,7 +21,7 @@ use self::building::{Building, Seen};
 use super::errors::{answered, words};
 use super::freshness::Freshness;
 use super::pace::WatchBackoff;
-use super::pools::SEEN_CONFIG_MAP;
+use super::pools::NODE_POOLS_CONFIG_MAP;
 use super::revisions::{POLICY_UID_LABEL, RevisionView};
 use super::view::ClusterView;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
@@ -83,7 +83,7 @@ pub async fn run(
     let pod_policies = Api::all_with(of(POD_POLICIES), &WindowsPodPolicy::api_resource());
     let node_policies = Api::all_with(of(NODE_POLICIES), &WindowsNodePolicy::api_resource());
     let seen = Api::namespaced(of(SEEN), namespace);
-    let only_seen = all().fields(&format!("metadata.name={SEEN_CONFIG_MAP}"));
+    let only_seen = all().fields(&format!("metadata.name={NODE_POOLS_CONFIG_MAP}"));
 
     watches.add(NODES, Api::all(of(NODES)), all(), trim::node, Building::nodes());
     watches.add(

@@ -27,7 +27,7 @@ use self::leader::Leader;
 pub use self::preview::{Preview, preview};
 use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
 use crate::cluster::errors::{Failure, answered};
-use crate::cluster::pools::SEEN_CONFIG_MAP;
+use crate::cluster::pools::NODE_POOLS_CONFIG_MAP;
 use crate::model::text::list;
 use crate::registration::configuration_name;
 
@@ -196,7 +196,7 @@ impl Cleanup<'_> {
         }
         // There is one in a namespace, whatever the installations in it are called.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
-            self.delete(&self.own::<ConfigMap>(), SEEN_CONFIG_MAP).await;
+            self.delete(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP).await;
         }
         self.delete(&self.own::<Lease>(), &options.lease).await;
     }

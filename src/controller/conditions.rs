@@ -8,6 +8,8 @@ use crate::model::text::cut;
 
 /// The longest message of a condition, in bytes: the API server takes no more than 32768 characters.
 pub const LONGEST_MESSAGE: usize = 16 * 1024;
+/// By this name Events say who reports them, as `events.k8s.io/v1` wants it: a domain and a path.
+pub const REPORTER: &str = "transom.dev/controller";
 /// The longest note of an Event, in bytes: one of 1024 or more is refused.
 pub const LONGEST_NOTE: usize = 1000;
 

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout};
 use self::pass::NodeController;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Latest;
+use crate::process::metrics::Reconcile;
 
 pub mod assess;
 pub mod classes;
@@ -84,6 +85,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// How fast, and how often.
     pub settings: Settings,
+    /// Where passes and failed requests are counted.
+    pub reconcile: Reconcile,
 }
 
 /// Why the controller of nodes has ended; the process is to end with it.
@@ -122,7 +125,9 @@ pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
             let snapshot = Arc::clone(&latest.borrow_and_update());
             if snapshot.is_known() {
                 // Boxed: the future of a pass is large, and this one is part of its caller's.
+                let began = Instant::now();
                 next = Box::pin(controller.pass(&snapshot)).await;
+                context.reconcile.took(began.elapsed());
             }
         } else {
             controller = None;

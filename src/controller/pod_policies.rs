@@ -18,6 +18,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::runtime::events::Recorder;
 use kube::{Client, CustomResourceExt as _};
 use serde_json::json;
+use tokio::time::Instant;
 
 pub use self::labels::{LabelNote, Teller};
 pub use self::report::{Report, reports};
@@ -25,6 +26,7 @@ pub use self::report::{Report, reports};
 use crate::api::WindowsPodPolicy;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Latest;
+use crate::process::metrics::Reconcile;
 
 /// How often statuses are looked at when nothing changes in the cluster: exemptions expire by the day.
 const LOOK: Duration = Duration::from_secs(60);
@@ -36,13 +38,20 @@ const MOST_NAMES: usize = 10;
 const FIELD_MANAGER: &str = "transom-policies";
 
 /// Writes statuses and Events while this replica leads. Ends with the snapshots.
-pub async fn run(client: Client, mut latest: Latest, leadership: Leadership, recorder: Recorder) {
+pub async fn run(
+    client: Client,
+    mut latest: Latest,
+    leadership: Leadership,
+    recorder: Recorder,
+    reconcile: Reconcile,
+) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
     let mut teller = Teller::default();
     // What the API server said last to the write of each status: a refusal that stays is logged once.
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     loop {
         let snapshot = Arc::clone(&latest.borrow_and_update());
+        let (began, led) = (Instant::now(), leadership.holds());
         for report in reports(&snapshot, Timestamp::now()) {
             if !leadership.holds() {
                 break;
@@ -51,6 +60,7 @@ pub async fn run(client: Client, mut latest: Latest, leadership: Leadership, rec
             match write(&api, &recorder, &report).await {
                 Ok(()) => drop(refused.remove(name)),
                 Err(error) => {
+                    reconcile.failed();
                     let error = error.to_string();
                     if refused.get(name) != Some(&error) {
                         tracing::warn!("cannot write the status of WindowsPodPolicy {name}: {error}");
@@ -60,6 +70,9 @@ pub async fn run(client: Client, mut latest: Latest, leadership: Leadership, rec
             }
         }
         let more = leadership.holds() && teller.write(&client, &leadership, &snapshot).await;
+        if led {
+            reconcile.took(began.elapsed());
+        }
         // Not kept in memory until there is news.
         drop(snapshot);
         tokio::time::sleep(PAUSE).await;
@@ -90,7 +103,7 @@ async fn write(api: &Api<DynamicObject>, recorder: &Recorder, report: &Report) -
         Err(error) => return Err(error),
     }
     for said in &report.news {
-        if let Err(error) = (recorder.publish(&said.event("ReadPolicy"), &report.reference())).await {
+        if let Err(error) = (recorder.publish(&said.event("EvaluatePolicy"), &report.reference())).await {
             let (name, reason) = (&report.name, said.reason);
             tracing::warn!("cannot write the Event {reason} of WindowsPodPolicy {name}: {error}");
         }

@@ -16,6 +16,7 @@ use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{Latest, Snapshot};
 use crate::model::probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, read_refusal};
+use crate::registration::names;
 
 /// How often it is tried.
 const EVERY: Duration = Duration::from_secs(60);
@@ -117,12 +118,10 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
         },
         // Another vendor's webhook may fail as well, and that tells nothing of these.
         None if said.contains("failed calling webhook")
-            && [".mutate.transom.dev", ".validate.transom.dev"]
-                .iter()
-                .any(|name| said.contains(name)) =>
+            && names::ALL.iter().any(|name| said.contains(name)) =>
         {
             // It is called first, and fails open.
-            let of_mutate = said.contains(".mutate.transom.dev");
+            let of_mutate = said.contains(names::MUTATE);
             Arrival::Lost {
                 mutating: !of_mutate,
                 validating: of_mutate,
@@ -308,7 +307,9 @@ mod tests {
                 passed(json!({PROBED_ANNOTATION: "another"})),
                 Some((false, false)),
             ),
-            (failing("strong.validate.transom.dev"), Some((true, false))),
+            (failing("validate.transom.dev"), Some((true, false))),
+            (failing("certain.validate.transom.dev"), Some((true, false))),
+            (failing("mutate.transom.dev"), Some((false, true))),
             (failing("validate.kyverno.svc-fail"), None),
             (refused("pods is forbidden: User cannot create resource"), None),
             (refused(&refusal("another", true)), None),

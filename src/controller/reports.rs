@@ -33,6 +33,7 @@ pub use self::sweep::{Swept, count, sweep};
 use self::session::Session;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{Latest, Reporting};
+use crate::process::metrics::Reconcile;
 
 /// How often it is looked whether this replica still leads.
 const LOOK: Duration = Duration::from_secs(1);
@@ -79,6 +80,8 @@ pub struct Context {
     pub reporting: watch::Sender<Reporting>,
     /// How fast all of it goes.
     pub settings: Settings,
+    /// Where writes and failed requests are counted.
+    pub reconcile: Reconcile,
 }
 
 /// Judges what is stored while this replica leads. Ends with the snapshots, or with the election.

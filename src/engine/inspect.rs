@@ -21,10 +21,16 @@ named! {
     /// What admission does with the object.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum Decision {
-        /// It passes.
-        Allow = "Allow",
-        /// It is refused.
-        Deny = "Deny",
+        /// It passes as it is.
+        Allow = "allow",
+        /// It is denied.
+        Deny = "deny",
+        /// It passes, and would be denied if the policy denied.
+        WouldDeny = "would-deny",
+        /// It passes with changes.
+        Patch = "patch",
+        /// It is not evaluated: another kind or operation, an excluded namespace, an update that changes no pod spec.
+        Skip = "skip",
     }
 }
 
@@ -64,13 +70,25 @@ impl Inspection {
         self.open().filter(|finding| !finding.class.cannot_run())
     }
 
-    /// Whether any open finding refuses the object.
+    /// The first that applies of deny, would-deny, patch and allow.
     pub fn decision(&self) -> Decision {
         if self.denials().next().is_some() {
             Decision::Deny
+        } else if self.would_deny().next().is_some() {
+            Decision::WouldDeny
+        } else if !self.edits.is_empty() {
+            Decision::Patch
         } else {
             Decision::Allow
         }
+    }
+
+    /// The open findings that would deny the object if the policy denied.
+    pub fn would_deny(&self) -> impl Iterator<Item = &Finding> {
+        let is_held_back = |finding: &&Finding| {
+            finding.wanted == Action::Deny && Action::Off < finding.action && finding.action < Action::Deny
+        };
+        self.open().filter(is_held_back)
     }
 }
 

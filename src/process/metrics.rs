@@ -2,18 +2,26 @@
 //! sets only.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+use super::usage::Usage;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Outcome {
     result: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Controller {
+    controller: &'static str,
 }
 
 /// Every metric of the process; clones count into the same ones. Each part of Transom registers its own.
@@ -23,6 +31,71 @@ pub struct Metrics {
     certificate_reloads: Results,
     policy_reloads: Results,
     registry: Arc<Mutex<Registry>>,
+    /// Those of every process, whose names have no prefix.
+    process: Arc<Registry>,
+}
+
+/// From a pass that finds nothing to do to one that writes every node of a large cluster.
+const RECONCILE_BUCKETS: [f64; 12] = [
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+/// How long the reconciliations of each controller take, and how many of their writes fail; clones count into the same ones.
+#[derive(Clone, Debug)]
+pub struct Reconciles {
+    durations: Family<Controller, Histogram, fn() -> Histogram>,
+    errors: Family<Controller, Counter>,
+}
+
+impl Reconciles {
+    /// No controller yet.
+    pub fn new(metrics: &Metrics) -> Self {
+        let reconciles = Reconciles {
+            durations: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            errors: Family::default(),
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "reconcile_duration_seconds",
+                "Time that a controller took to reconcile what it keeps",
+                reconciles.durations.clone(),
+            );
+            registry.register(
+                "reconcile_errors",
+                "Requests of a controller that failed",
+                reconciles.errors.clone(),
+            );
+        });
+        reconciles
+    }
+
+    /// Those of one controller, at zero.
+    pub fn of(&self, controller: &'static str) -> Reconcile {
+        let labels = Controller { controller };
+        Reconcile {
+            duration: self.durations.get_or_create_owned(&labels),
+            errors: self.errors.get_or_create_owned(&labels),
+        }
+    }
+}
+
+/// The reconciliations of one controller; clones count into the same ones.
+#[derive(Clone, Debug)]
+pub struct Reconcile {
+    duration: Histogram,
+    errors: Counter,
+}
+
+impl Reconcile {
+    /// A reconciliation has ended.
+    pub fn took(&self, time: Duration) {
+        self.duration.observe(time.as_secs_f64());
+    }
+
+    /// A request failed.
+    pub fn failed(&self) {
+        self.errors.inc();
+    }
 }
 
 /// A counter of successes and one of failures, looked up once.
@@ -73,6 +146,7 @@ impl Metrics {
                 "Attempts to replace the policy",
             ),
             registry: Arc::new(Mutex::new(registry)),
+            process: Arc::new(process()),
         }
     }
 
@@ -103,9 +177,18 @@ impl Metrics {
         let mut out = String::with_capacity(8 << 10);
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to a String cannot fail; an encoder that does says so in the text.
-        if text::encode(&mut out, &registry).is_err() {
+        let encoded = text::encode_registry(&mut out, &self.process)
+            .and_then(|()| text::encode_registry(&mut out, &registry))
+            .and_then(|()| text::encode_eof(&mut out));
+        if encoded.is_err() {
             out.push_str("# encoding failed\n");
         }
         out
     }
+}
+
+fn process() -> Registry {
+    let mut process = Registry::default();
+    process.register_collector(Box::new(Usage::new(SystemTime::now())));
+    process
 }

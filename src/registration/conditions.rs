@@ -38,13 +38,13 @@ pub const MOST_POOL_LABELS: usize = 64;
 /// The most characters of a label's value, with a `*` at its end.
 pub const LONGEST_POOL_LABEL: usize = 64;
 
-/// The name of the condition of an entry that leaves a part of the Windows pods to `maybe`.
-pub const LEAVES_SOME: &str = "is-for-windows";
+/// The name of the condition of an entry that leaves a part of the Windows pods to `certain`.
+pub const REST: &str = "may-be-for-windows";
 
-/// The names of the conditions, and of one that went beside them before there was one entry for all signs.
-pub const NAMES: [&str; 6] = [SIGN, LEAVES_SOME, REST, UNSAID, UNGUARDED, "is-not-being-deleted"];
+/// The names of the conditions.
+pub const NAMES: [&str; 5] = [SIGN, CERTAIN, REST, UNSAID, UNGUARDED];
 const SIGN: &str = "has-a-sign-of-windows";
-const REST: &str = "may-be-for-windows";
+const CERTAIN: &str = "is-for-windows";
 const UNSAID: &str = "says-no-operating-system";
 const UNGUARDED: &str = "may-land-on-windows";
 
@@ -55,13 +55,13 @@ pub enum Sieve {
     Sign,
     /// Of those: what surely says Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool and build labels,
     /// required node affinity), but for the pods that a cluster cannot do without.
-    Sure,
+    Certain,
     /// The rest of them.
     Rest,
     /// No sign, and nothing that speaks of an operating system, for a namespace's default.
     Unsaid,
-    /// No sign, and no selector that keeps the pod off Windows nodes, for the reverse guard.
-    Unguarded,
+    /// No sign, and no selector that keeps the pod off Windows nodes.
+    LinuxPods,
 }
 
 /// The conditions of an entry. It is one: the API server would work out each of several, whatever the first says.
@@ -70,10 +70,10 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
     let (sign, surely) = (pools.sign(), pools.surely());
     let (name, body) = match sieve {
         Sieve::Sign => (SIGN, sign),
-        Sieve::Sure => (LEAVES_SOME, format!("({sign})\n  && ({surely})")),
+        Sieve::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         Sieve::Rest => (REST, format!("({sign})\n  && !({surely})")),
         Sieve::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
-        Sieve::Unguarded => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
+        Sieve::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
     };
     let condition = MatchCondition {
         name: name.to_owned(),
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
-        let made = [Sieve::Sign, Sieve::Sure, Sieve::Rest]
+        let made = [Sieve::Sign, Sieve::Certain, Sieve::Rest]
             .map(|sieve| condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
         for made in &made {
             for (key, value, expected) in [
@@ -540,10 +540,10 @@ mod tests {
     fn a_pool_label_does_not_change_what_kubernetes_labels_say() {
         for sieve in [
             Sieve::Sign,
-            Sieve::Sure,
+            Sieve::Certain,
             Sieve::Rest,
             Sieve::Unsaid,
-            Sieve::Unguarded,
+            Sieve::LinuxPods,
         ] {
             let plain = condition(sieve, &[]);
             assert_eq!(

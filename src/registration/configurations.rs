@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::deviations::Call;
-use super::conditions::{LEAVES_SOME, hears};
+use super::conditions::{REST, hears};
 use super::names;
 use crate::engine::effective::StoredPolicy;
 use crate::model::node::{PoolLabel, PoolLabelValue};
@@ -87,10 +87,9 @@ impl Entry {
         self.conditions.is_empty() || conditions.any(|condition| hears(&condition.expression, label))
     }
 
-    /// Whether it is for a part of the Windows pods only: where `Fail` is asked for, and in every registration that was
-    /// made before one entry was for all of them.
+    /// Whether it leaves a part of the Windows pods to `certain`.
     fn leaves_some(&self) -> bool {
-        (self.conditions.iter()).any(|condition| condition.name == LEAVES_SOME)
+        (self.conditions.iter()).any(|condition| condition.name == REST)
     }
 }
 
@@ -99,10 +98,10 @@ impl Configuration {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Whether every Windows pod is asked about: by the entry of the first name, or by both.
-    fn is_whole(&self, [strong, maybe]: [&str; 2]) -> bool {
-        let strong = self.entry(strong);
-        strong.is_some_and(|strong| !strong.leaves_some() || self.entry(maybe).is_some())
+    /// Whether every Windows pod is asked about: by the entry of this name, or by it and `certain`.
+    fn is_whole(&self, sign: &str) -> bool {
+        let sign = self.entry(sign);
+        sign.is_some_and(|sign| !sign.leaves_some() || self.entry(names::CERTAIN_VALIDATE).is_some())
     }
 }
 
@@ -118,7 +117,6 @@ pub struct Gap {
 /// An entry that is there only for those who ask for it, in both phases.
 struct Optional {
     names: [&'static str; 2],
-    short: &'static str,
     wish: String,
     value: &'static str,
     flag: &'static str,
@@ -127,14 +125,14 @@ struct Optional {
 impl Configurations {
     /// Whether `/mutate` is called for Windows pods in a namespace with these labels.
     pub fn mutates_in(&self, labels: &BTreeMap<String, String>) -> bool {
-        let strong = self.mutating.entry(names::STRONG_MUTATE);
-        strong.is_some_and(|entry| entry.namespaces.selects(labels))
+        let sign = self.mutating.entry(names::MUTATE);
+        sign.is_some_and(|entry| entry.namespaces.selects(labels))
     }
 
     /// Whether one of both endpoints is called for Windows pods in a namespace with these labels.
     pub fn calls_in(&self, labels: &BTreeMap<String, String>) -> bool {
-        let strong = self.validating.entry(names::STRONG_VALIDATE);
-        self.mutates_in(labels) || strong.is_some_and(|entry| entry.namespaces.selects(labels))
+        let sign = self.validating.entry(names::VALIDATE);
+        self.mutates_in(labels) || sign.is_some_and(|entry| entry.namespaces.selects(labels))
     }
 
     /// What of a policy has no effect. `counts_in` are the namespaces in which it is the effective one, with their labels.
@@ -150,7 +148,7 @@ impl Configurations {
             return Vec::new();
         }
         let without = self.phases().into_iter();
-        let without = without.filter(|(configuration, names)| !configuration.is_whole(*names));
+        let without = without.filter(|(configuration, sign)| !configuration.is_whole(sign));
         let without: Vec<&str> = without
             .map(|(configuration, _)| configuration.title.as_str())
             .collect();
@@ -158,8 +156,7 @@ impl Configurations {
             return vec![Gap {
                 reason: "NoWebhooks",
                 message: format!(
-                    "no effect on what is created: there is no {}, or its entry strong is missing, or maybe beside a strong \
-                     that fails closed, so the API server does not call Transom; run helm upgrade again, or transom \
+                    "no effect on what is created: there is no {}, or an entry of it is missing, so the API server does not call Transom; run helm upgrade again, or transom \
                      generate webhooks | kubectl apply --server-side -f -",
                     without.join(" and no ")
                 ),
@@ -191,10 +188,11 @@ impl Configurations {
         contested.chain(differs).collect()
     }
 
-    fn phases(&self) -> [(&Configuration, [&'static str; 2]); 2] {
+    /// Both, each with the name of its entry for any sign of Windows.
+    fn phases(&self) -> [(&Configuration, &'static str); 2] {
         [
-            (&self.mutating, [names::STRONG_MUTATE, names::MAYBE_MUTATE]),
-            (&self.validating, [names::STRONG_VALIDATE, names::MAYBE_VALIDATE]),
+            (&self.mutating, names::MUTATE),
+            (&self.validating, names::VALIDATE),
         ]
     }
 
@@ -206,19 +204,15 @@ impl Configurations {
     ) -> Option<Gap> {
         let Optional {
             names: [of_mutate, of_validate],
-            short,
             wish: said,
             value,
             flag,
         } = wish;
         let entries = [
-            (
-                self.mutating.entry(of_mutate),
-                self.mutating.entry(names::STRONG_MUTATE),
-            ),
+            (self.mutating.entry(of_mutate), self.mutating.entry(names::MUTATE)),
             (
                 self.validating.entry(of_validate),
-                self.validating.entry(names::STRONG_VALIDATE),
+                self.validating.entry(names::VALIDATE),
             ),
         ];
         let cure = |selector: &LabelSelector| {
@@ -232,17 +226,17 @@ impl Configurations {
             return Some(Gap {
                 reason: "EntryMissing",
                 message: format!(
-                    "{said} has no effect: the webhook configurations have no entry {short}; {}",
+                    "{said} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
                     cure(selector)
                 ),
             });
         }
-        // Namespaces that strong leaves out are left out on purpose.
+        // Namespaces that the entry for any sign leaves out are left out on purpose.
         let is_asked = |labels| {
-            entries.iter().all(|(entry, strong)| {
+            entries.iter().all(|(entry, sign)| {
                 let selects =
                     |entry: Option<&Entry>| entry.is_some_and(|entry| entry.namespaces.selects(labels));
-                selects(*entry) || !selects(*strong)
+                selects(*entry) || !selects(*sign)
             })
         };
         let left_out: Vec<&str> = counts_in
@@ -252,7 +246,7 @@ impl Configurations {
         (!left_out.is_empty()).then(|| Gap {
             reason: "NamespacesLeftOut",
             message: format!(
-                "{said} has no effect in {}: the entry {short} of the webhook configurations does not select them; {}",
+                "{said} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
                 list(&left_out, NAMED),
                 cure(&LabelSelector::default())
             ),
@@ -262,7 +256,8 @@ impl Configurations {
     /// The labels of pools that no condition hears.
     fn unheard(&self, pool_labels: &[PoolLabel]) -> Option<Gap> {
         let heard = |label: &PoolLabel| {
-            self.phases().iter().all(|(configuration, names)| {
+            self.phases().iter().all(|(configuration, sign)| {
+                let names = [*sign, names::CERTAIN_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
                 entries.all(|entry| entry.hears(label))
             })
@@ -299,17 +294,15 @@ fn optional(policy: &Policy) -> Vec<Optional> {
     let mut wishes = Vec::new();
     if policy.linux_pods != LinuxPods::Disabled {
         wishes.push(Optional {
-            names: [names::GUARD_MUTATE, names::GUARD_VALIDATE],
-            short: "guard",
+            names: [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE],
             wish: format!("placement.linuxPods: {}", policy.linux_pods),
             value: "webhooks.linuxPods",
-            flag: "--reverse-guard-selector",
+            flag: "--linux-pods-selector",
         });
     }
     if let Some(os) = policy.namespace_default_os {
         wishes.push(Optional {
             names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
-            short: "default-os",
             wish: format!("evidence.namespaceDefaultOS: {os:?}"),
             value: "webhooks.defaultOS",
             flag: "--default-os-selector",

@@ -1,35 +1,30 @@
-//! The names of the entries. They are frozen: an entry is known by its name to every field manager that owns a part of it.
-//!
-//! `strong` is the one that is always there. An upgrade from a registration with two entries therefore keeps the one that
-//! most pods go to, with the `caBundle` that stands in it.
+//! The names of the entries. They are frozen: an entry is known by its name to every field manager that owns a part of it,
+//! and the API server puts it before each audit annotation.
 
 /// `/mutate`: any sign of Windows.
-pub const STRONG_MUTATE: &str = "strong.mutate.transom.dev";
-/// `/mutate`: a part of the pods of [`STRONG_MUTATE`], in registrations made before that one was for all of them.
-pub const MAYBE_MUTATE: &str = "maybe.mutate.transom.dev";
+pub const MUTATE: &str = "mutate.transom.dev";
 /// `/mutate`: namespaces with a default operating system.
 pub const DEFAULT_OS_MUTATE: &str = "default-os.mutate.transom.dev";
-/// `/mutate`: the reverse guard.
-pub const GUARD_MUTATE: &str = "guard.mutate.transom.dev";
-/// `/validate`: any sign of Windows; where it fails closed, evidence 1 to 4.
-pub const STRONG_VALIDATE: &str = "strong.validate.transom.dev";
-/// `/validate`: the rest of the pods with a sign of Windows, where [`STRONG_VALIDATE`] fails closed.
-pub const MAYBE_VALIDATE: &str = "maybe.validate.transom.dev";
+/// `/mutate`: Linux pods that could land on Windows nodes.
+pub const LINUX_PODS_MUTATE: &str = "linux-pods.mutate.transom.dev";
+/// `/validate`: what is certainly for Windows, by evidence 1 to 4; registered only if it fails closed.
+pub const CERTAIN_VALIDATE: &str = "certain.validate.transom.dev";
+/// `/validate`: any sign of Windows, except what goes to [`CERTAIN_VALIDATE`] where that is registered.
+pub const VALIDATE: &str = "validate.transom.dev";
 /// `/validate`: namespaces with a default operating system.
 pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
-/// `/validate`: the reverse guard.
-pub const GUARD_VALIDATE: &str = "guard.validate.transom.dev";
+/// `/validate`: Linux pods that could land on Windows nodes.
+pub const LINUX_PODS_VALIDATE: &str = "linux-pods.validate.transom.dev";
 
 /// Every name, those of `/mutate` first.
-pub const ALL: [&str; 8] = [
-    STRONG_MUTATE,
-    MAYBE_MUTATE,
+pub const ALL: [&str; 7] = [
+    MUTATE,
     DEFAULT_OS_MUTATE,
-    GUARD_MUTATE,
-    STRONG_VALIDATE,
-    MAYBE_VALIDATE,
+    LINUX_PODS_MUTATE,
+    CERTAIN_VALIDATE,
+    VALIDATE,
     DEFAULT_OS_VALIDATE,
-    GUARD_VALIDATE,
+    LINUX_PODS_VALIDATE,
 ];
 
 /// The namespaces of a list that was split at its commas: what is empty names none, so that an empty variable means

@@ -8,7 +8,7 @@ fn everything() -> [Value; 2] {
     let options = Options {
         validate_failure_policy: FailurePolicy::Fail,
         timeout: Duration::from_secs(30),
-        reverse_guard: Some(LabelSelector::default()),
+        linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector {
             match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
             match_expressions: Some(vec![requirement("tier", "Exists", &[])]),
@@ -31,20 +31,17 @@ fn the_names_are_frozen() {
         .flat_map(webhooks)
         .map(|entry| entry["name"].as_str().unwrap().to_owned())
         .collect();
-    let no_longer = "maybe.mutate.transom.dev";
-    let still = names::ALL.into_iter().filter(|name| *name != no_longer);
-    assert_eq!(made, still.collect::<Vec<_>>());
+    assert_eq!(made, names::ALL);
     assert_eq!(
         names::ALL,
         [
-            "strong.mutate.transom.dev",
-            no_longer,
+            "mutate.transom.dev",
             "default-os.mutate.transom.dev",
-            "guard.mutate.transom.dev",
-            "strong.validate.transom.dev",
-            "maybe.validate.transom.dev",
+            "linux-pods.mutate.transom.dev",
+            "certain.validate.transom.dev",
+            "validate.transom.dev",
             "default-os.validate.transom.dev",
-            "guard.validate.transom.dev",
+            "linux-pods.validate.transom.dev",
         ]
     );
 }
@@ -76,20 +73,17 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
             shown.collect::<Vec<_>>()
         })
     };
-    let mutate = ["strong.mutate.transom.dev has-a-sign-of-windows Ignore"];
+    let mutate = ["mutate.transom.dev has-a-sign-of-windows Ignore"];
     let [of_mutate, of_validate] = made(FailurePolicy::Ignore);
     assert_eq!(of_mutate, mutate);
-    assert_eq!(
-        of_validate,
-        ["strong.validate.transom.dev has-a-sign-of-windows Ignore"]
-    );
+    assert_eq!(of_validate, ["validate.transom.dev has-a-sign-of-windows Ignore"]);
     let [of_mutate, of_validate] = made(FailurePolicy::Fail);
     assert_eq!(of_mutate, mutate);
     assert_eq!(
         of_validate,
         [
-            "strong.validate.transom.dev is-for-windows Fail",
-            "maybe.validate.transom.dev may-be-for-windows Ignore",
+            "certain.validate.transom.dev is-for-windows Fail",
+            "validate.transom.dev may-be-for-windows Ignore",
         ]
     );
 }
@@ -99,23 +93,20 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
 fn entries_that_select_objects_without_a_sign_have_a_path_of_their_own() {
     for entry in everything().iter().flat_map(webhooks) {
         let name = entry["name"].as_str().unwrap();
-        let (which, phase) = name
-            .strip_suffix(".transom.dev")
-            .unwrap()
-            .split_once('.')
-            .unwrap();
-        let path = match which {
-            "strong" | "maybe" => format!("/{phase}"),
-            _ => format!("/{phase}/no-sign"),
+        let name_before = name.strip_suffix(".transom.dev").unwrap();
+        let path = match name_before.split_once('.') {
+            None => format!("/{name_before}"),
+            Some(("certain", phase)) => format!("/{phase}"),
+            Some((_, phase)) => format!("/{phase}/no-sign"),
         };
         assert_eq!(entry["clientConfig"]["service"]["path"], path, "{name}");
     }
 }
 
 #[test]
-fn only_strong_of_validate_may_fail_closed_and_none_may_be_slow() {
+fn only_certain_may_fail_closed_and_none_may_be_slow() {
     for entry in everything().iter().flat_map(webhooks) {
-        let closed = entry["name"] == names::STRONG_VALIDATE;
+        let closed = entry["name"] == names::CERTAIN_VALIDATE;
         assert_eq!(
             entry["failurePolicy"],
             if closed { "Fail" } else { "Ignore" },

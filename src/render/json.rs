@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::plain::write_json;
 use super::{Summary, Unjudged};
 use crate::check::{Checked, Choice, Places, Unreadable};
+use crate::engine::Decision;
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
 use crate::model::policy::{Action, PlacementMode};
@@ -128,7 +129,11 @@ impl Json {
                     kind: e.kind,
                 })
                 .collect(),
-            decision: inspection.decision().as_str(),
+            decision: match checked.not_admitted {
+                Some(_) => Decision::Skip,
+                None => inspection.decision(),
+            }
+            .as_str(),
             not_admitted: checked.not_admitted.clone(),
             policy: policy(&checked.choice),
             findings: (inspection.findings.iter().zip(&checked.because))

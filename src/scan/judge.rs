@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::judged::{Fate, Foreign, Found, Judged, Outcome};
 use super::world::{NotAsked, World};
 use crate::admission::{Context, Foresight, foresee};
+use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::edit::Edit;
 use crate::model::os::Verdict;
@@ -149,6 +150,13 @@ fn judged(
         (None, None) if !foresight.edits.is_empty() => Outcome::Changed,
         (None, None) => Outcome::Passes,
     };
+    let decision = match outcome {
+        Outcome::NotAsked => Decision::Skip,
+        Outcome::Denied => Decision::Deny,
+        _ if foresight.inspection.would_deny().next().is_some() => Decision::WouldDeny,
+        Outcome::Changed => Decision::Patch,
+        Outcome::Passes => Decision::Allow,
+    };
     let is_changed = not_asked.is_none() && outcome != Outcome::Denied;
     Judged {
         api_version: api_version(subject.kind),
@@ -165,6 +173,7 @@ fn judged(
         evidence: inference.evidence.iter().map(ToString::to_string).collect(),
         policy: foresight.policy.name.clone(),
         outcome,
+        decision,
         image_builds,
         has_unknown_images,
         replicas: around.spec.replicas.or(around.spec.parallelism),

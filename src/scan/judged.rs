@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::named::named;
 use crate::model::os::Verdict;
@@ -94,6 +95,11 @@ fn as_text<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(class.as_str())
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn decision_as_text<S: serde::Serializer>(decision: &Decision, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(decision.as_str())
+}
+
 /// One stored object that a person, a tool or a controller that Transom does not know has made.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -120,7 +126,11 @@ pub struct Judged {
     /// The name of the policy that counts.
     pub policy: String,
     /// What becomes of it.
+    #[serde(skip)]
     pub outcome: Outcome,
+    /// The same, in the words of admission.
+    #[serde(serialize_with = "decision_as_text")]
+    pub decision: Decision,
     /// Why admission is not asked, where it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_asked: Option<String>,

@@ -10,7 +10,7 @@ pub fn log(record: &Record) {
     let Record {
         labels:
             ReviewLabels {
-                phase,
+                r#type,
                 operation,
                 kind,
                 decision,
@@ -32,8 +32,8 @@ pub fn log(record: &Record) {
         ($level:ident) => {
             tracing::$level!(
                 target: "audit",
-                phase = %phase,
                 decision = %decision,
+                "type" = %r#type,
                 verdict = verdict.map(Verdict::as_str).map(display),
                 operation = %operation,
                 kind = %kind,
@@ -48,10 +48,10 @@ pub fn log(record: &Record) {
                 evidence = record.annotation("evidence"),
                 "would-deny" = record.annotation("would-deny"),
                 "would-patch" = record.annotation("would-patch"),
-                repaired = record.annotation("repaired"),
+                removed = record.annotation("removed"),
                 withheld = record.annotation("withheld"),
                 exempted = record.annotation("exempted"),
-                "too-large" = record.annotation("too-large"),
+                "not-evaluated" = record.annotation("not-evaluated"),
                 "denied-by" = record.annotation("denied-by"),
                 owner = record.annotation("owner"),
                 "owner-trust" = record.annotation("owner-trust"),

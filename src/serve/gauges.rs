@@ -7,6 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::api::WindowsNodePolicyStatus;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
@@ -34,8 +35,8 @@ struct ByLabel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Phase {
-    phase: &'static str,
+struct WebhookType {
+    r#type: &'static str,
 }
 
 /// The gauges; they show the last snapshot that they were given.
@@ -44,10 +45,12 @@ pub struct Gauges {
     leader: Gauge,
     nodes: Family<Release, Gauge>,
     policies: Family<State, Gauge>,
-    left_out: Family<ByLabel, Gauge>,
+    node_policies: Family<State, Gauge>,
+    drifted_nodes: Gauge,
+    excluded: Family<ByLabel, Gauge>,
     without_policy: Gauge,
     exemptions: Family<State, Gauge>,
-    reached: Family<Phase, Gauge>,
+    probe_success: Family<WebhookType, Gauge>,
 }
 
 impl Gauges {
@@ -57,10 +60,12 @@ impl Gauges {
             leader: Gauge::default(),
             nodes: Family::default(),
             policies: Family::default(),
-            left_out: Family::default(),
+            node_policies: Family::default(),
+            drifted_nodes: Gauge::default(),
+            excluded: Family::default(),
             without_policy: Gauge::default(),
             exemptions: Family::default(),
-            reached: Family::default(),
+            probe_success: Family::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -75,28 +80,38 @@ impl Gauges {
             );
             registry.register(
                 "pod_policies",
-                "WindowsPodPolicy objects, by whether they count as they are stored",
+                "WindowsPodPolicy objects, by whether they apply as they are stored",
                 gauges.policies.clone(),
             );
             registry.register(
-                "namespaces_left_out",
-                "Namespaces that a label takes out, so that the API server asks about nothing there",
-                gauges.left_out.clone(),
+                "node_policies",
+                "WindowsNodePolicy objects, by their condition Ready",
+                gauges.node_policies.clone(),
+            );
+            registry.register(
+                "node_policy_drifted_nodes",
+                "Nodes that are not as their WindowsNodePolicy wants them, by its status",
+                gauges.drifted_nodes.clone(),
+            );
+            registry.register(
+                "namespaces_excluded",
+                "Namespaces that a label excludes, so that the API server does not call Transom for them",
+                gauges.excluded.clone(),
             );
             registry.register(
                 "namespaces_without_policy",
-                "Namespaces that no WindowsPodPolicy selects, so that the built-in policy counts there, which denies nothing",
+                "Namespaces that no WindowsPodPolicy selects, so that the built-in policy applies there, which denies nothing",
                 gauges.without_policy.clone(),
             );
             registry.register(
                 "exemptions",
-                "Exemptions of the policies that count, by how they stand today",
+                "Exemptions of the policies that apply, by their state today",
                 gauges.exemptions.clone(),
             );
             registry.register(
-                "calls_arrive",
-                "Whether the calls of the API server arrived when the leader tried it last",
-                gauges.reached.clone(),
+                "webhook_probe_success",
+                "Whether the last probe of the leader was answered by its own webhook",
+                gauges.probe_success.clone(),
             );
         });
         gauges
@@ -118,23 +133,24 @@ impl Gauges {
             nodes.map(|node| release(node)),
         );
         let state = |outcome: &Outcome| match outcome {
-            Outcome::InForce(_) => "in_force",
-            Outcome::LastGood { .. } => "last_good",
-            Outcome::Skipped { .. } => "skipped",
+            Outcome::InForce(_) => "valid",
+            Outcome::LastGood { .. } => "using_last_valid",
+            Outcome::Skipped { .. } => "invalid",
         };
         let outcomes = snapshot.outcomes.values().map(state);
         set(
             &self.policies,
             |state| State { state },
-            ["in_force", "last_good", "skipped"],
+            ["valid", "using_last_valid", "invalid"],
             outcomes,
         );
+        self.show_node_policies(snapshot);
         let namespaces = snapshot.view.namespaces.iter();
         let asked_by_name =
             namespaces.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
         let labels = asked_by_name.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
         set(
-            &self.left_out,
+            &self.excluded,
             |label| ByLabel { label },
             registration::leaving_out(),
             labels,
@@ -151,6 +167,30 @@ impl Gauges {
         );
     }
 
+    /// By the status that the leader has written, so that every replica shows the same.
+    fn show_node_policies(&self, snapshot: &Snapshot) {
+        let statuses = || {
+            let policies = snapshot.view.node_policies.values();
+            policies.map(|policy| policy.status.as_ref())
+        };
+        let state = |status: Option<&WindowsNodePolicyStatus>| {
+            let ready = status.and_then(|status| status.conditions.iter().find(|it| it.type_ == "Ready"));
+            match ready.map(|ready| ready.status.as_str()) {
+                Some("True") => "ready",
+                Some("False") => "not_ready",
+                _ => "unknown",
+            }
+        };
+        set(
+            &self.node_policies,
+            |state| State { state },
+            ["ready", "not_ready", "unknown"],
+            statuses().map(state),
+        );
+        self.drifted_nodes
+            .set(statuses().flatten().map(|status| status.drift.count).sum());
+    }
+
     /// Shows whether calls of the API server arrive; nothing where that is not known.
     pub fn show_arrival(&self, arrival: Option<&Arrival>) {
         let (mutating, validating) = match arrival {
@@ -158,11 +198,11 @@ impl Gauges {
             Some(Arrival::Lost {
                 mutating, validating, ..
             }) => (*mutating, *validating),
-            Some(Arrival::Unknown(_)) | None => return self.reached.clear(),
+            Some(Arrival::Unknown(_)) | None => return self.probe_success.clear(),
         };
-        for (phase, arrives) in [("mutating", mutating), ("validating", validating)] {
-            self.reached
-                .get_or_create(&Phase { phase })
+        for (r#type, arrives) in [("mutating", mutating), ("validating", validating)] {
+            self.probe_success
+                .get_or_create(&WebhookType { r#type })
                 .set(i64::from(arrives));
         }
     }

@@ -22,10 +22,12 @@ use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{Latest, Reporting, Snapshot, Snapshots};
 use crate::cluster::watches::{self, Views};
+use crate::controller::conditions::REPORTER;
 use crate::controller::probe::{self, Arrival};
 use crate::controller::{keep_revisions, node_policies, pod_policies, remember_pools, reports};
 use crate::model::facts::Facts;
 use crate::process::day_of;
+use crate::process::metrics::Reconciles;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::registration::{self, configurations::Configurations};
@@ -128,7 +130,15 @@ pub async fn run(
         freshness: freshness.clone(),
     };
     let latest = following.start(&mut tasks, &client, &namespace);
-    start_controllers(&mut tasks, &client, namespace.clone(), &leadership, &latest);
+    let reconciles = Reconciles::new(&config.metrics);
+    start_controllers(
+        &mut tasks,
+        &client,
+        namespace.clone(),
+        &leadership,
+        &latest,
+        &reconciles,
+    );
     if args.reports {
         let gauges = reports::Gauges::default();
         let collector = Box::new(gauges.clone());
@@ -142,6 +152,7 @@ pub async fn run(
             gauges,
             reporting: tell_reporting,
             settings: reports::Settings::default(),
+            reconcile: reconciles.of("reports"),
         };
         tasks.spawn("reports", reports::run(context));
     }
@@ -167,6 +178,7 @@ pub async fn run(
         readiness: config.readiness.clone(),
         metrics: config.metrics.clone(),
         freshness,
+        reconcile: reconciles.of("certificates"),
         registered: tell_registered,
     };
     tasks.spawn_saying("certificates", certificates.run());
@@ -317,10 +329,11 @@ fn start_controllers(
     namespace: String,
     leadership: &Leadership,
     latest: &Latest,
+    reconciles: &Reconciles,
 ) {
     let recorder = || {
         let reporter = Reporter {
-            controller: "transom".into(),
+            controller: REPORTER.into(),
             instance: None,
         };
         Recorder::new(client.clone(), reporter)
@@ -330,17 +343,31 @@ fn start_controllers(
         namespace.clone(),
         latest.clone(),
         leadership.clone(),
+        reconciles.of("policy_revisions"),
     );
     tasks.spawn("revisions of policies", keeping);
-    let remembering = remember_pools::run(client.clone(), namespace, latest.clone(), leadership.clone());
+    let remembering = remember_pools::run(
+        client.clone(),
+        namespace,
+        latest.clone(),
+        leadership.clone(),
+        reconciles.of("node_pools"),
+    );
     tasks.spawn("memory of pools", remembering);
-    let statuses = pod_policies::run(client.clone(), latest.clone(), leadership.clone(), recorder());
+    let statuses = pod_policies::run(
+        client.clone(),
+        latest.clone(),
+        leadership.clone(),
+        recorder(),
+        reconciles.of("pod_policies"),
+    );
     tasks.spawn("pod policies", statuses);
     let context = node_policies::Context {
         client: client.clone(),
         leadership: leadership.clone(),
         recorder: recorder(),
         settings: node_policies::Settings::default(),
+        reconcile: reconciles.of("node_policies"),
     };
     let latest = latest.clone();
     tasks.spawn_saying("node policies", async move {

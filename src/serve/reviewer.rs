@@ -137,7 +137,7 @@ fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Optio
 
 fn malformed(phase: Phase, sent: Sent<'_>, error: &MalformedReview) -> Reply {
     let (Sent::Whole(bytes) | Sent::Head { head: bytes, .. }) = sent;
-    tracing::warn!(phase = phase.as_str(), bytes = bytes.len(), "{error}");
+    tracing::warn!(bytes = bytes.len(), "type" = phase.as_str(), "{error}");
     Reply {
         status: StatusCode::BAD_REQUEST,
         body: format!("{error}\n").into_bytes(),

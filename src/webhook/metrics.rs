@@ -13,19 +13,24 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::Reply;
 use super::limits::Shed;
 use super::shares::Gauges;
-use crate::admission::{Record, ReviewLabels};
+use crate::admission::{Phase, Record, ReviewLabels};
 use crate::process::metrics::Metrics;
 
-/// From 10 µs, a small pod, to 1 s, where the API server is about to give up.
-const BUCKETS: [f64; 16] = [
+/// From 10 µs, a small pod, to beyond the 2 s for which the API server waits.
+const BUCKETS: [f64; 19] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
-    0.25, 0.5, 1.0,
+    0.25, 0.5, 1.0, 2.0, 5.0, 10.0,
 ];
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct WebhookType {
+    r#type: &'static str,
+}
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Finding {
     rule: &'static str,
-    phase: &'static str,
+    r#type: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -35,7 +40,7 @@ struct Reason {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct TooLarge {
-    phase: &'static str,
+    r#type: &'static str,
     decision: &'static str,
 }
 
@@ -87,35 +92,47 @@ pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
     findings: Counters<Finding>,
     too_large: Counters<TooLarge>,
-    duration: Histogram,
+    mutating: Histogram,
+    validating: Histogram,
     panics: Counter,
-    shed_requests: Counter,
-    shed_bytes: Counter,
-    shed_open: Counter,
-    shed_share: Counter,
-    shed_large: Counter,
+    rejected_requests: Counter,
+    rejected_bytes: Counter,
+    rejected_open: Counter,
+    rejected_share: Counter,
+    rejected_large: Counter,
     pub(super) in_flight: Gauges,
 }
 
 impl ReviewMetrics {
     /// All at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let shed = Family::<Reason, Counter>::default();
+        let rejected = Family::<Reason, Counter>::default();
+        let durations = Family::<WebhookType, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let duration = |phase: Phase| {
+            durations.get_or_create_owned(&WebhookType {
+                r#type: phase.as_str(),
+            })
+        };
         let new = Self {
             reviews: Counters::default(),
             findings: Counters::default(),
             too_large: Counters::default(),
-            duration: Histogram::new(BUCKETS),
+            mutating: duration(Phase::Mutate),
+            validating: duration(Phase::Validate),
             panics: Counter::default(),
-            shed_requests: shed.get_or_create_owned(&Reason { reason: "requests" }),
-            shed_bytes: shed.get_or_create_owned(&Reason { reason: "bytes" }),
-            shed_open: shed.get_or_create_owned(&Reason { reason: "open" }),
-            shed_share: shed.get_or_create_owned(&Reason { reason: "share" }),
-            shed_large: shed.get_or_create_owned(&Reason { reason: "large" }),
+            rejected_requests: rejected.get_or_create_owned(&Reason { reason: "requests" }),
+            rejected_bytes: rejected.get_or_create_owned(&Reason { reason: "bytes" }),
+            rejected_open: rejected.get_or_create_owned(&Reason { reason: "open" }),
+            rejected_share: rejected.get_or_create_owned(&Reason { reason: "share" }),
+            rejected_large: rejected.get_or_create_owned(&Reason { reason: "large" }),
             in_flight: Gauges::default(),
         };
         metrics.register(|registry| {
-            registry.register("shed", "Requests refused because a bound was reached", shed);
+            registry.register(
+                "requests_rejected",
+                "Requests rejected with 503 because a bound was reached",
+                rejected,
+            );
             registry.register(
                 "reviews",
                 "Admission reviews answered",
@@ -134,7 +151,7 @@ impl ReviewMetrics {
             registry.register(
                 "review_duration_seconds",
                 "Time from a complete body to its answer",
-                new.duration.clone(),
+                durations,
             );
             registry.register(
                 "review_panics",
@@ -143,30 +160,34 @@ impl ReviewMetrics {
             );
             registry.register(
                 "reviews_in_flight",
-                "Reviews being judged, or waiting for it",
+                "Reviews being evaluated, or waiting for it",
                 new.in_flight.reviews.clone(),
             );
             registry.register(
-                "requests_open",
+                "http_requests_in_flight",
                 "Requests from their head to the last byte of their answer",
                 new.in_flight.open.clone(),
             );
             registry.register(
-                "bytes_in_flight",
-                "Bytes of bodies being read or judged, and of answers being sent",
+                "in_flight_bytes",
+                "Bytes of bodies being read or evaluated, and of answers being sent",
                 new.in_flight.bytes.clone(),
             );
         });
         new
     }
 
-    pub(super) fn reviewed(&self, reply: &Reply, took: Duration) {
-        self.duration.observe(took.as_secs_f64());
+    pub(super) fn reviewed(&self, phase: Phase, reply: &Reply, took: Duration) {
+        let duration = match phase {
+            Phase::Mutate => &self.mutating,
+            Phase::Validate => &self.validating,
+        };
+        duration.observe(took.as_secs_f64());
         let Some(record) = &reply.record else { return };
         self.reviews.inc(&record.labels);
         for &rule in &record.rules {
-            let phase = record.labels.phase;
-            self.findings.inc(&Finding { rule, phase });
+            let r#type = record.labels.r#type;
+            self.findings.inc(&Finding { rule, r#type });
         }
     }
 
@@ -174,7 +195,7 @@ impl ReviewMetrics {
     pub(super) fn too_large(&self, reply: &Reply) {
         if let Some(Record { labels, .. }) = &reply.record {
             self.too_large.inc(&TooLarge {
-                phase: labels.phase,
+                r#type: labels.r#type,
                 decision: labels.decision,
             });
         }
@@ -186,11 +207,11 @@ impl ReviewMetrics {
 
     pub(super) fn shed(&self, shed: Shed) {
         match shed {
-            Shed::Requests => self.shed_requests.inc(),
-            Shed::Bytes => self.shed_bytes.inc(),
-            Shed::Open => self.shed_open.inc(),
-            Shed::Share => self.shed_share.inc(),
-            Shed::Large => self.shed_large.inc(),
+            Shed::Requests => self.rejected_requests.inc(),
+            Shed::Bytes => self.rejected_bytes.inc(),
+            Shed::Open => self.rejected_open.inc(),
+            Shed::Share => self.rejected_share.inc(),
+            Shed::Large => self.rejected_large.inc(),
         };
     }
 }
@@ -206,7 +227,7 @@ mod tests {
         let metrics = Metrics::new("1.2.3", Some("abc"));
         let reviews = ReviewMetrics::new(&metrics);
         let labels = ReviewLabels {
-            phase: "mutate",
+            r#type: "mutating",
             operation: "CREATE",
             kind: "Pod",
             decision: "patch",
@@ -221,26 +242,28 @@ mod tests {
                 ..Record::default()
             }),
         };
-        reviews.reviewed(&reply, Duration::from_micros(20));
-        reviews.clone().reviewed(&reply, Duration::from_micros(20));
+        reviews.reviewed(Phase::Mutate, &reply, Duration::from_micros(20));
+        reviews
+            .clone()
+            .reviewed(Phase::Mutate, &reply, Duration::from_micros(20));
         reviews.too_large(&reply);
         metrics.policy_reloaded(true);
         reviews.shed(Shed::Bytes);
         let text = metrics.expose();
         for line in [
-            "transom_reviews_total{phase=\"mutate\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 2",
-            "transom_review_findings_total{rule=\"a-rule\",phase=\"mutate\"} 2",
-            "transom_review_duration_seconds_bucket{le=\"0.00001\"} 0",
-            "transom_review_duration_seconds_bucket{le=\"0.000025\"} 2",
+            "transom_reviews_total{type=\"mutating\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 2",
+            "transom_review_findings_total{rule=\"a-rule\",type=\"mutating\"} 2",
+            "transom_review_duration_seconds_bucket{le=\"0.00001\",type=\"mutating\"} 0",
+            "transom_review_duration_seconds_bucket{le=\"0.000025\",type=\"mutating\"} 2",
             "transom_reviews_in_flight 0",
-            "transom_requests_open 0",
-            "transom_bytes_in_flight 0",
-            "transom_shed_total{reason=\"requests\"} 0",
-            "transom_shed_total{reason=\"bytes\"} 1",
-            "transom_shed_total{reason=\"open\"} 0",
-            "transom_shed_total{reason=\"share\"} 0",
-            "transom_shed_total{reason=\"large\"} 0",
-            "transom_reviews_too_large_total{phase=\"mutate\",decision=\"patch\"} 1",
+            "transom_http_requests_in_flight 0",
+            "transom_in_flight_bytes 0",
+            "transom_requests_rejected_total{reason=\"requests\"} 0",
+            "transom_requests_rejected_total{reason=\"bytes\"} 1",
+            "transom_requests_rejected_total{reason=\"open\"} 0",
+            "transom_requests_rejected_total{reason=\"share\"} 0",
+            "transom_requests_rejected_total{reason=\"large\"} 0",
+            "transom_reviews_too_large_total{type=\"mutating\",decision=\"patch\"} 1",
             "transom_certificate_expiry_timestamp_seconds 0",
             "transom_certificate_reloads_total{result=\"error\"} 0",
             "transom_policy_reloads_total{result=\"success\"} 1",

@@ -184,19 +184,19 @@ impl Reviews {
     fn judge_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
         let started = Instant::now();
         let reply = self.reviewer.review_if_known(phase, sent)?;
-        self.judged(sent, &reply, started);
+        self.judged(phase, sent, &reply, started);
         Ok(reply)
     }
 
     fn judge(&self, phase: Phase, sent: Sent<'_>) -> Reply {
         let started = Instant::now();
         let reply = self.reviewer.review(phase, sent);
-        self.judged(sent, &reply, started);
+        self.judged(phase, sent, &reply, started);
         reply
     }
 
-    fn judged(&self, sent: Sent<'_>, reply: &Reply, started: Instant) {
-        self.metrics.reviewed(reply, started.elapsed());
+    fn judged(&self, phase: Phase, sent: Sent<'_>, reply: &Reply, started: Instant) {
+        self.metrics.reviewed(phase, reply, started.elapsed());
         if let Sent::Head { .. } = sent {
             self.metrics.too_large(reply);
         }

@@ -111,8 +111,8 @@ async fn answered(endpoint: Endpoint, request: Request, reviews: &Arc<Reviews>, 
 fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &Reviews) -> Response {
     reviews.metrics.panicked();
     tracing::error!(
-        phase = phase.as_str(),
         panic = %cut(message(panic), 1024),
+        "type" = phase.as_str(),
         "a review panicked; this is a defect"
     );
     PANICKED.into_response()

@@ -9,7 +9,7 @@ use opentelemetry::trace::{Span as _, Status};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::Span;
 
-use crate::admission::{Record, ReviewLabels};
+use crate::admission::{Phase, Record, ReviewLabels};
 use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::process::traces::Tracer;
@@ -57,9 +57,9 @@ impl ReviewSpan {
             warned: _,
             policy,
         } = record;
-        // The phase is known from the beginning.
+        // The type is known from the beginning.
         let ReviewLabels {
-            phase: _,
+            r#type: _,
             operation,
             kind,
             decision,
@@ -130,10 +130,10 @@ fn text(text: &str) -> Value {
 
 fn begin(tracer: &Tracer, head: &Parts) -> Option<Span> {
     let (name, phase, path) = match head.uri.path() {
-        "/mutate" => ("POST /mutate", "mutate", "/mutate"),
-        "/validate" => ("POST /validate", "validate", "/validate"),
-        "/mutate/no-sign" => ("POST /mutate/no-sign", "mutate", "/mutate/no-sign"),
-        "/validate/no-sign" => ("POST /validate/no-sign", "validate", "/validate/no-sign"),
+        "/mutate" => ("POST /mutate", Phase::Mutate, "/mutate"),
+        "/validate" => ("POST /validate", Phase::Validate, "/validate"),
+        "/mutate/no-sign" => ("POST /mutate/no-sign", Phase::Mutate, "/mutate/no-sign"),
+        "/validate/no-sign" => ("POST /validate/no-sign", Phase::Validate, "/validate/no-sign"),
         _ => return None,
     };
     if head.method != Method::POST {
@@ -159,7 +159,7 @@ fn begin(tracer: &Tracer, head: &Parts) -> Option<Span> {
     if let Some(agent) = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()) {
         set(&mut span, "user_agent.original", text(agent));
     }
-    set(&mut span, "transom.phase", phase);
+    set(&mut span, "transom.webhook.type", phase.as_str());
     Some(span)
 }
 

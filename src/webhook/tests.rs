@@ -55,7 +55,7 @@ impl Review for Measure {
             ),
         };
         let labels = ReviewLabels {
-            phase: phase.as_str(),
+            r#type: phase.as_str(),
             operation: "CREATE",
             kind: "Pod",
             decision: "allow",

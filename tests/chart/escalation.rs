@@ -100,7 +100,7 @@ fn event(name: &str, more: Value) -> Value {
     let mut event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": name, "namespace": "apps"},
-        "reportingController": "transom", "reportingInstance": "transom", "action": "A", "reason": "B", "note": "c",
+        "reportingController": "transom.dev/controller", "reportingInstance": "transom", "action": "A", "reason": "B", "note": "c",
         "type": "Warning", "eventTime": "2026-01-01T00:00:00.000000Z",
         "regarding": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "apps"},
     });
@@ -276,7 +276,7 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         let mut map = in_namespace(
             "v1",
             "ConfigMap",
-            "transom-seen",
+            "transom-node-pools",
             json!({"metadata": {"labels": labelled}, "data": {"pools.json": "[]"}}),
         );
         merge(&mut map, more);
@@ -364,7 +364,7 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         ),
         (
             seen(json!({"metadata": {"name": "kube-root-ca.crt"}})),
-            Some("Transom writes one ConfigMap: transom-seen"),
+            Some("Transom writes one ConfigMap: transom-node-pools"),
         ),
         (seen(json!({})), None),
         (
@@ -615,12 +615,15 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
     let everything: [(&[&str], &str); 8] = [
         (&["secret", SECRET, "-n", NAMESPACE], "tls.key"),
         (&["lease", "transom", "-n", NAMESPACE], "holderIdentity"),
-        (&["configmap", "transom-seen", "-n", NAMESPACE], "10.0.20348"),
+        (
+            &["configmap", "transom-node-pools", "-n", NAMESPACE],
+            "10.0.20348",
+        ),
         (&["runtimeclass", CLASS], "transom.dev/owned"),
         (&["node", "win-1"], "transom.dev/owned"),
         (
             &["events.events.k8s.io", "-n", "default"],
-            "\"reportingController\": \"transom\"",
+            "\"reportingController\": \"transom.dev/controller\"",
         ),
         (&["reports", "-n", "apps"], "transom-deployment-"),
         (
@@ -633,7 +636,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
         assert!(written, "{place:?}\n{}", cluster.end_of_log("transom"));
     }
     // What others have put on an object does not keep Transom from writing its own part of it.
-    let seen = ["configmap", "transom-seen", "-n", NAMESPACE];
+    let seen = ["configmap", "transom-node-pools", "-n", NAMESPACE];
     let forgotten = json!({"metadata": {"annotations": {"note": "theirs"}, "labels": {"team": "a"}},
                            "data": {"pools.json": "[]"}});
     let forgotten = forgotten.to_string();

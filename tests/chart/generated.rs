@@ -81,7 +81,7 @@ fn configurations(keys: &[&str]) -> [Value; 3] {
         },
         excluded_namespaces: Vec::new(),
         pool_labels: keys.iter().map(|key| PoolLabel::exact(key, VALUE)).collect(),
-        reverse_guard: Some(LabelSelector::default()),
+        linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
         ..Options::default()
     };

@@ -29,7 +29,7 @@ pub fn install(world: &World, engine: &Engine, more: &Value) {
     let written = || {
         taints(world) == json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}])
             && world.has(&["runtimeclass", CLASS])
-            && world.has(&["configmap", "transom-seen", "-n", NAMESPACE])
+            && world.has(&["configmap", "transom-node-pools", "-n", NAMESPACE])
     };
     assert!(wait(Duration::from_secs(60), written), "{}", world.kubelet.logs());
 }
@@ -156,7 +156,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
             "MutatingWebhookConfiguration zz-transom deleted",
             "Node win-1: what was Transom's is taken back",
             "RuntimeClass windows-ltsc2022 deleted",
-            "ConfigMap transom-seen deleted",
+            "ConfigMap transom-node-pools deleted",
             "Lease transom deleted",
             "FAILED: ValidatingWebhookConfiguration zz-transom",
             "FAILED: Deployment transom cannot be scaled to 0",

@@ -19,7 +19,7 @@ use super::older;
 use super::release::{NAMESPACE, World, cleanup, definitions, node, windows_pod};
 
 /// The entry that `webhooks.linuxPods` registers.
-const GUARD: &str = "guard.validate.transom.dev";
+const LINUX_PODS: &str = "linux-pods.validate.transom.dev";
 
 /// How many create pods at the same time.
 const WRITERS: usize = 4;
@@ -208,12 +208,7 @@ fn install(world: &World, engine: &Engine) {
 }
 
 /// The entries of the older chart.
-const BEFORE: [&str; 4] = [
-    older::GONE[0],
-    older::GONE[1],
-    "strong.mutate.transom.dev",
-    "strong.validate.transom.dev",
-];
+const BEFORE: [&str; 2] = ["mutate.transom.dev", "validate.transom.dev"];
 
 const CONFIGURATIONS: [&str; 2] = ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"];
 
@@ -292,7 +287,7 @@ fn controllers(world: &World) {
     let label = ["label", "namespace", "second", "transom.dev/ignore=true"];
     world.cluster.kubectl(&label).succeeded();
     let told = || {
-        let told = told_of(&world.cluster, "NamespaceLeftOut", "second");
+        let told = told_of(&world.cluster, "NamespaceExcluded", "second");
         told.iter().any(|event| {
             let note = event["note"].as_str().or(event["message"].as_str());
             note.is_some_and(|note| note.contains("Field manager kubectl-label wrote it"))
@@ -347,15 +342,14 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     );
     assert!(older::knows_it(&definition(world)));
     assert_eq!(bundle(), (old.clone(), json!(1)));
-    // An entry more, which the controller publishes into, and the one for all in place of two, of which it let one go.
+    // An entry more, which the controller publishes into.
     let registered = || {
         let entries = entries(world);
         let owners = CONFIGURATIONS.map(|kind| {
             let shown = ["get", kind, "zz-transom", "-o", "json", "--show-managed-fields"];
             world.cluster.kubectl(&shown).succeeded().object()["metadata"]["managedFields"].to_string()
         });
-        entries.contains_key(GUARD)
-            && older::GONE.iter().all(|gone| !entries.contains_key(*gone))
+        entries.contains_key(LINUX_PODS)
             && entries
                 .values()
                 .all(|entry| entry["clientConfig"]["caBundle"] == old)
@@ -368,7 +362,6 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
         kubelet.logs()
     );
     let made = stream.end(world);
-    // The entry that comes back has no CA until the leader writes it; what goes to the other one is never lost.
     let stream = Stream::start(&world.cluster, "back", &[Streamed::Selects, Streamed::Bad]);
     world.ask(engine, "rollback", &json!({"version": 1})).unwrap();
     kubelet.settled();

@@ -1,5 +1,5 @@
-//! Alerts and dashboard ask for metrics and labels that are really there: those of a replica that has answered reviews, and
-//! those of an API server that could not reach one.
+//! Alerts, dashboard and documentation ask for metrics and labels that are really there: those of a replica that has answered
+//! reviews, and those of an API server that could not reach one. Prometheus evaluates every query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::control_plane::{ControlPlane, free_ports, wait};
 use super::engine::engine;
 use super::install::{self, Replica};
+use super::prometheus::{Prometheus, Target, metrics_of, queries_of};
 use super::refusal;
 
 /// What Prometheus adds to every sample of a target.
@@ -70,8 +71,8 @@ fn what_is_asked_for_is_read() {
     assert!(live["plain"].is_empty());
 }
 
-/// Every metric that there is, of a replica and of the API server before and after.
-fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
+/// The metrics of a replica, and of the API server before and after.
+fn live(cluster: &ControlPlane) -> [String; 2] {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "win-1", "labels": {"kubernetes.io/os": "windows"}},
@@ -109,7 +110,7 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     let unreached = || {
         create()
             .err
-            .contains("failed calling webhook \"strong.validate.transom.dev\"")
+            .contains("failed calling webhook \"certain.validate.transom.dev\"")
     };
     assert!(wait(Duration::from_secs(20), unreached), "{}", create().err);
     let replica = Replica::start_at(
@@ -123,8 +124,8 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     let denied = || create().err.contains("denied the request");
     assert!(wait(Duration::from_secs(20), denied), "{}", create().err);
 
-    let arrives = |phase: &str, arrives: u8| {
-        let line = format!("transom_calls_arrive{{phase=\"{phase}\"}} {arrives}");
+    let arrives = |webhook_type: &str, arrives: u8| {
+        let line = format!("transom_webhook_probe_success{{type=\"{webhook_type}\"}} {arrives}");
         let metrics = replica.get("/metrics");
         metrics.is_some_and(|(_, text)| text.lines().any(|shown| shown == line))
     };
@@ -137,11 +138,11 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
     let found = || {
         let metrics = replica.get("/metrics");
-        metrics.is_some_and(|(_, text)| text.contains("transom_findings{namespace=\"default\""))
+        metrics
+            .is_some_and(|(_, text)| text.contains("transom_stored_findings{resource_namespace=\"default\""))
     };
     assert!(wait(minutes, found), "{}", cluster.end_of_log("replica"));
-    let mut live = BTreeMap::new();
-    scraped(&replica.get("/metrics").unwrap().1, &mut live);
+    let (_, of_the_replica) = replica.get("/metrics").unwrap();
     // As behind a firewall: nobody answers there, and both webhooks fail open.
     let [nobody] = free_ports();
     install::register(cluster, nobody, &[]);
@@ -159,8 +160,8 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
 
     let of_the_server = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
     for (metric, more) in [
-        ("fail_open_count", "name=\"strong.mutate.transom.dev\""),
-        ("rejection_count", "name=\"strong.validate.transom.dev\""),
+        ("fail_open_count", "name=\"mutate.transom.dev\""),
+        ("rejection_count", "name=\"certain.validate.transom.dev\""),
         ("rejection_count", "error_type=\"calling_webhook_error\""),
     ] {
         let is_it = |line: &str| {
@@ -168,22 +169,27 @@ fn live(cluster: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
         };
         assert!(of_the_server.lines().any(is_it), "{metric} {more}");
     }
-    scraped(&of_the_server, &mut live);
-    live
+    [of_the_replica, of_the_server]
 }
 
 #[test]
-fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
+fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there() {
     let Some(engine) = engine() else { return };
     let Some(cluster) = ControlPlane::start_or_skip("alerts and dashboard") else {
         return;
     };
-    let live = live(&cluster);
+    let [of_the_replica, of_the_server] = live(&cluster);
+    let mut live = BTreeMap::new();
+    scraped(&of_the_replica, &mut live);
+    scraped(&of_the_server, &mut live);
     let values = json!({"reports": {"enabled": true},
                         "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                                     "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
-    let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
+    let monitor = rendered.object("ServiceMonitor", "transom");
+    assert!(!monitor.to_string().contains("honorLabels"), "{monitor}");
+    let groups = rendered.object("PrometheusRule", "transom")["spec"]["groups"].clone();
+    let rules = groups[0]["rules"].clone();
     let mut asked: Vec<(String, String)> = Vec::new();
     for rule in rules.as_array().unwrap() {
         asked.push((
@@ -230,6 +236,90 @@ fn alerts_and_dashboard_ask_for_metrics_and_labels_that_are_there() {
             assert!(has.contains(label), "nothing has {label}: {annotations}");
         }
     }
+    let targets = vec![
+        Target {
+            job: "transom-metrics",
+            content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            text: of_the_replica,
+        },
+        Target {
+            job: "apiserver",
+            content_type: "text/plain; version=0.0.4; charset=utf-8",
+            text: of_the_server,
+        },
+    ];
+    let Some(prometheus) = Prometheus::start_or_skip(targets, &groups) else {
+        return;
+    };
+    for rule in prometheus.rules() {
+        assert_eq!(rule["health"], "ok", "{rule:#}");
+    }
+    for (expression, annotations) in &asked {
+        let found = evaluated(&prometheus, expression);
+        // An alert, which has annotations, finds nothing while all is well; so does what compares.
+        let compares = [" > ", " < ", " == "].iter().any(|it| expression.contains(it));
+        assert!(
+            !annotations.is_empty() || compares || found > 0,
+            "finds nothing: {expression}"
+        );
+    }
+    documentation(&prometheus);
+}
+
+/// Metrics that only a replica with tracing has.
+const OF_TRACING: [&str; 2] = ["transom_spans_exported_total", "transom_spans_dropped_total"];
+
+/// How many series a query finds. Each metric of it is there.
+fn evaluated(prometheus: &Prometheus, expression: &str) -> usize {
+    let there = prometheus.metrics();
+    for metric in metrics_of(expression) {
+        let histogram = format!("{metric}_bucket");
+        let is_there = there.contains(&metric) || there.contains(&histogram);
+        assert!(
+            is_there || OF_TRACING.contains(&metric.as_str()),
+            "there is no {metric}: {expression}"
+        );
+    }
+    let everything = expression.replace("$job", ".*").replace("$namespace", ".*");
+    let found = prometheus.query(&everything);
+    found
+        .unwrap_or_else(|error| panic!("{expression}: {error}"))
+        .len()
+}
+
+/// Every query of the pages is evaluated, and every metric of a replica is on the page of metrics.
+fn documentation(prometheus: &Prometheus) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["docs", "docs/runbooks"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let pages = folders.into_iter().flatten().map(|file| file.unwrap().path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let mut queries = 0;
+    for page in pages.chain([root.join("README.md")]) {
+        for query in queries_of(&fs::read_to_string(&page).unwrap()) {
+            evaluated(prometheus, &query);
+            queries += 1;
+        }
+    }
+    assert!(queries > 60, "{queries}");
+    let documented = fs::read_to_string(root.join("docs/metrics.md")).unwrap();
+    for metric in prometheus.metrics() {
+        let ours = ["transom_", "process_"];
+        let of_the_replica = format!("count({metric}{{job=\"transom-metrics\"}})");
+        if !ours.iter().any(|prefix| metric.starts_with(prefix))
+            || prometheus.query(&of_the_replica).unwrap().is_empty()
+        {
+            continue;
+        }
+        let name = ["_bucket", "_sum", "_count", "_created"]
+            .iter()
+            .find_map(|suffix| metric.strip_suffix(suffix))
+            .unwrap_or(&metric);
+        assert!(
+            documented.contains(&format!("`{name}`")),
+            "docs/metrics.md has no {name}"
+        );
+    }
+    println!("{queries} queries of the documentation were evaluated");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
         let spec = &values["policy"]["spec"];
         let guarded = spec["placement"]["linuxPods"].as_str().unwrap_or("Disabled") != "Disabled";
         assert_eq!(
-            webhooks.contains("guard.validate.transom.dev"),
+            webhooks.contains("linux-pods.validate.transom.dev"),
             guarded,
             "{platform}"
         );

@@ -299,8 +299,8 @@ fn the_right_to_write_goes_after_what_was_written() {
 fn probes_are_dry_runs(world: &World) {
     let arrives = || {
         let metrics = world.kubelet.metrics();
-        metrics.contains("transom_calls_arrive{phase=\"mutating\"} 1")
-            && metrics.contains("transom_calls_arrive{phase=\"validating\"} 1")
+        metrics.contains("transom_webhook_probe_success{type=\"mutating\"} 1")
+            && metrics.contains("transom_webhook_probe_success{type=\"validating\"} 1")
     };
     assert!(
         wait(Duration::from_secs(90), arrives),

@@ -11,6 +11,7 @@ use transom::model::os::Verdict;
 use transom::model::policy::Policy;
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
+use transom::registration::names;
 use transom::rules::{catalogue, examples};
 
 use crate::limits::thin_out;
@@ -88,8 +89,8 @@ fn wrong(inspection: &Inspection, answer: &Answer, calls: &[Call]) -> Option<&'s
         Some("a condition failed")
     } else if by("mutate") > 1 || by("validate") > 1 {
         Some("more than one call in a phase")
-    } else if closed(calls).contains(&"strong") && inspection.inference.is_weak() {
-        Some("strong without strong evidence")
+    } else if closed(calls).contains(&names::CERTAIN_VALIDATE) && inspection.inference.is_weak() {
+        Some("certain without strong evidence")
     } else if speaks(inspection) && calls.is_empty() && !earlier {
         Some("not called")
     } else {
@@ -222,11 +223,15 @@ fn whatever_the_engine_speaks_of_is_let_through() {
         mistakes.join("\n\n")
     );
     assert!(
-        counts.get("Windows -> strong").is_some_and(|n| *n > 100),
+        counts
+            .get("Windows -> certain.validate.transom.dev")
+            .is_some_and(|n| *n > 100),
         "{counts:?}"
     );
     assert!(
-        counts.get("Windows -> maybe").is_some_and(|n| *n > 20),
+        counts
+            .get("Windows -> validate.transom.dev")
+            .is_some_and(|n| *n > 20),
         "{counts:?}"
     );
 }

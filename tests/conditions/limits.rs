@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
-use transom::registration::{Endpoint, Options, validating};
+use transom::registration::{Endpoint, Options, names, validating};
 
 use crate::pods::Dice;
 use crate::world::{
@@ -129,7 +129,9 @@ fn no_text_of_any_length_makes_a_condition_fail() {
             let short = answer.as_ref().map_err(|(code, _)| *code);
             assert!(!is_condition_error(&answer), "{n} in a {kind}: {short:?}");
             // Refused by another plugin, or asked about.
-            let asked = entries(&calls).iter().any(|entry| entry.starts_with("strong"));
+            let asked = entries(&calls)
+                .iter()
+                .any(|entry| [names::MUTATE, names::VALIDATE].contains(entry));
             assert!(asked || short == Err(403), "{n} in a {kind}: {short:?}");
         }
     }
@@ -320,10 +322,12 @@ fn the_worst_legal_pods_stay_within_the_cost() {
             );
             match n {
                 0 => assert!(
-                    !entries(&calls).iter().any(|entry| entry.starts_with("strong")),
+                    !entries(&calls)
+                        .iter()
+                        .any(|entry| [names::MUTATE, names::VALIDATE].contains(entry)),
                     "{calls:?}"
                 ),
-                1 => assert_eq!(closed(&calls), ["strong"]),
+                1 => assert_eq!(closed(&calls), [names::CERTAIN_VALIDATE]),
                 _ => {}
             }
             assert_eq!(answer, Ok(()), "{what} in a {kind} is legal");

@@ -174,7 +174,7 @@ fn behind_a_contradiction() -> Value {
     ])
 }
 
-/// Evidence for Windows, and whether it goes to `strong`.
+/// Evidence for Windows, and whether it goes to `certain`.
 pub fn windows_pods() -> Vec<(bool, Value)> {
     let host_process =
         json!({"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}});

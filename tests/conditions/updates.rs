@@ -73,11 +73,11 @@ async fn make(world: &World, kind: Kind, name: &str) -> String {
     let called = world
         .write(&url_of(kind, PLAIN), Verb::Create, &sent.object, name)
         .await;
-    assert_eq!(called, STRONG, "{kind}");
+    assert_eq!(called, SIGN, "{kind}");
     format!("{}/{name}", url_of(kind, PLAIN))
 }
 
-const STRONG: [&str; 2] = [names::STRONG_MUTATE, names::STRONG_VALIDATE];
+const SIGN: [&str; 2] = [names::MUTATE, names::VALIDATE];
 const NOTHING: [&str; 0] = [];
 
 /// Another image of the container, where the kind lets its template be changed at all.
@@ -116,11 +116,7 @@ async fn update(world: &World, kind: Kind) {
     );
     if let Some(changed) = another_image(kind) {
         // Nobody places a pod that is there already.
-        let expected = if kind == Kind::Pod {
-            &STRONG[1..]
-        } else {
-            &STRONG[..]
-        };
+        let expected = if kind == Kind::Pod { &SIGN[1..] } else { &SIGN[..] };
         let called = world.write(&url, Patch(Strategic), &changed, &name).await;
         assert_eq!(called, expected, "{kind}: another image");
     }
@@ -175,8 +171,8 @@ fn two_subresources_are_asked_about_and_no_others() {
     RUNTIME.block_on(async {
         let url = make(world, Kind::Pod, NAME).await;
         for (sub, verb, object, expected) in [
-            ("ephemeralcontainers", Patch(Strategic), debug, &STRONG[..]),
-            ("resize", Patch(Strategic), resize, &STRONG[1..]),
+            ("ephemeralcontainers", Patch(Strategic), debug, &SIGN[..]),
+            ("resize", Patch(Strategic), resize, &SIGN[1..]),
             ("status", Patch(Plain), status, &[]),
             ("binding", Create, binding, &[]),
         ] {

@@ -102,14 +102,14 @@ impl World {
             ca_bundle: Some(world.recorder.ca.clone()),
             excluded_namespaces: vec!["calico-system".to_owned(), "transom-system".to_owned()],
             pool_labels: pool_labels(),
-            reverse_guard: Some(only("opted", "in")),
+            linux_pods: Some(only("opted", "in")),
             default_os: Some(only("opted", "in")),
             ..Options::default()
         };
         let fails_closed = Options {
             name: "closed".to_owned(),
             validate_failure_policy: FailurePolicy::Fail,
-            reverse_guard: None,
+            linux_pods: None,
             default_os: None,
             ..options.clone()
         };
@@ -159,9 +159,8 @@ impl World {
             let called: BTreeSet<String> = self.recorder.calls().into_iter().map(|c| c.entry).collect();
             let registered = names::ALL
                 .into_iter()
-                .filter(|name| *name != names::MAYBE_MUTATE && *name != names::MAYBE_VALIDATE);
-            let of_closed =
-                [names::STRONG_VALIDATE, names::MAYBE_VALIDATE].map(|name| format!("{CLOSED}{name}"));
+                .filter(|name| *name != names::CERTAIN_VALIDATE);
+            let of_closed = [names::VALIDATE, names::CERTAIN_VALIDATE].map(|name| format!("{CLOSED}{name}"));
             if registered
                 .map(str::to_owned)
                 .chain(of_closed)
@@ -211,7 +210,7 @@ impl World {
             let calls = calls.remove(&key).unwrap_or_default();
             let one = entries(&calls)
                 .into_iter()
-                .filter(|entry| *entry == names::STRONG_VALIDATE);
+                .filter(|entry| *entry == names::VALIDATE);
             assert_eq!(closed(&calls).len(), one.count(), "{}: {calls:?}", sent.object);
             (answer, calls)
         });
@@ -285,10 +284,10 @@ pub fn entries(calls: &[Call]) -> Vec<&str> {
     entries
 }
 
-/// The first words of those that were called where a part of `/validate` fails closed.
+/// Those that were called where a part of `/validate` fails closed.
 pub fn closed(calls: &[Call]) -> Vec<&str> {
     let names = calls.iter().filter_map(|call| call.entry.strip_prefix(CLOSED));
-    names.filter_map(|name| name.split('.').next()).collect()
+    names.collect()
 }
 
 /// An expression of required node affinity, in a term of its own.

@@ -142,8 +142,8 @@ impl Replica {
     }
 
     /// What the metrics show of a configuration.
-    fn shows(&self, phase: &str) -> Option<String> {
-        let start = format!("transom_webhook_configurations{{phase=\"{phase}\"}} ");
+    fn shows(&self, webhook_type: &str) -> Option<String> {
+        let start = format!("transom_webhook_configuration_present{{type=\"{webhook_type}\"}} ");
         let text = self.metrics.expose();
         text.lines()
             .find_map(|line| line.strip_prefix(&start).map(str::to_owned))
@@ -656,7 +656,8 @@ async fn a_configuration_that_was_deleted_is_not_made_again(client: &Client) {
     apply_chart(client, name, &[1], 5).await;
     let replica = Replica::start(client, config(name), true).await;
     replica.is_ready_within(Duration::from_secs(10)).await;
-    let shown = || ["mutating", "validating"].map(|phase| replica.shows(phase).unwrap_or_default());
+    let shown =
+        || ["mutating", "validating"].map(|webhook_type| replica.shows(webhook_type).unwrap_or_default());
     let entries = || {
         let known = replica.registered.borrow();
         let known = known.as_ref().expect("both were looked for");

@@ -41,11 +41,11 @@ fn policy(number: usize) -> Value {
     })
 }
 
-fn in_force(replica: &Replica) -> Option<usize> {
+fn valid(replica: &Replica) -> Option<usize> {
     let (_, metrics) = replica.get("/metrics")?;
     let line = metrics
         .lines()
-        .find_map(|line| line.strip_prefix("transom_pod_policies{state=\"in_force\"} "));
+        .find_map(|line| line.strip_prefix("transom_pod_policies{state=\"valid\"} "));
     line?.trim().parse().ok()
 }
 
@@ -79,7 +79,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
             .buffer_unordered(16)
             .collect::<()>(),
     );
-    let seen = || in_force(&replica) == Some(POLICIES + 1);
+    let seen = || valid(&replica) == Some(POLICIES + 1);
     assert!(
         wait(Duration::from_secs(120), seen),
         "{}",
@@ -115,7 +115,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
             .buffer_unordered(4)
             .collect::<()>(),
     );
-    assert!(wait(Duration::from_secs(60), || in_force(&replica) == Some(1)));
+    assert!(wait(Duration::from_secs(60), || valid(&replica) == Some(1)));
     let memory = Memory::of(pid);
     say(&format!("after they were deleted: {memory}"));
     assert!(memory.most_of_its_own() <= MOST, "{memory}");
@@ -130,11 +130,11 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     let replica = Replica::start(&cluster, "transom", &[]);
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
-    assert_eq!(in_force(&replica), Some(1));
+    assert_eq!(valid(&replica), Some(1));
     cluster
         .kubectl(&["delete", "crd", "windowspodpolicies.transom.dev"])
         .succeeded();
-    assert!(wait(Duration::from_secs(30), || in_force(&replica) == Some(0)));
+    assert!(wait(Duration::from_secs(30), || valid(&replica) == Some(0)));
     // Long enough for pauses between attempts to have grown.
     std::thread::sleep(Duration::from_secs(45));
     let definitions = install::transom(&["generate", "crds"]);
@@ -143,7 +143,7 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     let stored = || cluster.kubectl_with(&["apply", "-f", "-"], install::POLICIES).ok;
     assert!(wait(Duration::from_secs(20), stored));
     let began = Instant::now();
-    let counts = || in_force(&replica) == Some(1);
+    let counts = || valid(&replica) == Some(1);
     assert!(
         wait(Duration::from_secs(90), counts),
         "{}",

@@ -206,7 +206,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
     let count = format!("action=\"deny\"}} {}", PODS / ALONE);
     let mut findings = metrics
         .lines()
-        .filter(|line| line.starts_with("transom_findings{namespace=\"shop\""));
+        .filter(|line| line.starts_with("transom_stored_findings{resource_namespace=\"shop\""));
     assert!(findings.any(|shown| shown.ends_with(&count)), "{metrics}");
 }
 

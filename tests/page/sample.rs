@@ -1,6 +1,7 @@
 //! A report as a cluster of some size makes it, with hostile texts wherever a report holds a text.
 
 use jiff::Timestamp;
+use transom::engine::Decision;
 use transom::model::build::Build;
 use transom::model::os::Verdict;
 use transom::model::severity::Severity;
@@ -145,6 +146,12 @@ fn owner(at: usize, rules: &[&'static Rule]) -> Judged {
         evidence: vec!["spec.template.spec.nodeSelector[kubernetes.io/os]: windows".to_owned()],
         policy: "default".to_owned(),
         outcome,
+        decision: match outcome {
+            Outcome::Denied => Decision::Deny,
+            Outcome::Changed => Decision::Patch,
+            Outcome::Passes => Decision::Allow,
+            Outcome::NotAsked => Decision::Skip,
+        },
         not_asked: (!is_asked).then(|| format!("the namespace {namespace} is left out by name")),
         image_builds: match (verdict, at % 9) {
             (Verdict::Windows, 0..8) => vec![Build::new(BUILDS[at * 3 % BUILDS.len()])],

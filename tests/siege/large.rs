@@ -193,7 +193,7 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
         .unwrap();
     let spec = stored.spec.template.spec.unwrap();
     assert_ne!(spec.host_pid, Some(true));
-    let denials = "transom_reviews_too_large_total{phase=\"mutate\",decision=\"deny\"} ";
+    let denials = "transom_reviews_too_large_total{type=\"mutating\",decision=\"deny\"} ";
     assert_eq!(world.metric(denials), 2);
 
     // The cure works, and what Audit lets through is recorded. etcd refuses what is as large as that.
@@ -201,10 +201,10 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     world.deploy("audited", &windows(false, &half)).unwrap();
     let refused = world.deploy("audited", &windows(true, &most)).unwrap_err();
     assert!(!refused.contains("transom"), "{refused}");
-    let allowed = "transom_reviews_too_large_total{phase=\"validate\",decision=\"allow\"} ";
+    let allowed = "transom_reviews_too_large_total{type=\"validating\",decision=\"allow\"} ";
     let log = world.cluster.end_of_log("transom");
     // The API server asks again when etcd has refused the object.
-    let is_allowed = |line: &&str| line.contains("phase=validate") && line.contains("too-large=");
+    let is_allowed = |line: &&str| line.contains("type=validating") && line.contains("not-evaluated=");
     let recorded = log.lines().filter(is_allowed).count() as u64;
     assert!(recorded > 0, "{log}");
     assert_eq!(world.metric(allowed), recorded, "{log}");
@@ -238,7 +238,11 @@ fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
     let pods: Api<Pod> = Api::namespaced(world.alice.clone(), "shop");
     let counted = world.runtime.block_on(load(&pods, SENDERS, span));
     let shed: u64 = ["requests", "bytes", "open", "share", "large"]
-        .map(|reason| world.metric(&format!("transom_shed_total{{reason=\"{reason}\"}} ")))
+        .map(|reason| {
+            world.metric(&format!(
+                "transom_requests_rejected_total{{reason=\"{reason}\"}} "
+            ))
+        })
         .iter()
         .sum();
     let _ = writeln!(

@@ -53,7 +53,7 @@ YAML. */}}
 {{- $everywhere := default (dict) $values.policy.spec.namespaceSelector -}}
 {{- $optional := dict -}}
 {{- if or $values.webhooks.linuxPods.enabled (and $values.policy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.policy.spec))) -}}
-{{- $_ := set $optional "guard" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
+{{- $_ := set $optional "linux-pods" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
 {{- end -}}
 {{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
@@ -66,7 +66,7 @@ YAML. */}}
 {{- $entries := list -}}
 {{- range $entry := $configuration.webhooks -}}
 {{- $which := first (splitList "." $entry.name) -}}
-{{- if or (has $which (list "strong" "maybe")) (hasKey $optional $which) -}}
+{{- if or (has $which (list "mutate" "validate" "certain")) (hasKey $optional $which) -}}
 {{- $service := $entry.clientConfig.service -}}
 {{- $_ := set $service "name" (include "transom.fullname" $root) -}}
 {{- $_ := set $service "namespace" $root.Release.Namespace -}}

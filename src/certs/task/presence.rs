@@ -13,17 +13,17 @@ use crate::process::metrics::Metrics;
 use crate::registration::configurations::{Configuration, Configurations};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Phase {
-    phase: &'static str,
+struct WebhookType {
+    r#type: &'static str,
 }
 
 /// The values of the label, in the order of the two configurations.
-const PHASES: [&str; 2] = ["mutating", "validating"];
+const TYPES: [&str; 2] = ["mutating", "validating"];
 
 /// What was seen last of both configurations.
 pub(super) struct Presence {
-    gauge: Family<Phase, Gauge>,
-    deviations: Family<Phase, Gauge>,
+    present: Family<WebhookType, Gauge>,
+    drift: Family<WebhookType, Gauge>,
     seen: [Option<Configuration>; 2],
     contested: Option<String>,
     tell: watch::Sender<Option<Arc<Configurations>>>,
@@ -32,22 +32,22 @@ pub(super) struct Presence {
 impl Presence {
     /// Nothing was seen yet.
     pub fn new(metrics: &Metrics, tell: watch::Sender<Option<Arc<Configurations>>>) -> Self {
-        let [gauge, deviations] = [(); 2].map(|()| Family::<Phase, Gauge>::default());
+        let [present, drift] = [(); 2].map(|()| Family::<WebhookType, Gauge>::default());
         metrics.register(|registry| {
             registry.register(
-                "webhook_configurations",
+                "webhook_configuration_present",
                 "Whether a webhook configuration is there and has entries",
-                gauge.clone(),
+                present.clone(),
             );
             registry.register(
-                "registration_deviations",
+                "webhook_configuration_drift",
                 "Entries of a webhook configuration that are not as Transom registers them",
-                deviations.clone(),
+                drift.clone(),
             );
         });
         Presence {
-            gauge,
-            deviations,
+            present,
+            drift,
             seen: [None, None],
             contested: None,
             tell,
@@ -57,7 +57,7 @@ impl Presence {
     /// Takes in one of the two configurations, as it is now.
     pub fn see(&mut self, which: usize, title: &str, published: Option<&Published>) {
         // `which` is 0 or 1: there are two configurations, and of these lists there are two of each.
-        let (phase, seen) = (PHASES[which], &mut self.seen[which]);
+        let (r#type, seen) = (TYPES[which], &mut self.seen[which]);
         let entries = published.map(|published| published.entries.clone());
         let gone = if entries.is_some() {
             "has no entries"
@@ -69,12 +69,12 @@ impl Presence {
             entries: entries.unwrap_or_default(),
         };
         let is_there = !now.entries.is_empty();
-        self.gauge
-            .get_or_create(&Phase { phase })
+        self.present
+            .get_or_create(&WebhookType { r#type })
             .set(i64::from(is_there));
         let deviations = now.deviations(which == 0);
-        self.deviations
-            .get_or_create(&Phase { phase })
+        self.drift
+            .get_or_create(&WebhookType { r#type })
             .set(i64::try_from(deviations.len()).unwrap_or(i64::MAX));
         let told = seen
             .as_ref()
@@ -155,13 +155,13 @@ mod tests {
         let _listening = log.listen();
         let (metrics, (tell, told)) = (Metrics::new("0", None), watch::channel(None));
         let mut presence = Presence::new(&metrics, tell);
-        let shown = |name: &str, phase: &str| {
+        let shown = |name: &str, r#type: &str| {
             let text = metrics.expose();
-            let start = format!("transom_{name}{{phase=\"{phase}\"}} ");
+            let start = format!("transom_{name}{{type=\"{type}\"}} ");
             text.lines()
                 .find_map(|line| line.strip_prefix(&start).map(str::to_owned))
         };
-        let gauge = |phase: &str| shown("webhook_configurations", phase);
+        let gauge = |r#type: &str| shown("webhook_configuration_present", r#type);
         let published = |entries: serde_json::Value| {
             let object = json!({"metadata": {"name": "zz-transom"}, "webhooks": entries});
             Published::read(&serde_json::from_value(object).unwrap())
@@ -194,7 +194,7 @@ mod tests {
         assert!(told.borrow().as_ref().unwrap().mutating.entries.is_empty());
 
         // Widened by hand.
-        let deviations = || shown("registration_deviations", "mutating");
+        let deviations = || shown("webhook_configuration_drift", "mutating");
         assert_eq!(deviations().as_deref(), Some("0"));
         let mut widened = registered["webhooks"].clone();
         widened[0]["rules"] =

@@ -53,10 +53,10 @@ pub struct WebhooksArgs {
     /// value stands for anything. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
     pool_label: Vec<PoolLabel>,
-    /// Registers the reverse guard for namespaces with these labels: pods that nothing keeps off Windows nodes are
+    /// Registers linux-pods for namespaces with these labels: Linux pods that nothing keeps off Windows nodes are
     /// looked at there
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
-    reverse_guard_selector: Option<LabelSelector>,
+    linux_pods_selector: Option<LabelSelector>,
     /// Registers the default operating system for namespaces with these labels: pods that say none are looked at there
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     default_os_selector: Option<LabelSelector>,
@@ -107,7 +107,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         timeout,
         excluded,
         pool_label,
-        reverse_guard_selector,
+        linux_pods_selector,
         default_os_selector,
         output: _,
     } = args;
@@ -143,7 +143,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         );
     }
     options.pool_labels.extend(pool_label.iter().cloned());
-    options.reverse_guard.clone_from(reverse_guard_selector);
+    options.linux_pods.clone_from(linux_pods_selector);
     options.default_os.clone_from(default_os_selector);
     Ok(options)
 }

@@ -1,6 +1,7 @@
 //! A view that nothing changes, and watches that are refused.
 
 use std::convert::Infallible;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -125,9 +126,15 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
 
     let age = |resource: &str| {
         let text = metrics.expose();
-        let start = format!("transom_watch_age_seconds{{resource=\"{resource}\"}} ");
+        let start = format!("transom_watch_last_contact_timestamp_seconds{{resource=\"{resource}\"}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&start));
-        value.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap()
+        let at = value.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap();
+        // Time is skipped here, and the clock of the metric is not.
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs_f64()
+            - at
     };
     let told = || log.text().matches("has not answered the watch").count();
     let watches = PARTS.into_iter().filter(|part| *part != VERSION);

@@ -100,19 +100,19 @@ fn event_of(change: &Change, told: &str) -> Option<Event> {
             from,
             to: Some(_),
         } if from.is_some() || KeptLabel::of(key).is_some_and(|row| row.is_announced) => {
-            (EventType::Normal, "LabelCorrected", format!("Correct {key}"))
+            (EventType::Normal, "LabelCorrected", "CorrectLabel")
         }
         Change::Label { .. } => return None,
-        Change::TaintSet(taint) => (EventType::Normal, "TaintSet", format!("Set {taint}")),
-        Change::TaintTaken(taint) => (EventType::Normal, "TaintTakenBack", format!("Take {taint}")),
-        Change::AnnotationLost(_) => (EventType::Warning, "OwnerAnnotationLost", "Mend".to_owned()),
+        Change::TaintSet(_) => (EventType::Normal, "TaintSet", "SetTaint"),
+        Change::TaintTaken(_) => (EventType::Normal, "TaintRemoved", "RemoveTaint"),
+        Change::AnnotationLost(_) => (EventType::Warning, "OwnerAnnotationLost", "RestoreAnnotation"),
     };
     Some(Event {
         type_,
         reason: reason.to_owned(),
         // Longer ones are refused.
         note: Some(cut(told, LONGEST_NOTE).into_owned()),
-        action: cut(&action, 128).into_owned(),
+        action: action.to_owned(),
         secondary: None,
     })
 }

@@ -55,7 +55,7 @@ impl NodeController {
         );
         NodeController {
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
-            statuses: Statuses::new(writer.clone(), settings.status_every),
+            statuses: Statuses::new(writer.clone(), settings.status_every, context.reconcile.clone()),
             answers: Answers::new(context.client.clone(), settings),
             back_off: BackOff::new(settings.back_off),
             fresh: Fresh::default(),
@@ -161,6 +161,7 @@ impl NodeController {
             // Without the resource there are no policies.
             Err(Failure::Gone) => true,
             Err(error) => {
+                self.context.reconcile.failed();
                 tracing::warn!(error = %error, "nothing is taken back, because the node policies cannot be listed");
                 false
             }
@@ -213,6 +214,7 @@ impl NodeController {
                 }
                 Outcome::Gone => self.fresh.remove(&name),
                 Outcome::Failed(error) => {
+                    self.context.reconcile.failed();
                     tracing::warn!(node = name, error, "node not written");
                     self.back_off.wrote(&name, Instant::now());
                     alarms.extend(self.back_off.until(&name, Instant::now()));

@@ -85,7 +85,7 @@ pub fn news_of(
     let before = before.map_or(&[][..], |before| &before.conditions);
     let statements = statements(policy, nodes, known).into_iter();
     let news = statements.filter(|statement| statement.is_news(before));
-    news.map(|statement| statement.event("KeepTaints")).collect()
+    news.map(|statement| statement.event("ReconcileTaints")).collect()
 }
 
 fn number(count: usize) -> i32 {

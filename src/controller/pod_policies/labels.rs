@@ -15,7 +15,7 @@ use crate::cluster::errors::{Failure, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::view::LabelAuthor;
-use crate::controller::conditions::LONGEST_NOTE;
+use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::engine::namespace_labels::Ignored;
 use crate::model::text::cut;
 use crate::registration;
@@ -23,7 +23,7 @@ use crate::registration;
 /// The reason of Events about a label that does nothing.
 const IGNORED: &str = "LabelIgnored";
 /// The reason of Events about a label that takes its namespace out.
-const LEFT_OUT: &str = "NamespaceLeftOut";
+const LEFT_OUT: &str = "NamespaceExcluded";
 /// The reason of Events about a namespace that no policy selects any more.
 const WITHOUT_POLICY: &str = "NamespaceWithoutPolicy";
 /// How long ago a label that takes a namespace out was written at most, to be told of. The API server keeps Events for as
@@ -80,12 +80,12 @@ impl LabelNote {
                 namespace: Some(EVENTS.to_owned()),
                 ..ObjectMeta::default()
             },
-            action: Some("ReadLabels".to_owned()),
+            action: Some("EvaluateLabels".to_owned()),
             reason: Some(self.reason.to_owned()),
             note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
             type_: Some("Warning".to_owned()),
             event_time: Some(MicroTime(now)),
-            reporting_controller: Some("transom".to_owned()),
+            reporting_controller: Some(REPORTER.to_owned()),
             reporting_instance: Some("transom".to_owned()),
             regarding: Some(ObjectReference {
                 api_version: Some("v1".to_owned()),

@@ -663,7 +663,7 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
     assert_eq!(
         said,
         [(
-            "NamespaceLeftOut",
+            "NamespaceExcluded",
             "the label transom.dev/ignore takes namespace web out: the API server asks Transom about nothing there, so \
              Windows pods are neither checked nor placed. Field manager kubectl-label wrote it at 2026-06-01T12:00:00.5Z; \
              to take it away: kubectl label namespace web transom.dev/ignore-"

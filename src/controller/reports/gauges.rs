@@ -11,10 +11,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::ledger::Ledger;
 
-/// So many series of findings go by the names of their namespaces; the others go by [`OTHER`].
+/// So many series of findings have the names of their namespaces; the others have [`OVERFLOW`].
 pub const MOST_SERIES: usize = 2_000;
 /// The namespace of what is beyond the bound.
-pub const OTHER: &str = "other";
+pub const OVERFLOW: &str = "_overflow";
 
 /// What is known, while this replica leads. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Gauges {
 fn bounded(ledger: &Ledger, most: usize) -> BTreeMap<(&str, &'static str, &'static str), u64> {
     let mut all = BTreeMap::new();
     for (named, ((namespace, rule, action), count)) in ledger.series().enumerate() {
-        let namespace = if named < most { namespace } else { OTHER };
+        let namespace = if named < most { namespace } else { OVERFLOW };
         *all.entry((namespace, *rule, *action)).or_default() += count;
     }
     all
@@ -69,20 +69,24 @@ impl Collector for Gauges {
         let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let series = bounded(&ledger, MOST_SERIES);
         let labelled = series.iter().map(|((namespace, rule, action), count)| {
-            let labels = [("namespace", *namespace), ("rule", *rule), ("action", *action)];
+            let labels = [
+                ("resource_namespace", *namespace),
+                ("rule", *rule),
+                ("action", *action),
+            ];
             (labels, *count)
         });
         gauge(
             &mut encoder,
-            "findings",
+            "stored_findings",
             "Findings of stored objects, by what they would do",
             &labelled.collect::<Vec<Labelled<'_>>>(),
         )?;
         let unreadable = ledger.all_unreadable().len();
-        let help = "Stored objects that cannot be read";
-        plain(&mut encoder, "unreadable_objects", help, unreadable)?;
-        let help = "Reports that are to be written or taken away";
-        plain(&mut encoder, "reports_behind", help, ledger.behind())
+        let help = "Stored objects that cannot be parsed";
+        plain(&mut encoder, "unparseable_objects", help, unreadable)?;
+        let help = "Reports that are to be written or deleted";
+        plain(&mut encoder, "reports_pending", help, ledger.behind())
     }
 }
 
@@ -96,7 +100,7 @@ mod tests {
     use crate::scan::Fate;
 
     #[test]
-    fn findings_beyond_the_bound_go_by_other() {
+    fn findings_beyond_the_bound_go_by_overflow() {
         let mut ledger = Ledger::default();
         for namespace in 0..30 {
             let mut one = judged(&format!("uid-{namespace}"), &[Fate::Denied, Fate::Noted]);
@@ -108,7 +112,7 @@ mod tests {
         assert_eq!(all.values().sum::<u64>(), 60);
         let other: u64 = all
             .iter()
-            .filter(|((namespace, ..), _)| *namespace == OTHER)
+            .filter(|((namespace, ..), _)| *namespace == OVERFLOW)
             .map(|(_, count)| count)
             .sum();
         assert_eq!(other, 40);
@@ -129,9 +133,9 @@ mod tests {
         gauges.show(Some(Arc::new(Mutex::new(ledger))));
         let shown = expose(&registry);
         for line in [
-            "transom_findings{namespace=\"shop\",rule=\"run-as-user\",action=\"deny\"} 1",
-            "transom_unreadable_objects 0",
-            "transom_reports_behind 1",
+            "transom_stored_findings{resource_namespace=\"shop\",rule=\"run-as-user\",action=\"deny\"} 1",
+            "transom_unparseable_objects 0",
+            "transom_reports_pending 1",
         ] {
             assert!(shown.lines().any(|it| it == line), "{line}: {shown}");
         }

@@ -17,6 +17,7 @@ impl Session<'_> {
     /// A report could not be written or taken away; it is tried again with the next reading. The log says so of the first of
     /// many.
     pub fn trouble(&self, uid: &str, namespace: &str, text: String) {
+        self.context.reconcile.failed();
         self.is_late(Anew::None.with(namespace.to_owned()));
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         if troubles.is_empty() {

@@ -25,6 +25,7 @@ use crate::cluster::view::ClusterView;
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
+use crate::process::metrics::{Metrics, Reconciles};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
@@ -161,6 +162,7 @@ impl Leader {
             gauges: Gauges::default(),
             reporting,
             settings: Settings::default(),
+            reconcile: Reconciles::new(&Metrics::new("0", None)).of("reports"),
         };
         tokio::spawn(run(context));
         Leader {
@@ -314,7 +316,7 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
         (&one["regarding"]["kind"], &one["regarding"]["name"]),
         (&json!("Deployment"), &json!("web"))
     );
-    assert_eq!(one["reason"], "WindowsPodWaits");
+    assert_eq!(one["reason"], "WindowsPodPending");
     assert_eq!(
         one["metadata"]["name"], other["metadata"]["name"],
         "the API server refuses the second one"

@@ -9,7 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::report::reported;
-use crate::controller::conditions::LONGEST_NOTE;
+use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::model::text::cut;
 use crate::scan::{Fate, Judged};
 
@@ -114,12 +114,12 @@ impl Note {
                 namespace: Some(owner.namespace.clone()),
                 ..ObjectMeta::default()
             },
-            action: Some("JudgedStored".to_owned()),
+            action: Some("EvaluateStored".to_owned()),
             reason: Some(self.reason.to_owned()),
             note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
             type_: Some("Warning".to_owned()),
             event_time: Some(MicroTime(now)),
-            reporting_controller: Some("transom".to_owned()),
+            reporting_controller: Some(REPORTER.to_owned()),
             reporting_instance: Some("transom".to_owned()),
             regarding: Some(ObjectReference {
                 api_version: Some(owner.api_version.clone()),

@@ -9,6 +9,7 @@ use super::dialect::Dialect;
 use super::ledger::{Ledger, Next, Unreadable, Written};
 use super::report::{self, MOST_RESULTS, content};
 use super::tell::note;
+use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::workload::Kind;
 use crate::rules::find;
@@ -43,6 +44,7 @@ pub fn judged(uid: &str, fates: &[Fate]) -> Judged {
         evidence: Vec::new(),
         policy: "default".to_owned(),
         outcome: Outcome::Passes,
+        decision: Decision::Allow,
         not_asked: None,
         image_builds: Vec::new(),
         has_unknown_images: false,

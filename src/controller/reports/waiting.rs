@@ -155,7 +155,7 @@ impl Session<'_> {
             }
         }
         Some(Note {
-            reason: "WindowsPodWaits",
+            reason: "WindowsPodPending",
             message,
             owner,
         })

@@ -65,7 +65,10 @@ impl Session<'_> {
             if let Some(known) = known {
                 body["metadata"]["resourceVersion"] = Value::String(known.to_string());
             }
-            match apply(self.client(), dialect, &body).await {
+            let began = Instant::now();
+            let applied = apply(self.client(), dialect, &body).await;
+            self.context.reconcile.took(began.elapsed());
+            match applied {
                 Ok(version) => self.ledger().written(&uid, Some(content), version),
                 Err(Failure::Conflict) => {
                     self.ledger().forget_version(&uid);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::super::conditions::{NAMES, Sieve};
 use super::super::{
-    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, guard_rules, names, path, rules,
+    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, linux_pods_rules, names, path, rules,
 };
 use super::{Configuration, Configurations, EVERY_NAMESPACE, Entry, MatchCondition};
 use crate::model::selector::LabelSelector;
@@ -115,7 +115,7 @@ impl Entry {
                 "timeoutSeconds is {timeout} and may be {longest} at most"
             ));
         }
-        let may_fail = self.name == names::STRONG_VALIDATE && self.leaves_some();
+        let may_fail = self.name == names::CERTAIN_VALIDATE;
         let policy = call
             .failure_policy
             .as_deref()
@@ -138,7 +138,7 @@ impl Entry {
         }
         let sieve = match self.name.as_str() {
             names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => Sieve::Unsaid,
-            names::GUARD_MUTATE | names::GUARD_VALIDATE => Sieve::Unguarded,
+            names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => Sieve::LinuxPods,
             _ => Sieve::Sign,
         };
         let path = path(phase, sieve);
@@ -156,9 +156,10 @@ impl Entry {
     }
 
     fn compare_rules(&self, phase: Phase, found: &mut Vec<String>) {
-        let is_guard = [names::GUARD_MUTATE, names::GUARD_VALIDATE].contains(&self.name.as_str());
-        let wanted = if is_guard {
-            guard_rules(phase)
+        let of_linux_pods =
+            [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE].contains(&self.name.as_str());
+        let wanted = if of_linux_pods {
+            linux_pods_rules(phase)
         } else {
             rules(phase)
         };

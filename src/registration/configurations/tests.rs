@@ -107,32 +107,6 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
     assert_eq!(gaps(&gone, &off), []);
 }
 
-/// As it was registered while each phase had two entries for Windows pods, whatever became of them without Transom.
-fn in_two_entries() -> Configurations {
-    let entries = |phase: &str| {
-        let entry = |which: &str, condition: &str| {
-            json!({"name": format!("{which}.{phase}.transom.dev"), "namespaceSelector": {}, "matchConditions": [
-                {"name": "is-not-being-deleted", "expression": "!object.?metadata.?deletionTimestamp.hasValue()"},
-                {"name": condition, "expression": "s.?nodeSelector[?'pool'].optMap(v, v.lowerAscii() == 'w').orValue(false)"},
-            ]})
-        };
-        let both = [
-            entry("strong", "is-for-windows"),
-            entry("maybe", "may-be-for-windows"),
-        ];
-        both.iter().map(|entry| Entry::read(entry).unwrap()).collect()
-    };
-    let [mutating, validating] = ["mutate", "validate"].map(|phase| Configuration {
-        title: phase.to_owned(),
-        entries: entries(phase),
-    });
-    Configurations {
-        mutating,
-        validating,
-        contested: None,
-    }
-}
-
 #[test]
 fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
     let fails_closed = registered(&Options {
@@ -140,11 +114,10 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
         ..Options::default()
     });
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
-    assert_eq!(gaps_beside(&in_two_entries(), &policy(|_| {}), &[PoolLabel::exact("pool", "w")]), []);
-    for mut half in [fails_closed, in_two_entries()] {
-        half.validating
-            .entries
-            .retain(|entry| !entry.name.starts_with("maybe"));
+    assert_eq!(gaps_beside(&fails_closed, &policy(|_| {}), &PoolLabel::well_known()), []);
+    for missing in [names::CERTAIN_VALIDATE, names::VALIDATE] {
+        let mut half = fails_closed.clone();
+        half.validating.entries.retain(|entry| entry.name != missing);
         assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "NoWebhooks");
     }
     // Of the one entry nothing is left to another.
@@ -159,10 +132,10 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         gaps(&plain, &guarded),
         [(
             "EntryMissing",
-            "placement.linuxPods: Warn has no effect: the webhook configurations have no entry guard; set the chart's \
+            "placement.linuxPods: Warn has no effect: the webhook configurations lack the entry linux-pods.mutate.transom.dev or linux-pods.validate.transom.dev; set the chart's \
              webhooks.linuxPods: {\"enabled\":true,\"namespaceSelector\":{\"matchExpressions\":[{\"key\":\
              \"kubernetes.io/metadata.name\",\"operator\":\"Exists\"}]}}, or add to transom generate webhooks: \
-             --reverse-guard-selector 'kubernetes.io/metadata.name'"
+             --linux-pods-selector 'kubernetes.io/metadata.name'"
                 .to_owned()
         )]
     );
@@ -171,7 +144,7 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
     let found = gaps(&plain, &of_a);
     assert!(
         found[0].1.contains(
-            "evidence.namespaceDefaultOS: Windows has no effect: the webhook configurations have no entry default-os; set \
+            "evidence.namespaceDefaultOS: Windows has no effect: the webhook configurations lack the entry default-os.mutate.transom.dev or default-os.validate.transom.dev; set \
              the chart's webhooks.defaultOS: {\"enabled\":true,\"namespaceSelector\":{\"matchLabels\":{\"team\":\"a\"}}}, \
              or add to transom generate webhooks: --default-os-selector 'team=a'"
         ),
@@ -179,7 +152,7 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
     );
     // What is recommended mends it.
     let mended = registered(&Options {
-        reverse_guard: Some(ApiSelector {
+        linux_pods: Some(ApiSelector {
             match_expressions: Some(vec![super::super::requirement(EVERY_NAMESPACE, "Exists", &[])]),
             match_labels: None,
         }),
@@ -193,7 +166,7 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
 #[test]
 fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_of_everything() {
     let of_a = registered(&Options {
-        reverse_guard: Some(api(&of_team("a"))),
+        linux_pods: Some(api(&of_team("a"))),
         ..Options::default()
     });
     let guarded = policy(|policy| policy.linux_pods = LinuxPods::Apply);
@@ -202,7 +175,7 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
     assert!(
         found[0]
             .1
-            .starts_with("placement.linuxPods: Apply has no effect in b: the entry guard "),
+            .starts_with("placement.linuxPods: Apply has no effect in b: linux-pods.mutate.transom.dev and "),
         "{found:?}"
     );
 }
@@ -280,7 +253,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
         Options::default(),
         Options {
             validate_failure_policy: FailurePolicy::Fail,
-            reverse_guard: Some(everywhere.clone()),
+            linux_pods: Some(everywhere.clone()),
             default_os: Some(api(&of_team("a"))),
             timeout: std::time::Duration::from_secs(1),
             excluded_namespaces: Vec::new(),
@@ -302,7 +275,7 @@ type Case<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
 
 #[test]
 fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
-    let change = |phase: &str, entry: &str, change: &dyn Fn(&mut Value)| {
+    let change = |phase: &str, change: &dyn Fn(&mut Value)| {
         let options = Options::default();
         let mut configuration = match phase {
             "mutate" => serde_json::to_value(mutating(&options)).unwrap(),
@@ -311,7 +284,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
         let webhooks = configuration["webhooks"].as_array_mut().unwrap();
         let found = webhooks
             .iter_mut()
-            .find(|it| it["name"] == format!("{entry}.{phase}.transom.dev"));
+            .find(|it| it["name"] == format!("{phase}.transom.dev"));
         change(found.unwrap());
         let read = Configuration {
             title: String::new(),
@@ -409,17 +382,17 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
         ),
     ];
     for (phase, changed, expected) in cases {
-        let found = change(phase, "strong", changed);
+        let found = change(phase, changed);
         assert_eq!(found.len(), 1, "{expected:?}: {found:?}");
         assert!(
-            found[0].starts_with(&format!("strong.{phase}.transom.dev: ")),
+            found[0].starts_with(&format!("{phase}.transom.dev: ")),
             "{found:?}"
         );
         for said in expected {
             assert!(found[0].contains(said), "{said}: {found:?}");
         }
     }
-    let renamed = change("mutate", "strong", &set("/name", json!("another.example.com")));
+    let renamed = change("mutate", &set("/name", json!("another.example.com")));
     assert_eq!(renamed, ["another.example.com: Transom has no such entry"]);
 
     // The status of every policy says it, with the cure.

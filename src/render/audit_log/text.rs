@@ -40,7 +40,7 @@ const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
     (Outcome::WouldDeny, "WOULD-DENY", "would be denied"),
     (Outcome::Patched, "PATCHED", "patched"),
     (Outcome::WouldPatch, "WOULD-PATCH", "would be patched"),
-    (Outcome::Repaired, "REPAIRED", "repaired"),
+    (Outcome::Removed, "REMOVED", "with fields removed"),
     (Outcome::Withheld, "WITHHELD", "with spec.os.name withheld"),
     (Outcome::Exempted, "EXEMPTED", "exempted"),
     (
@@ -48,7 +48,7 @@ const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
         "OWNER?",
         "of an owner that is not believed",
     ),
-    (Outcome::Unreadable, "UNREADABLE", "unreadable"),
+    (Outcome::NotEvaluated, "NOT-EVALUATED", "not evaluated"),
     (
         Outcome::FailedOpen,
         "FAILED-OPEN",

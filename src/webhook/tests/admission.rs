@@ -143,10 +143,10 @@ async fn a_body_over_the_limit_is_answered_from_its_head() {
     );
     let counted = metrics.expose();
     assert!(
-        counted.contains("transom_reviews_too_large_total{phase=\"validate\",decision=\"allow\"} 2"),
+        counted.contains("transom_reviews_too_large_total{type=\"validating\",decision=\"allow\"} 2"),
         "{counted}"
     );
-    until(&metrics, "transom_bytes_in_flight 0\n").await;
+    until(&metrics, "transom_in_flight_bytes 0\n").await;
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
     let response = asked(&router, post("/validate", body)).await;
     assert_eq!(text(response).await, "{\"length\":1600008}");
     let text = metrics.expose();
-    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+    assert!(text.contains("transom_in_flight_bytes 0"), "{text}");
     assert!(text.contains("transom_reviews_in_flight 0"), "{text}");
 }
 
@@ -184,7 +184,7 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
     let (router, metrics) = metered(&limits());
     let (_sender, body) = fed(Some(10));
     assert_eq!(asked(&router, post("/mutate", body)).await.status(), 408);
-    assert!(metrics.expose().contains("transom_bytes_in_flight 0"));
+    assert!(metrics.expose().contains("transom_in_flight_bytes 0"));
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn a_panic_is_one_answer_and_one_count() {
     let text = metrics.expose();
     assert!(text.contains("transom_review_panics_total 2"), "{text}");
     assert!(text.contains("transom_reviews_in_flight 0"), "{text}");
-    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+    assert!(text.contains("transom_in_flight_bytes 0"), "{text}");
 }
 
 /// A reviewer that takes its time and knows how many of it were at work at once.

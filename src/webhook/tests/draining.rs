@@ -12,7 +12,7 @@ async fn until_open(server: &Running, requests: usize) {
     while !server
         .metrics
         .expose()
-        .contains(&format!("transom_requests_open {requests}\n"))
+        .contains(&format!("transom_http_requests_in_flight {requests}\n"))
     {
         tokio::task::yield_now().await;
     }

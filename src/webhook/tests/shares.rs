@@ -59,7 +59,7 @@ async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
     assert!(
         metrics
             .expose()
-            .contains("transom_shed_total{reason=\"requests\"} 1")
+            .contains("transom_requests_rejected_total{reason=\"requests\"} 1")
     );
 }
 
@@ -67,14 +67,14 @@ async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
 async fn a_complete_review_is_answered_when_there_is_room_in_time() {
     let (router, metrics, held, first) = one_in_flight(Duration::from_secs(60)).await;
     let second = tokio::spawn(async move { asked(&router, post("/mutate", full("{}"))).await.status() });
-    until(&metrics, "transom_requests_open 2\n").await;
+    until(&metrics, "transom_http_requests_in_flight 2\n").await;
     tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
     assert_eq!(first.await.unwrap(), 200);
     assert_eq!(second.await.unwrap(), 200);
     assert!(
         metrics
             .expose()
-            .contains("transom_shed_total{reason=\"requests\"} 0")
+            .contains("transom_requests_rejected_total{reason=\"requests\"} 0")
     );
 }
 
@@ -119,12 +119,12 @@ async fn a_request_counts_as_a_review_when_its_body_is_complete() {
         let router = router.clone();
         async move { asked(&router, post("/mutate", body)).await.status() }
     });
-    until(&metrics, "transom_bytes_in_flight 1\n").await;
+    until(&metrics, "transom_in_flight_bytes 1\n").await;
     assert!(metrics.expose().contains("transom_reviews_in_flight 0\n"));
     assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
     drop(sender);
     assert_eq!(first.await.unwrap(), 200);
-    assert!(metrics.expose().contains("transom_requests_open 0\n"));
+    assert!(metrics.expose().contains("transom_http_requests_in_flight 0\n"));
 }
 
 #[tokio::test]
@@ -146,20 +146,23 @@ async fn small_bodies_count_as_they_come_and_large_ones_whole() {
         let router = router.clone();
         async move { asked(&router, post("/mutate", body)).await.status() }
     });
-    until(&metrics, "transom_requests_open 1\n").await;
+    until(&metrics, "transom_http_requests_in_flight 1\n").await;
     assert_eq!(ask(2 << 20).await, 200, "what was only declared takes nothing");
     held.send(Bytes::from(vec![0; 60 * KIB])).unwrap();
-    until(&metrics, "transom_bytes_in_flight 61440\n").await;
+    until(&metrics, "transom_in_flight_bytes 61440\n").await;
     held.send(Bytes::from(vec![0; 60 * KIB])).unwrap();
-    until(&metrics, "transom_bytes_in_flight 19922944\n").await;
+    until(&metrics, "transom_in_flight_bytes 19922944\n").await;
     assert_eq!(ask(2 << 20).await, 503, "all of a large body counts");
     assert_eq!(ask(1 << 20).await, 200);
     assert_eq!(ask(64 * KIB).await, 200, "small bodies have room of their own");
     drop(held);
     assert_eq!(first.await.unwrap(), 200);
     let text = metrics.expose();
-    assert!(text.contains("transom_shed_total{reason=\"bytes\"} 1"), "{text}");
-    assert!(text.contains("transom_bytes_in_flight 0"), "{text}");
+    assert!(
+        text.contains("transom_requests_rejected_total{reason=\"bytes\"} 1"),
+        "{text}"
+    );
+    assert!(text.contains("transom_in_flight_bytes 0"), "{text}");
 }
 
 #[tokio::test]
@@ -167,10 +170,10 @@ async fn an_answer_counts_until_it_is_taken() {
     let (router, metrics) = metered(&Limits::default());
     let answer = asked(&router, post("/mutate", full("{}"))).await;
     let counted = metrics.expose();
-    assert!(counted.contains("transom_bytes_in_flight 12\n"), "{counted}");
+    assert!(counted.contains("transom_in_flight_bytes 12\n"), "{counted}");
     assert!(counted.contains("transom_reviews_in_flight 0\n"), "{counted}");
     assert_eq!(text(answer).await, "{\"length\":2}");
-    assert!(metrics.expose().contains("transom_bytes_in_flight 0\n"));
+    assert!(metrics.expose().contains("transom_in_flight_bytes 0\n"));
 }
 
 #[tokio::test]
@@ -178,6 +181,6 @@ async fn a_body_that_is_thrown_away_is_an_open_request_too() {
     let (router, metrics) = metered(&limits());
     let (_held, body) = fed(None);
     assert_eq!(asked(&router, post("/nothing", body)).await.status(), 404);
-    assert!(metrics.expose().contains("transom_requests_open 1\n"));
-    until(&metrics, "transom_requests_open 0\n").await;
+    assert!(metrics.expose().contains("transom_http_requests_in_flight 1\n"));
+    until(&metrics, "transom_http_requests_in_flight 0\n").await;
 }

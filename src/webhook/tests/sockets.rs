@@ -35,7 +35,7 @@ async fn http_1_keeps_its_connection_and_http_2_shares_one() {
     assert_eq!(status, 200);
     assert!(metrics.contains("transom_connections_open 2"), "{metrics}");
     let counted =
-        "phase=\"mutate\",operation=\"CREATE\",kind=\"Pod\",decision=\"allow\",dry_run=\"false\"} 3";
+        "type=\"mutating\",operation=\"CREATE\",kind=\"Pod\",decision=\"allow\",dry_run=\"false\"} 3";
     assert!(metrics.contains(counted), "{metrics}");
     assert_eq!(
         server.health("/readyz").await,

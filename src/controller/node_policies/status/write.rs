@@ -17,21 +17,24 @@ use crate::cluster::view::is_older;
 use crate::controller::node_policies::assess::NodesOfPolicy;
 use crate::controller::node_policies::policies::NodePolicy;
 use crate::controller::node_policies::writer::{Writer, patching};
+use crate::process::metrics::Reconcile;
 
 /// Writes the statuses of node policies, each no more often than every so long.
 pub struct Statuses {
     writer: Writer,
     every: Duration,
+    reconcile: Reconcile,
     /// Policies as they are since their status was written last, and when that was.
     written: HashMap<String, (Instant, Option<Arc<WindowsNodePolicy>>)>,
 }
 
 impl Statuses {
     /// A writer that remembers nothing yet.
-    pub fn new(writer: Writer, every: Duration) -> Self {
+    pub fn new(writer: Writer, every: Duration, reconcile: Reconcile) -> Self {
         Statuses {
             writer,
             every,
+            reconcile,
             written: HashMap::new(),
         }
     }
@@ -70,6 +73,7 @@ impl Statuses {
             }
             Err(Failure::Gone) => return None,
             Err(error) => {
+                self.reconcile.failed();
                 tracing::warn!(policy = policy.name, error = %error, "status not written");
                 (None, Some(now + self.every))
             }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::severity::Class;
 use crate::model::workload::Kind;
@@ -34,6 +35,7 @@ fn report() -> Report {
         evidence: Vec::new(),
         policy: "strict".to_owned(),
         outcome: Outcome::Denied,
+        decision: Decision::Deny,
         not_asked: None,
         image_builds: Vec::new(),
         has_unknown_images: false,

@@ -1,0 +1,184 @@
+//! The metrics that every process has, by the names that Prometheus' client libraries give them; read when they are asked for.
+
+use std::fmt::Error;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// How long a reading is shown: many scrapes at once must not cost a walk through `/proc` each.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What this process uses.
+#[derive(Debug)]
+pub struct Usage {
+    started: f64,
+    read: Mutex<Option<(Instant, Reading)>>,
+}
+
+/// What was read at one time; what cannot be read on a system is missing.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    cpu_seconds: Option<f64>,
+    resident: Option<i64>,
+    virtual_memory: Option<i64>,
+    open_descriptors: Option<i64>,
+    most_descriptors: Option<i64>,
+}
+
+impl Usage {
+    /// `started`: when the process began. The clock of the kernel starts at boot, and would have to be read twice for it.
+    pub fn new(started: SystemTime) -> Self {
+        let started = started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Usage {
+            started: started.as_secs_f64(),
+            read: Mutex::default(),
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, reading)) = *read
+            && at.elapsed() < FRESH
+        {
+            return reading;
+        }
+        let reading = Reading {
+            cpu_seconds: cpu_seconds(),
+            resident: status("VmRSS:"),
+            virtual_memory: status("VmSize:"),
+            open_descriptors: open_descriptors(),
+            most_descriptors: most_descriptors(),
+        };
+        *read = Some((Instant::now(), reading));
+        reading
+    }
+}
+
+impl Collector for Usage {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let reading = self.reading();
+        let mut show = |name: &str, help: &str, metric: &dyn Shown| metric.show(&mut encoder, name, help);
+        show(
+            "process_start_time_seconds",
+            "When the process started, in seconds since 1970",
+            &ConstGauge::new(self.started),
+        )?;
+        if let Some(cpu) = reading.cpu_seconds {
+            let help = "Time that the process has spent on processors";
+            show("process_cpu_seconds", help, &ConstCounter::new(cpu))?;
+        }
+        let gauges = [
+            (
+                "process_resident_memory_bytes",
+                "Memory of the process that is in RAM",
+                reading.resident,
+            ),
+            (
+                "process_virtual_memory_bytes",
+                "Address space of the process",
+                reading.virtual_memory,
+            ),
+            (
+                "process_open_fds",
+                "Open files and sockets",
+                reading.open_descriptors,
+            ),
+            (
+                "process_max_fds",
+                "How many files and sockets may be open",
+                reading.most_descriptors,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            if let Some(value) = value {
+                show(name, help, &ConstGauge::new(value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A metric without labels.
+trait Shown {
+    fn show(&self, encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> Result<(), Error>;
+}
+
+impl<M: EncodeMetric> Shown for M {
+    fn show(&self, encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> Result<(), Error> {
+        self.encode(encoder.encode_descriptor(name, help, None, self.metric_type())?)
+    }
+}
+
+#[cfg(unix)]
+fn cpu_seconds() -> Option<f64> {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let whole = u64::try_from(used.tv_sec).ok()?;
+    let nanos = u32::try_from(used.tv_nsec).ok()?;
+    Some(std::time::Duration::new(whole, nanos).as_secs_f64())
+}
+
+#[cfg(unix)]
+fn most_descriptors() -> Option<i64> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    most.and_then(|most| i64::try_from(most).ok())
+}
+
+#[cfg(not(unix))]
+fn cpu_seconds() -> Option<f64> {
+    None
+}
+
+#[cfg(not(unix))]
+fn most_descriptors() -> Option<i64> {
+    None
+}
+
+/// A line of `/proc/self/status` in bytes; nothing where there is no such file.
+fn status(key: &str) -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let kibibytes: i64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+fn open_descriptors() -> Option<i64> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    i64::try_from(open).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    #[test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "there is no /proc")]
+    fn the_process_shows_what_it_uses() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Usage::new(SystemTime::now())));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).unwrap();
+        for name in [
+            "process_start_time_seconds",
+            "process_cpu_seconds_total",
+            "process_resident_memory_bytes",
+            "process_virtual_memory_bytes",
+            "process_open_fds",
+            "process_max_fds",
+        ] {
+            let value = out.lines().find_map(|line| line.strip_prefix(name));
+            let value: f64 = value
+                .unwrap_or_else(|| panic!("no {name}: {out}"))
+                .trim()
+                .parse()
+                .unwrap();
+            assert!(value > 0.0, "{name}: {out}");
+        }
+    }
+}
