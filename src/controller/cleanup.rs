@@ -14,10 +14,11 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -28,6 +29,7 @@ pub use self::preview::{Preview, preview};
 use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::pools::NODE_POOLS_CONFIG_MAP;
+use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::model::text::list;
 use crate::registration::configuration_name;
 
@@ -197,8 +199,23 @@ impl Cleanup<'_> {
         // There is one in a namespace, whatever the installations in it are called.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             self.delete(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP).await;
+            self.delete_revisions().await;
         }
         self.delete(&self.own::<Lease>(), &options.lease).await;
+    }
+
+    /// Deletes the kept versions of policies.
+    async fn delete_revisions(&mut self) {
+        let api = self.own::<ControllerRevision>();
+        let ours = ListParams::default().labels(POLICY_UID_LABEL);
+        match answered(api.list_metadata(&ours)).await {
+            Ok(revisions) => {
+                for name in revisions.items.into_iter().filter_map(|it| it.metadata.name) {
+                    self.delete(&api, &name).await;
+                }
+            }
+            Err(why) => self.failed::<ControllerRevision>("list", &why),
+        }
     }
 
     fn cluster<K: Resource<DynamicType = ()>>(&self) -> Api<K> {

@@ -7,18 +7,26 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
+use tokio::time::Instant;
 
 use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
 use crate::cluster::policies::{Outcome, generation, text};
 use crate::cluster::revisions::{name_of, revision_of, surplus};
 use crate::cluster::snapshot::{Latest, Snapshot};
+use crate::process::metrics::Reconcile;
 
 /// The least time between two passes.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Writes down what snapshots show, as long as this replica leads. Ends with the snapshots.
-pub async fn run(client: Client, namespace: String, mut latest: Latest, leadership: Leadership) {
+pub async fn run(
+    client: Client,
+    namespace: String,
+    mut latest: Latest,
+    leadership: Leadership,
+    reconcile: Reconcile,
+) {
     let api: Api<ControllerRevision> = Api::namespaced(client, &namespace);
     // Looked at again once in a while: a write that failed is tried again.
     let mut again = tokio::time::interval(Duration::from_secs(60));
@@ -30,8 +38,11 @@ pub async fn run(client: Client, namespace: String, mut latest: Latest, leadersh
         }
         let snapshot = Arc::clone(&latest.borrow_and_update());
         if leadership.holds() {
+            let began = Instant::now();
             let refused = pass(&api, &namespace, &snapshot, &leadership).await;
+            reconcile.took(began.elapsed());
             for (revision, why) in &refused {
+                reconcile.failed();
                 if complaints.get(revision) != Some(why) {
                     tracing::warn!("cannot keep the ControllerRevision {namespace}/{revision}: {why}");
                 }

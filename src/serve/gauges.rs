@@ -188,7 +188,7 @@ impl Gauges {
             statuses().map(state),
         );
         self.drifted_nodes
-            .set(statuses().flatten().map(|status| status.drift.count).sum());
+            .set(statuses().flatten().map(|status| i64::from(status.drifted_node_count)).sum());
     }
 
     /// Shows whether calls of the API server arrive; nothing where that is not known.

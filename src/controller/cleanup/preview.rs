@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -18,7 +18,8 @@ use serde::de::DeserializeOwned;
 use super::{Cleanup, HOOKS, NAMED, Options, Report, beside};
 use crate::cluster::errors::{Failure, answered};
 use crate::cluster::node::{NodeView, StoredNode};
-use crate::cluster::pools::SEEN_CONFIG_MAP;
+use crate::cluster::pools::NODE_POOLS_CONFIG_MAP;
+use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::cluster::survey::PAGE;
 use crate::controller::node_policies::classes::OwnedClass;
 use crate::controller::reports::{Dialect, count};
@@ -84,7 +85,10 @@ impl Cleanup<'_> {
             .look(&self.own::<Secret>(), &options.certificate_secret, "")
             .await;
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
-            preview.look(&self.own::<ConfigMap>(), SEEN_CONFIG_MAP, "").await;
+            preview
+                .look(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP, "")
+                .await;
+            self.preview_revisions(preview).await;
         }
         preview.look(&self.own::<Lease>(), &options.lease, "").await;
         for hook in HOOKS {
@@ -108,6 +112,18 @@ impl Cleanup<'_> {
         } else {
             let what = "the CustomResourceDefinitions and the policies";
             preview.stays.push(beside::kept(&others, what));
+        }
+    }
+
+    async fn preview_revisions(&self, preview: &mut Preview) {
+        let ours = ListParams::default().labels(POLICY_UID_LABEL);
+        match answered(self.own::<ControllerRevision>().list_metadata(&ours)).await {
+            Ok(revisions) if revisions.items.is_empty() => {}
+            Ok(revisions) => preview.removed.push(format!(
+                "ControllerRevisions with earlier versions of policies: {}",
+                revisions.items.len()
+            )),
+            Err(why) => preview.unseen.push(format!("controllerrevisions: {why}")),
         }
     }
 
