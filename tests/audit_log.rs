@@ -607,7 +607,7 @@ fn time_and_namespace_choose_what_counts_and_what_fails() {
     for (arguments, status) in [
         (&[][..], 1),
         (&["--fail-on", "never"], 0),
-        (&["--fail-on", "change", "-n", "elsewhere"], 0),
+        (&["--fail-on", "patch", "-n", "elsewhere"], 0),
         (&["--since", "2026-11-22T01:04:54.8Z"], 0),
         (
             &["--since", "2026-11-22T01:04:54.8Z", "--fail-on", "unanswered"],

@@ -212,7 +212,7 @@ fn filters(browser: &mut Browser) {
     assert_eq!(browser.eval(SHOWN), json!(200));
     for (field, value, says) in [
         ("ns", "shop", "row.dataset.ns == 'shop'"),
-        ("outcome", "denied", "row.cells[5].textContent.includes('denied')"),
+        ("outcome", "denied", "row.cells[5].textContent.trim() == 'denied'"),
         (
             "severity",
             "warning",

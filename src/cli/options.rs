@@ -90,24 +90,23 @@ impl<F: Format> Target<F> {
     /// # Errors
     /// The file cannot be written; it is named.
     pub fn write(&self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-        let written = match &self.file {
-            Some(file) => File::create(file).and_then(|file| {
+        let written = if let Some(file) = &self.file {
+            File::create(file).and_then(|file| {
                 let mut out = BufWriter::new(anstream::StripStream::new(file));
                 print(&mut out)?;
                 out.flush()
-            }),
-            None => {
-                let mut out = BufWriter::new(anstream::stdout().lock());
-                print(&mut out).and_then(|()| out.flush())
-            }
+            })
+        } else {
+            let mut out = BufWriter::new(anstream::stdout().lock());
+            print(&mut out).and_then(|()| out.flush())
         };
-        match (written, &self.file) {
-            (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            (written, file) => {
-                let to = file.as_deref().unwrap_or(Path::new("standard output"));
-                written.with_context(|| format!("cannot write the output to {}", to.display()))
-            }
+        if let (Err(error), None) = (&written, &self.file)
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            return Ok(());
         }
+        let to = self.file.as_deref().unwrap_or(Path::new("standard output"));
+        written.with_context(|| format!("cannot write the output to {}", to.display()))
     }
 }
 

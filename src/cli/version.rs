@@ -29,7 +29,7 @@ enum Format {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Version {
+struct About {
     version: &'static str,
     /// The commit; none in a build that was not told.
     revision: Option<&'static str>,
@@ -43,7 +43,7 @@ struct Version {
 }
 
 pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
-    let version = Version {
+    let about = About {
         version: env!("CARGO_PKG_VERSION"),
         revision: option_env!("TRANSOM_REVISION").filter(|revision| !revision.is_empty()),
         kubernetes: format!("1.{}", Facts::KUBERNETES),
@@ -53,21 +53,21 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
     };
     args.output.write(|format, out| match format {
         Format::Text => {
-            let Version {
+            let About {
                 version,
                 revision,
                 kubernetes,
                 api_version,
                 rules,
                 platform,
-            } = &version;
+            } = &about;
             let revision = revision
                 .map(|revision| format!(" ({revision})"))
                 .unwrap_or_default();
             writeln!(out, "transom {version}{revision} {platform}")?;
             writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")
         }
-        Format::Json => write_json(&version, out),
+        Format::Json => write_json(&about, out),
     })?;
     Ok(ExitCode::SUCCESS)
 }

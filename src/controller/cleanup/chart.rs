@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 
 use super::{OURS, Options};
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::errors::answered;
 use crate::model::text::list;
 
 /// The kinds of the chart's objects, and whether they are in a namespace.
@@ -36,14 +36,10 @@ pub async fn of_the_chart(client: &Client, options: &Options) -> Vec<String> {
         } else {
             Api::all_with(client.clone(), &resource)
         };
-        match answered(api.list_metadata(&ListParams::default().labels(&labels))).await {
-            Ok(found) => {
-                let names = found.items.into_iter().filter_map(|object| object.metadata.name);
-                left.extend(names.map(|name| format!("{kind} {name}")));
-            }
-            Err(Failure::Gone) => {}
-            // What this user cannot list, Helm or kubectl will find.
-            Err(_) => {}
+        // A kind may be unknown. What this user cannot list, Helm or kubectl will find.
+        if let Ok(found) = answered(api.list_metadata(&ListParams::default().labels(&labels))).await {
+            let names = found.items.into_iter().filter_map(|object| object.metadata.name);
+            left.extend(names.map(|name| format!("{kind} {name}")));
         }
     }
     if left.is_empty() {

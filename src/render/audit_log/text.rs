@@ -31,9 +31,6 @@ pub struct Shown {
     pub most: usize,
 }
 
-/// How wide a table is at most, in characters.
-const WIDTH: usize = 120;
-
 /// The heading of each outcome, and what it is called in a sentence.
 const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
     (Outcome::Denied, "DENIED", "denied"),
@@ -139,6 +136,15 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
             writeln!(out, "workloads that were denied or would be, now: {now}")?;
         }
         write_table(&rows, shown, out)?;
+        let missing = missing_kinds(&rows);
+        if !missing.is_empty() {
+            writeln!(
+                out,
+                "note: no event of these kinds: {}; if the cluster has them, does the audit policy record them at the level \
+                 Metadata or above?",
+                missing.join(", ")
+            )?;
+        }
         if cluster.beyond.requests > 0 {
             writeln!(
                 out,
@@ -149,6 +155,17 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
         }
     }
     Ok(())
+}
+
+/// The kinds of workloads that no row is about.
+fn missing_kinds(rows: &[&Row]) -> Vec<&'static str> {
+    // Pods and ReplicaSets are told of under their owners.
+    const KINDS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
+    let is_there = |kind: &str| {
+        let mut kinds = rows.iter().filter_map(|row| row.workload.split(' ').next());
+        kinds.any(|known| known == kind)
+    };
+    KINDS.into_iter().filter(|kind| !is_there(kind)).collect()
 }
 
 fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
@@ -200,7 +217,7 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     for (key, sum) in sums.iter().take(shown.most) {
         table.row(columns.cells(key, sum));
     }
-    table.within(WIDTH).write(out)?;
+    table.write(out)?;
     if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more; --limit shows more of them, -o json all")?;
     }

@@ -137,7 +137,7 @@ static CONTAINERD_ENDS: &[((u32, u32), Date)] = &[((1, 6), date(2025, 8, 23)), (
 pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
     id: "TSM910",
     name: "node-containerd-version",
-    severities: "error; advice when the release is no longer maintained",
+    severities: "warning; advice when the release is no longer maintained",
     summary: "the containerd of the Windows node is too old",
     docs: "containerd 1.6 is the first that runs HostProcess containers, which network plugins, CSI drivers and kube-proxy \
            are on Windows today, and the first with version 1 of the runtime interface: the kubelet of Kubernetes 1.26 and \
