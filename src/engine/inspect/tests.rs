@@ -91,15 +91,15 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
                 let (decision, open, _) = judged(kind, &over, &with(inert));
                 assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{case} {inert}");
             }
-            let passes = if kind == Kind::Pod { Decision::Patch } else { Decision::Allow };
+            let passes = if kind == Kind::Pod {
+                Decision::Patch
+            } else {
+                Decision::Allow
+            };
             let (decision, open, _) = judged(kind, &over, &with(Inert::Warn));
             assert_eq!((decision, open), (passes, vec![rule]), "{case}");
             let (decision, open, repaired) = judged(kind, &over, &with(Inert::Repair));
-            assert_eq!(
-                (decision, open, repaired),
-                (passes, vec![], vec![rule]),
-                "{case}"
-            );
+            assert_eq!((decision, open, repaired), (passes, vec![], vec![rule]), "{case}");
         }
     }
 }
