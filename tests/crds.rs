@@ -28,6 +28,7 @@ use transom::controller::{keep_revisions, pod_policies};
 use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
 use transom::model::policy::{Action, Mode};
+use transom::process::metrics::{Metrics, Reconcile, Reconciles};
 use transom::registration::configurations::{Configuration, Configurations, Entry};
 use transom::registration::{Options, mutating, validating};
 use transom::render::{yaml, yaml_documents};
@@ -517,6 +518,11 @@ fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
     cluster
 }
 
+/// Where nobody reads what is counted.
+fn uncounted() -> Reconcile {
+    Reconciles::new(&Metrics::new("0", None)).of("pod_policies")
+}
+
 /// The task that writes statuses, on a cluster of its own.
 struct Writer {
     cluster: ControlPlane,
@@ -547,12 +553,14 @@ impl Writer {
             OURS.to_owned(),
             show.subscribe(),
             Leadership::new(until.clone()),
+            uncounted(),
         ));
         let task = tokio::spawn(pod_policies::run(
             client.clone(),
             latest,
             Leadership::new(until),
             recorder,
+            uncounted(),
         ));
         Writer {
             cluster,
@@ -822,6 +830,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         latest,
         Leadership::new(until),
         recorder,
+        uncounted(),
     ));
     // What it tells next says that it has come past the first.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -901,7 +910,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     assert_eq!(version(), before, "statuses are written without a change");
 
     let mut options = Options {
-        reverse_guard: Some(serde_json::from_value(json!({})).unwrap()),
+        linux_pods: Some(serde_json::from_value(json!({})).unwrap()),
         ..Options::default()
     };
     writer.register(registered(&options));

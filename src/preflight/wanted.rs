@@ -164,7 +164,7 @@ fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
 /// The labels of pools that only Windows nodes have, and that are no evidence by themselves.
 pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
     let mut known = PoolLabel::well_known();
-    known.extend(declared(Vec::new(), sight.platform.list("poolLabels")).labels);
+    known.extend(declared(&[], &sight.platform.list("poolLabels")).labels);
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
         let nodes = sight
             .around
@@ -220,7 +220,7 @@ fn values_on_windows_nodes(sight: Sight<'_>, key: &str, prefix: &str) -> Vec<Str
 }
 
 /// What a node policy with these pools and pool labels declares.
-fn declared(pools: Vec<Value>, labels: Vec<Value>) -> DeclaredPools {
+fn declared(pools: &[Value], labels: &[Value]) -> DeclaredPools {
     // What nodes carry was accepted by the API server, so it is valid in a policy too; if it is not, nothing is declared.
     let spec = serde_json::from_value::<WindowsNodePolicySpec>(json!({"pools": pools, "poolLabels": labels}));
     spec.map(|spec| DeclaredPools::of(&spec)).unwrap_or_default()
@@ -236,7 +236,7 @@ pub fn facts(sight: Sight<'_>) -> Facts {
     }
     let mut facts = sight.snapshot.facts.clone();
     let labels = pool_labels(sight, &candidates(sight));
-    declared(pools, labels).add_to(&mut facts);
+    declared(&pools, &labels).add_to(&mut facts);
     facts
 }
 

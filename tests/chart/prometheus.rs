@@ -67,7 +67,7 @@ fn serve(target: Target) -> u16 {
 
 fn answer(mut stream: TcpStream, target: &Target) -> Option<()> {
     let mut head = BufReader::new(stream.try_clone().ok()?).lines();
-    while head.next()?.ok()? != "" {}
+    while !head.next()?.ok()?.is_empty() {}
     let Target {
         content_type, text, ..
     } = target;
@@ -183,7 +183,9 @@ impl Prometheus {
         let rules = || {
             let groups = self.get("/api/v1/rules").unwrap()["groups"].clone();
             let groups = groups.as_array().cloned().unwrap_or_default();
-            let rules = groups.iter().flat_map(|group| group["rules"].as_array().cloned());
+            let rules = groups
+                .iter()
+                .filter_map(|group| group["rules"].as_array().cloned());
             rules.flatten().collect::<Vec<Value>>()
         };
         let evaluated = || {

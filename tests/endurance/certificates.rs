@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
 use transom::cluster::freshness::Freshness;
 use transom::cluster::lease::Leadership;
-use transom::process::metrics::Metrics;
+use transom::process::metrics::{Metrics, Reconciles};
 use transom::process::readiness::Readiness;
 use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
@@ -121,6 +121,7 @@ impl Replica {
             serving,
             readiness: readiness.clone(),
             metrics: metrics.clone(),
+            reconcile: Reconciles::new(&metrics).of("certificates"),
             registered: tell,
         };
         let tasks = vec![

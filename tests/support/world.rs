@@ -27,6 +27,7 @@ use transom::cluster::snapshot::{Snapshot, Snapshots};
 use transom::cluster::view::ClusterView;
 use transom::controller::node_policies::{Context, Settings, run};
 use transom::model::facts::Facts;
+use transom::process::metrics::{Metrics, Reconciles};
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
 
@@ -181,6 +182,7 @@ impl World {
             leadership,
             recorder: Recorder::new(self.client.clone(), reporter),
             settings,
+            reconcile: Reconciles::new(&Metrics::new("0", None)).of("node_policies"),
         };
         let watches = tokio::spawn(follow_all(self.client.clone(), sender));
         let controller = tokio::spawn(async move {

@@ -1,6 +1,7 @@
 //! What the status of a pod policy says, and which Events go with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -304,7 +305,7 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
     );
     if !decoded.unknown_releases.is_empty() {
         let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
-        message.push_str(&format!("; the known releases are {}", known.join(", ")));
+        let _ = write!(message, "; the known releases are {}", known.join(", "));
     }
     Statement {
         holds: true,
