@@ -34,6 +34,8 @@ mod live;
 mod monitoring;
 #[path = "chart/notes.rs"]
 mod notes;
+#[path = "chart/older.rs"]
+mod older;
 #[path = "chart/packaging.rs"]
 mod packaging;
 #[path = "chart/preflight.rs"]
