@@ -352,7 +352,7 @@ pub struct WindowsNodePolicyStatus {
     /// How many of them differ from what they should be.
     pub drifted_node_count: i32,
     /// The first of these by name, 20 at most.
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub drifted_nodes: Vec<DriftedNode>,
     /// The last thing that went wrong, in words; null where nothing is wrong.
     pub last_problem: Option<String>,

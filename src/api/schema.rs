@@ -169,7 +169,7 @@ pub fn rules_version(_: &mut SchemaGenerator) -> Schema {
         "type": "string",
         "maxLength": 16,
         "x-kubernetes-validations": [{
-            "rule": r"self.matches('^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$')",
+            "rule": r"self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)$')",
             "message": "write major and minor version, as in 0.1",
         }],
     })
