@@ -334,7 +334,7 @@ fn overridden(reach: &Reach<'_>) -> Statement {
             reach.selected.len(),
             list(&reach.overridden_by, MOST_NAMES)
         );
-        ("HigherPriority", message)
+        ("OtherPoliciesApply", message)
     });
     let well = ("NotOverridden", "the policy applies in a namespace, or selects none");
     Statement::unwanted("Overridden", amiss, well)
