@@ -226,7 +226,7 @@ fn schema_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Value> {
 #[test]
 fn every_value_that_the_pages_name_is_there() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
-    assert!(schema_of(&schema, "policy.spec.rules.any").is_some());
+    assert!(schema_of(&schema, "policy.spec.validation.rules.any").is_some());
     assert!(schema_of(&schema, "policy.spec.rulez").is_none());
     let mut seen = 0;
     for page in PAGES {
