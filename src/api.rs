@@ -16,15 +16,15 @@ mod selector;
 mod stored;
 
 pub use crd::{definitions, node_policy_definition, pod_policy_definition};
-pub use node_pools::DeclaredPools;
 pub use node_policy::{
     BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
-    NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TaintEffect, TaintMode, WindowsNodePolicy,
-    WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TaintEffect, TaintMode,
+    WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
+pub use node_pools::DeclaredPools;
 pub use pod_policy::{
-    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementSpec, PoolTaint, RuntimeClassSpec,
-    ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
+    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementSpec, PoolTaint,
+    RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_file::{PolicyFile, PolicyFileError, read_node_policy, read_policies, read_policy};
 pub use problem::in_one_line;

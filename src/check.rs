@@ -443,7 +443,8 @@ impl Manifests {
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
             let off = policy.to_mut();
-            (off.validation, off.placement, off.ignored_fields) = (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
+            (off.validation, off.placement, off.ignored_fields) =
+                (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
         }
         let inspection = inspect(&subject, facts, &policy);
         let why = |finding| because(finding, &subject, &policy).filter(|_| not_admitted.is_none());

@@ -51,7 +51,7 @@ fn case(example: &str) -> Case {
                 "--feature-gate" => {
                     case.facts.feature_gates.insert(words.next().unwrap().to_owned());
                 }
-                "--reverse-guard" => {
+                "--linux-pods" => {
                     assert_eq!(words.next(), Some("Warn"));
                     case.policy.linux_pods = LinuxPods::Warn;
                 }

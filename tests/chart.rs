@@ -139,7 +139,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
             json!({
                 "nodePolicy": {"spec": {"poolLabels": [
                     {"key": "example.com/pool", "valuePrefix": "Win-"},
-                    {"key": "kubernetes.azure.com/os-sku", "values": ["it's \\ odd", "Core"]},
+                    {"key": "kubernetes.azure.com/os-sku", "values": ["Odd_1.x", "Core"]},
                 ]}},
                 "webhooks": {"poolLabels": [
                     {"key": "zone", "values": ["windows"]},
@@ -150,7 +150,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
                 "--pool-label",
                 "example.com/pool=Win-*",
                 "--pool-label",
-                "kubernetes.azure.com/os-sku=it's \\ odd",
+                "kubernetes.azure.com/os-sku=Odd_1.x",
                 "--pool-label",
                 "kubernetes.azure.com/os-sku=Core",
                 "--pool-label",
@@ -394,7 +394,15 @@ fn alerts_and_dashboard_use_metrics_that_are_documented() {
         for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
             if word.starts_with("transom_") {
                 seen += 1;
-                assert!(documented.contains(word), "docs/metrics.md does not know {word}");
+                let of_histogram = ["_bucket", "_count", "_sum"];
+                let metric = of_histogram.iter().find_map(|end| word.strip_suffix(end));
+                let metric = metric
+                    .filter(|metric| documented.contains(metric))
+                    .unwrap_or(word);
+                assert!(
+                    documented.contains(metric),
+                    "docs/metrics.md does not know {word}"
+                );
             }
         }
     }

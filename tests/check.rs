@@ -259,7 +259,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
         (
             policy("p", "mode: Audit, placement: {mode: Apply}") + &pod,
             "Audit",
-            "Audit instead of Deny: validation of the policy p is Audit",
+            "Audit instead of Deny: the policy p says Audit at most",
             0,
         ),
         (

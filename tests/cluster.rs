@@ -976,7 +976,7 @@ fn a_second_webhook_that_changes_the_pod_has_transom_called_again_and_nothing_is
     let log = std::fs::read_to_string(cluster.path("transom-deny.log")).unwrap();
     let calls = log
         .lines()
-        .filter(|line| line.contains("mutate") && line.contains("twice"))
+        .filter(|line| line.contains("type=mutating") && line.contains("twice"))
         .count();
     assert_eq!(calls, 2, "called again after the other webhook: {log}");
 }
@@ -1224,7 +1224,7 @@ fn kubectl_debug_works_on_a_windows_pod() {
     assert_eq!(added, profiles);
     let repaired = audited(cluster, "debug", "target");
     assert!(
-        repaired.contains_key("mutate-deny.transom.dev/repaired"),
+        repaired.contains_key("mutate-deny.transom.dev/removed"),
         "{repaired:?}"
     );
 }
@@ -1281,10 +1281,9 @@ fn what_was_there_before_hinders_no_update_and_no_deletion() {
 
     let warned = kubectl(&["set", "env", "deployment/bad", "A=b"]).succeeded();
     assert!(
-        warned
-            .err
-            .contains("/web: spec.template.spec.containers[web].securityContext.runAsUser: ")
-            && warned.err.contains("[TSM204 run-as-user]"),
+        warned.err.contains(
+            "Deployment before/bad: spec.template.spec.containers[web].securityContext.runAsUser: "
+        ) && warned.err.contains("[TSM204 run-as-user]"),
         "{warned:?}"
     );
     let worse = r#"{"spec": {"template": {"spec": {"hostPID": true}}}}"#;

@@ -26,7 +26,7 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{Decision, Inspection};
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
-use transom::model::policy::{Policy, LinuxPods};
+use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
 use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
@@ -134,11 +134,11 @@ fn world(text: &str) -> World {
                 let gate = value().to_owned();
                 facts.feature_gates.insert(gate);
             }
-            "--reverse-guard" => {
+            "--linux-pods" => {
                 policy.linux_pods = match value() {
                     "Warn" => LinuxPods::Warn,
                     "Apply" => LinuxPods::Apply,
-                    other => panic!("unknown reverse guard {other}"),
+                    other => panic!("unknown linux-pods {other}"),
                 };
             }
             "--stored" => stage = Stage::Stored,

@@ -687,7 +687,11 @@ fn only_the_leader_writes(writer: &Writer) {
             .out;
         row.split_whitespace().collect::<Vec<_>>()[..6] == ["base", "Warn", "0", "1", "True", "False"]
     });
-    let told = ["Warning OtherPoliciesApply", "Warning SamePriority", "Warning UnknownRules"];
+    let told = [
+        "Warning OtherPoliciesApply",
+        "Warning SamePriority",
+        "Warning UnknownRules",
+    ];
     writer.until("Events are told", || events_of(&writer.cluster, "same") == told);
 }
 

@@ -23,7 +23,9 @@ pub fn schema() -> (&'static str, String) {
 
 /// The open findings that are told.
 pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
-    inspection.open().filter(|finding| finding.action > Action::Disabled)
+    inspection
+        .open()
+        .filter(|finding| finding.action > Action::Disabled)
 }
 
 /// What was found, and what came of it.

@@ -18,7 +18,7 @@ use crate::model::os::Verdict;
 use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
-use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
+use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::severity::Class;
 use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::text::one_line;
@@ -194,7 +194,10 @@ fn added_by_scc(subject: &Subject<'_>, inspection: &Inspection, facts: &Facts) -
     {
         return Vec::new();
     }
-    let forbidden = inspection.findings.iter().filter(|finding| finding.is_ignored_field());
+    let forbidden = inspection
+        .findings
+        .iter()
+        .filter(|finding| finding.is_ignored_field());
     let mut fields: Vec<Path> = forbidden
         .filter(|finding| finding.class == Class::Api && finding.edit.is_some())
         .map(|finding| finding.path.clone())

@@ -271,7 +271,11 @@ mod tests {
 
     #[test]
     fn under_other_policies_a_person_is_warned_and_it_is_recorded() {
-        for (validation, warned) in [(Action::Warn, true), (Action::Audit, true), (Action::Disabled, false)] {
+        for (validation, warned) in [
+            (Action::Warn, true),
+            (Action::Audit, true),
+            (Action::Disabled, false),
+        ] {
             let (record, answer) = judged(&head("Pod", "CREATE", "alice", ""), SIZE, validation);
             assert_eq!(
                 (answer["allowed"].clone(), record.labels.decision),

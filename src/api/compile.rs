@@ -196,7 +196,8 @@ impl Compiler<'_> {
         }
         if written.rules.is_empty() {
             let path = place(&["spec", "exemptions", &at, "rules"]);
-            self.problems.push(Problem::at(path, "name the rules; [\"*\"] stands for all"));
+            self.problems
+                .push(Problem::at(path, "name the rules; [\"*\"] stands for all"));
         }
         let whom = [
             &written.namespaces,
@@ -205,7 +206,8 @@ impl Compiler<'_> {
             &written.groups,
         ];
         if whom.iter().all(|list| list.is_empty()) {
-            self.problems.push(Problem::at(place(&["spec", "exemptions", &at]), WHOM));
+            self.problems
+                .push(Problem::at(place(&["spec", "exemptions", &at]), WHOM));
         }
         let expires = expires?;
         if is_for_all {

@@ -408,7 +408,11 @@ mod tests {
         assert_eq!(spec, WindowsNodePolicySpec::default());
         assert_eq!(spec.taints.mode, TaintMode::Report);
         assert_eq!(
-            (spec.labels.kubelet, spec.labels.node_restriction, spec.runtime_classes.management),
+            (
+                spec.labels.kubelet,
+                spec.labels.node_restriction,
+                spec.runtime_classes.management
+            ),
             (KubeletLabel::Correct, Management::Managed, Management::Disabled)
         );
     }

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::compile::{Unknown, compile};
-use super::node_pools::DeclaredPools;
 use super::node_policy::WindowsNodePolicySpec;
+use super::node_pools::DeclaredPools;
 use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{MOST_PROBLEMS, Place, Problem};
 use super::read::read;
@@ -97,11 +97,7 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>>
             message: format!("there is no {POD_POLICY} in the file"),
         });
     }
-    if errors.is_empty() {
-        Ok(file)
-    } else {
-        Err(errors)
-    }
+    if errors.is_empty() { Ok(file) } else { Err(errors) }
 }
 
 /// What a document says that it is.
@@ -207,7 +203,7 @@ fn in_order(document: &Document, problems: Vec<Problem>) -> Vec<PolicyFileError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
+    use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
 
     fn errors(spec: &str) -> String {
         let text = format!(
@@ -229,19 +225,22 @@ mod tests {
         // A policy that only holds an exemption must not turn denial on.
         let without = text.replace("mode: Enforce", "priority: 1");
         let errors = read_policies(without.into()).unwrap_err();
-        assert_eq!(errors[0].message, "spec: the field \"mode\" is missing; it has no default");
+        assert_eq!(
+            errors[0].message,
+            "spec: the field \"mode\" is missing; it has no default"
+        );
     }
 
     #[test]
     fn what_the_policy_says_itself_counts_instead_of_its_mode() {
-        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  mode: Warn\n  placement: {mode: Disabled}\n  validation:\n    ignoredFields: Remove\n    rules: {run-as-user: Disabled, host-network: Audit}\n";
+        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  mode: Warn\n  placement: {mode: Disabled}\n  validation:\n    ignoredFields: Remove\n    rules: {run-as-user: Disabled, host-pid: Audit}\n";
         let policy = &read_policies(text.into()).unwrap().pod_policies[0].policy;
         assert_eq!(
             (policy.validation, policy.placement, policy.ignored_fields),
             (Action::Warn, PlacementMode::Disabled, IgnoredFields::Remove)
         );
         assert_eq!(policy.actions.get("TSM204"), Some(&Action::Disabled));
-        assert_eq!(policy.actions.get("TSM301"), Some(&Action::Audit));
+        assert_eq!(policy.actions.get("TSM401"), Some(&Action::Audit));
     }
 
     #[test]
@@ -255,7 +254,9 @@ mod tests {
             "6: spec.mode: there is no value \"Enforc\"; did you mean Enforce?"
         );
         assert_eq!(
-            errors("  mode: Audit\n  validation:\n    rules:\n      host-pid: Warn\n      run-as-usr: Warn\n"),
+            errors(
+                "  mode: Audit\n  validation:\n    rules:\n      host-pid: Warn\n      run-as-usr: Warn\n"
+            ),
             "10: spec.validation.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?"
         );
         // Rules go by their names, as labels do.
@@ -271,11 +272,14 @@ mod tests {
             errors(
                 "  mode: Audit\n  exemptions:\n  - {name: e, expires: soon, owner: a, reason: b, rules: [\"*\"], users: [c]}\n"
             ),
-            "8: spec.exemptions[0]: there is no field \"users\"; did you mean usernames?\n8: spec.exemptions[0].expires: \
-             \"soon\" is no date; write it as in 2027-03-31"
+            "8: spec.exemptions[0]: say for whom: at least one of namespaces, images, usernames or groups\n8: \
+             spec.exemptions[0].expires: \"soon\" is no date; write it as in 2027-03-31\n8: spec.exemptions[0]: there is no \
+             field \"users\"; there are name, owner, reason, expires, rules, namespaces, images, usernames, groups"
         );
         assert_eq!(
-            errors("  mode: Audit\n  exemptions:\n  - {name: e, expires: 2027-01-01, owner: a, reason: b, rules: []}\n"),
+            errors(
+                "  mode: Audit\n  exemptions:\n  - {name: e, expires: 2027-01-01, owner: a, reason: b, rules: []}\n"
+            ),
             "8: spec.exemptions[0]: say for whom: at least one of namespaces, images, usernames or groups\n8: \
              spec.exemptions[0].rules: name the rules; [\"*\"] stands for all"
         );
@@ -349,7 +353,10 @@ mod tests {
             errors[0].to_string(),
             "10: spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348"
         );
-        assert!(read_policies(nodes.into()).is_err(), "no policy for pods is in it");
+        assert!(
+            read_policies(nodes.into()).is_err(),
+            "no policy for pods is in it"
+        );
         let older = "apiVersion: transom.dev/v1\nkind: WindowsNodePolicy\n";
         assert!(read_policies(format!("{pods}---\n{older}").into()).is_err());
     }

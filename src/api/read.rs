@@ -173,6 +173,7 @@ fn correct(value: &mut Value, place: &[Place], times: usize) -> bool {
     let others = [
         json!(""),
         json!("Exists"),
+        json!("Audit"),
         json!({}),
         json!([]),
         json!(false),

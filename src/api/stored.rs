@@ -71,9 +71,8 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
     let mut unknown_fields = BTreeSet::new();
     let reading = read::<Stored>(json!({"spec": spec}), Some(&mut unknown_fields));
     let mut left_out = LeftOut::default();
-    let policy = reading.then(|stored| {
-        compile(name.to_owned(), stored.spec, Unknown::LeftOut(&mut left_out))
-    });
+    let policy =
+        reading.then(|stored| compile(name.to_owned(), stored.spec, Unknown::LeftOut(&mut left_out)));
     Ok(DecodedPolicy {
         policy: Arc::new(policy.map_err(PolicyError::of)?),
         unknown_rules: left_out.rules,
@@ -129,10 +128,11 @@ mod tests {
 
     #[test]
     fn releases_of_a_newer_version_are_left_out_and_named() {
-        let decoded =
-            decode(&json!({"placement": {"runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"},
-                {"release": "ltsc2040", "name": "windows-2040"}]}}))
-                .unwrap();
+        let decoded = decode(
+            &json!({"placement": {"runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"},
+                {"release": "ltsc2040", "name": "windows-2040"}]}}),
+        )
+        .unwrap();
         let classes = &decoded.policy.policy.runtime_classes;
         assert_eq!(classes.keys().collect::<Vec<_>>(), ["ltsc2022"]);
         assert_eq!(decoded.unknown_releases, ["ltsc2040".to_owned()].into());
@@ -156,11 +156,7 @@ mod tests {
         for (problem, start) in error.problems.iter().zip(starts) {
             assert!(problem.starts_with(start), "{error}");
         }
-        assert!(
-            error
-                .to_string()
-                .starts_with("3 problems: (1) spec.exemptions")
-        );
+        assert!(error.to_string().starts_with("3 problems: (1) spec.exemptions"));
     }
 
     #[test]

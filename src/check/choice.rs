@@ -1,7 +1,7 @@
 //! Which policy counted for an object, and why: so that a report cannot be taken for that of another policy.
 
 use crate::engine::effective::{Asker, PolicySet};
-use crate::model::policy::{Action, Policy, PlacementMode};
+use crate::model::policy::{Action, PlacementMode, Policy};
 
 /// The policy that counted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

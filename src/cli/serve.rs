@@ -34,7 +34,7 @@ pub struct ServeArgs {
     #[arg(long, env = "TRANSOM_STANDALONE", conflicts_with_all = ["kubeconfig", "webhook_url", "certificates", "ca_bundle"])]
     standalone: bool,
     /// With --standalone, a file of WindowsPodPolicy objects; read again when it changes. Without it the built-in policy
-    /// counts: errors deny, placement is applied, inert fields deny
+    /// counts: errors deny, placement is applied, ignored fields deny
     #[arg(long, env = "TRANSOM_POLICY", value_name = "FILE", requires = "standalone")]
     policy: Option<PathBuf>,
     /// With --standalone, files or folders with Nodes, RuntimeClasses and Namespaces as YAML or JSON: what is known of

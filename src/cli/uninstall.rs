@@ -110,7 +110,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         }
     } else {
         bail!(
-            "this is not a terminal, so nobody can be asked: add --yes to uninstall from {} ({}), or --dry-run to see what \
+            "this is not a terminal, so no question can be asked: add --yes to uninstall from {} ({}), or --dry-run to see what \
              would be removed",
             connected.name,
             connected.server

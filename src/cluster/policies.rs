@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::revisions::{RevisionView, of_policy};
+pub use super::revisions::{generation, text};
 use crate::api::{DecodedPolicy, PolicyError, decode_policy};
 use crate::engine::effective::PolicySet;
 use crate::model::policy::Policy;
@@ -175,22 +176,11 @@ fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Valu
 /// that it has seen.
 pub fn is_said_to_count(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let accepted = conditions.into_iter().flatten().find(|it| it["type"] == "Accepted");
-    accepted.is_some_and(|accepted| accepted["status"] == "True" || accepted["reason"] == "PreviousVersionApplies")
-}
-
-/// A text of a stored object; empty where there is none.
-pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-/// The generation of a stored object.
-pub fn generation(object: &Value) -> i64 {
-    object
-        .pointer("/metadata/generation")
-        .and_then(Value::as_i64)
-        .unwrap_or_default()
+    let accepted = conditions
+        .into_iter()
+        .flatten()
+        .find(|it| it["type"] == "Accepted");
+    accepted.is_some_and(|accepted| {
+        accepted["status"] == "True" || accepted["reason"] == "PreviousVersionApplies"
+    })
 }

@@ -1,7 +1,7 @@
 //! The versions of policies that could be used, as they are kept in the cluster; pure.
 //!
 //! One ControllerRevision in Transom's namespace for each generation of a policy that could be used: its data cannot be
-//! changed, and whoever may write the status of a policy cannot write it. The two newest of each policy are kept.
+//! changed, and the right to write the status of a policy is none to write it. The two newest of each policy are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,10 @@ impl RevisionView {
 }
 
 /// The revisions of a policy, the newest first.
-pub fn of_policy<'r>(revisions: &'r BTreeMap<String, Arc<RevisionView>>, uid: &str) -> Vec<(&'r str, &'r RevisionView)> {
+pub fn of_policy<'r>(
+    revisions: &'r BTreeMap<String, Arc<RevisionView>>,
+    uid: &str,
+) -> Vec<(&'r str, &'r RevisionView)> {
     let mut found: Vec<(&str, &RevisionView)> = (revisions.iter())
         .filter(|(_, revision)| revision.policy_uid == uid)
         .map(|(name, revision)| (name.as_str(), &**revision))
@@ -59,8 +62,14 @@ pub fn of_policy<'r>(revisions: &'r BTreeMap<String, Arc<RevisionView>>, uid: &s
 }
 
 /// The revisions of a policy that are no longer kept.
-pub fn surplus<'r>(revisions: &'r BTreeMap<String, Arc<RevisionView>>, uid: &str) -> impl Iterator<Item = &'r str> {
-    of_policy(revisions, uid).into_iter().skip(KEPT).map(|(name, _)| name)
+pub fn surplus<'r>(
+    revisions: &'r BTreeMap<String, Arc<RevisionView>>,
+    uid: &str,
+) -> impl Iterator<Item = &'r str> {
+    of_policy(revisions, uid)
+        .into_iter()
+        .skip(KEPT)
+        .map(|(name, _)| name)
 }
 
 /// The name of the revision of a generation.
@@ -70,9 +79,9 @@ pub fn name_of(uid: &str, generation: i64) -> String {
 
 /// The revision of the version of a policy that is stored.
 pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
-    let text = |pointer: &str| super::policies::text(policy, pointer).to_owned();
-    let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
-    let generation = super::policies::generation(policy);
+    let owned = |pointer: &str| text(policy, pointer).to_owned();
+    let (name, uid) = (owned("/metadata/name"), owned("/metadata/uid"));
+    let generation = generation(policy);
     let labels = [
         ("app.kubernetes.io/managed-by", "transom"),
         (POLICY_UID_LABEL, uid.as_str()),
@@ -81,7 +90,11 @@ pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
         metadata: ObjectMeta {
             name: Some(name_of(&uid, generation)),
             namespace: Some(namespace.to_owned()),
-            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            labels: Some(
+                labels
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
             owner_references: Some(vec![OwnerReference {
                 api_version: API_VERSION.to_owned(),
                 kind: POD_POLICY.to_owned(),
@@ -94,6 +107,22 @@ pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
         revision: Some(generation),
         data: RawExtension(policy.get("spec").cloned().unwrap_or_default()),
     }
+}
+
+/// A text of a stored object; empty where there is none.
+pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The generation of a stored object.
+pub fn generation(object: &Value) -> i64 {
+    object
+        .pointer("/metadata/generation")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -130,7 +159,10 @@ mod tests {
     #[test]
     fn a_revision_that_the_policy_does_not_own_is_none_of_ours() {
         let ours = revision_of("transom-system", &policy("a", 1));
-        assert_eq!(RevisionView::of(ours.clone()).unwrap().spec, json!({"mode": "Warn"}));
+        assert_eq!(
+            RevisionView::of(ours.clone()).unwrap().spec,
+            json!({"mode": "Warn"})
+        );
         let mut of_another = ours.clone();
         of_another.metadata.owner_references.as_mut().unwrap()[0].uid = "b".to_owned();
         assert_eq!(RevisionView::of(of_another), None);

@@ -13,7 +13,7 @@ use super::pools::Memory;
 use super::view::{ClusterView, same};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
-use crate::model::policy::{Policy, PlacementMode};
+use crate::model::policy::{PlacementMode, Policy};
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 
@@ -263,7 +263,7 @@ mod tests {
         };
         let policy = json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "p"},
-            "spec": {"placement": "Apply", "evidence": {"namespaceDefaultOs": "Windows"}},
+            "spec": {"mode": "Warn", "evidence": {"namespaceDefaultOS": "Windows"}},
         });
         let view = Arc::new(ClusterView {
             kubernetes: 36,

@@ -86,7 +86,9 @@ impl Inspection {
     /// The open findings that would deny the object if the policy denied.
     pub fn would_deny(&self) -> impl Iterator<Item = &Finding> {
         let is_held_back = |finding: &&Finding| {
-            finding.wanted == Action::Deny && Action::Disabled < finding.action && finding.action < Action::Deny
+            finding.wanted == Action::Deny
+                && Action::Disabled < finding.action
+                && finding.action < Action::Deny
         };
         self.open().filter(is_held_back)
     }

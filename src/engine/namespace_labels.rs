@@ -237,7 +237,10 @@ mod tests {
             (None, &[("transom.dev/mode", "Warn"), ("team", "deny")]),
             (Stricter, &[("transom.dev/ignore", "false")]),
             // It is out, as its label says.
-            (Stricter, &[("transom.dev/ignore", "true"), ("transom.dev/mode", "off")]),
+            (
+                Stricter,
+                &[("transom.dev/ignore", "true"), ("transom.dev/mode", "off")],
+            ),
             // It belongs to the gMSA webhook.
             (Stricter, &[("windows.k8s.io/disabled", "true")]),
         ] {
@@ -248,8 +251,18 @@ mod tests {
     #[test]
     fn labels_that_do_nothing_are_named_with_what_may_have_been_meant() {
         for (key, value, why, meant) in [
-            (MODE_LABEL, "enforce", "no such value", Some((MODE_LABEL, "Enforce"))),
-            (MODE_LABEL, "Enfroce", "no such value", Some((MODE_LABEL, "Enforce"))),
+            (
+                MODE_LABEL,
+                "enforce",
+                "no such value",
+                Some((MODE_LABEL, "Enforce")),
+            ),
+            (
+                MODE_LABEL,
+                "Enfroce",
+                "no such value",
+                Some((MODE_LABEL, "Enforce")),
+            ),
             (MODE_LABEL, "Strict", "there are Audit, Warn, Enforce", None),
             (
                 IGNORE_LABEL,

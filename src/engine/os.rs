@@ -34,7 +34,8 @@ pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference
     signs.of_runtime_class(pod, facts);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
-        let images_agree = policy.image_evidence == ImageEvidence::Disabled || signs.of_images(subject, pod, facts);
+        let images_agree =
+            policy.image_evidence == ImageEvidence::Disabled || signs.of_images(subject, pod, facts);
         let agrees =
             |os: &Os| images_agree && (*os == Os::Linux || !linux_signs::is_of_kubevirt(subject, pod));
         if let Some(os) = policy.namespace_default_os.filter(agrees) {

@@ -4,7 +4,7 @@
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::pod::PodSpec;
-use crate::model::policy::{Policy, PlacementMode};
+use crate::model::policy::{PlacementMode, Policy};
 use crate::model::subject::Subject;
 pub use crate::rules::scheduling::Constraints;
 use crate::rules::scheduling::Givable;

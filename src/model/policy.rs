@@ -240,7 +240,11 @@ impl RulesVersion {
     /// Reads `0.1`.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once('.')?;
-        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
+        let number = |text: &str| {
+            text.bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| text.parse().ok())?
+        };
         Some(RulesVersion::new(number(major)?, number(minor)?))
     }
 
@@ -363,11 +367,14 @@ impl Policy {
         self.mode = mode;
         self.validation = self.explicit.action.unwrap_or_else(|| mode.action());
         self.placement = self.explicit.placement.unwrap_or_else(|| mode.placement());
-        self.ignored_fields = self.explicit.ignored_fields.unwrap_or_else(|| match self.explicit.action {
-            // The mode's own action is the limit of every finding: below it nothing is hidden of what Enforce would deny.
-            None => IgnoredFields::Deny,
-            Some(_) => mode.ignored_fields(),
-        });
+        self.ignored_fields = self
+            .explicit
+            .ignored_fields
+            .unwrap_or_else(|| match self.explicit.action {
+                // The mode's own action is the limit of every finding: below it nothing is hidden of what Enforce would deny.
+                None => IgnoredFields::Deny,
+                Some(_) => mode.ignored_fields(),
+            });
     }
 
     /// What becomes of ignored fields, with `validation` as the limit.
@@ -440,7 +447,11 @@ mod tests {
             (Mode::Enforce, Action::Deny, PlacementMode::Apply),
         ] {
             let policy = written.clone().in_mode(mode);
-            assert_eq!((policy.validation, policy.placement), (validation, placement), "{mode}");
+            assert_eq!(
+                (policy.validation, policy.placement),
+                (validation, placement),
+                "{mode}"
+            );
             assert_eq!(policy.ignored_fields, IgnoredFields::Remove, "{mode}");
         }
         assert!(Mode::Audit < Mode::Warn && Mode::Warn < Mode::Enforce);

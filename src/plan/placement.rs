@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::model::policy::{Policy, PlacementMode};
+use crate::model::policy::{PlacementMode, Policy};
 use crate::model::text::list;
 
 /// What the policies say of placement in the namespaces that have Windows workloads.
@@ -76,7 +76,7 @@ mod tests {
                 ("team", PlacementMode::Apply),
                 ("default", PlacementMode::Disabled)
             ]),
-            "Apply in 2 namespaces, Off in 1 namespace, by the WindowsPodPolicies default, team"
+            "Apply in 2 namespaces, Disabled in 1 namespace, by the WindowsPodPolicies default, team"
         );
     }
 }

@@ -215,7 +215,8 @@ fn every_way_to_name_the_old_nodes_pins() {
         ("new", format!("nodeSelector: {{{build}: 10.0.26100}},"), None),
         (
             "trusted",
-            "nodeSelector: {transom.dev.node-restriction.kubernetes.io/windows-build: 10.0.20348},".to_owned(),
+            "nodeSelector: {transom.dev.node-restriction.kubernetes.io/windows-build: 10.0.20348},"
+                .to_owned(),
             Some(By::RestrictedBuildLabel),
         ),
         (

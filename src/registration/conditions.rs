@@ -440,7 +440,9 @@ mod tests {
     use super::*;
 
     fn label(key: &str, value: &str) -> PoolLabel {
-        let prefix = value.strip_suffix('*').map(|prefix| PoolLabel::prefix(key, prefix));
+        let prefix = value
+            .strip_suffix('*')
+            .map(|prefix| PoolLabel::prefix(key, prefix));
         prefix.unwrap_or_else(|| PoolLabel::exact(key, value))
     }
 

@@ -171,7 +171,7 @@ static NODE_MISSING_BUILD_LABEL: Rule = Rule {
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, node-restriction.kubernetes.io/windows-build: 10.0.20348}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, transom.dev.node-restriction.kubernetes.io/windows-build: 10.0.20348}}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}",

@@ -65,10 +65,7 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
         }
     }
     let terms = cx.spec.required_terms();
-    let is_windows = matches!(
-        os_of_terms(terms, &cx.facts.pool_labels),
-        Some((Os::Windows, ..))
-    );
+    let is_windows = matches!(os_of_terms(terms, &cx.facts.pool_labels), Some((Os::Windows, ..)));
     let is_by_label = |term: &NodeSelectorTerm<'_>| {
         let by_label = |e: &Expression<'_>| {
             is_os_label(&e.key) && os_of_expression(e, &cx.facts.pool_labels) == Some(Os::Windows)

@@ -526,21 +526,21 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     class: Class::BestPractice,
     verdicts: &[Verdict::Linux, Verdict::Unknown],
     summary: "nothing keeps this pod off Windows nodes",
-    docs: "The reverse guard, off unless the policy switches it on: a pod without a sign of Windows, whose tolerations would \
+    docs: "Only where the policy sets `placement.linuxPods`: a pod without a sign of Windows, whose tolerations would \
            let it onto a Windows node (because it tolerates everything, or the node carries no taint that lasts), and whose \
-           selectors do not speak of the operating system. With `reverseGuard: Apply` such a pod gets the selector; not so \
+           selectors do not speak of the operating system. With `linuxPods: Apply` such a pod gets the selector; not so \
            the pods of a DaemonSet, whose controller goes by the template: it is told there.",
     remedy: "add nodeSelector kubernetes.io/os: linux",
     see: &[GUIDE],
     bad: &[
-        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
-        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}}}",
-        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoExecute}, {key: ToBeDeletedByClusterAutoscaler, value: '1', effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
+        "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
+        "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}}}",
+        "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoExecute}, {key: ToBeDeletedByClusterAutoscaler, value: '1', effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}",
-        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
-        "# --reverse-guard Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
+        "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
+        "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
     ],
     needs: Fields::ALWAYS,
     check: Check::Pod(|cx, out| {

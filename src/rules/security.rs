@@ -179,7 +179,7 @@ static RUN_AS_USER: Rule = Rule {
            1.29.12 and 1.30.8 do not ignore it: if every container of the pod has a `runAsUser` (its own or the pod's), they \
            try to give the service account token to that user (`chown ... not supported by windows`), and the pod stays in \
            ContainerCreating. Fixed in 1.29.13, 1.30.9 and 1.31.0. On a cluster of such a release the finding is one of a pod \
-           that hangs, and `inert: Warn` does not apply to it; repair does.",
+           that hangs, and `ignoredFields: Warn` does not apply to it; `Remove` does.",
     remedy: "use windowsOptions.runAsUserName",
     see: &[
         INTRO,

@@ -9,7 +9,7 @@ use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::edit::Edit;
 use crate::model::os::Verdict;
-use crate::model::policy::{Action, IgnoredFields, Policy, PlacementMode};
+use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, Image, Resolver};

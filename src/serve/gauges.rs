@@ -187,8 +187,12 @@ impl Gauges {
             ["ready", "not_ready", "unknown"],
             statuses().map(state),
         );
-        self.drifted_nodes
-            .set(statuses().flatten().map(|status| i64::from(status.drifted_node_count)).sum());
+        self.drifted_nodes.set(
+            statuses()
+                .flatten()
+                .map(|status| i64::from(status.drifted_node_count))
+                .sum(),
+        );
     }
 
     /// Shows whether calls of the API server arrive; nothing where that is not known.

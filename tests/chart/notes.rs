@@ -41,7 +41,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
         (
             json!({"hooks": "none"}),
             &[
-                "transom cleanup --namespace transom-system --name transom --lease transom --certificate-secret \
+                "transom uninstall --transom-namespace transom-system --name transom --lease transom --certificate-secret \
                  transom-certificates",
             ],
             // Its Job is a hook too.

@@ -132,13 +132,15 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
             .ask("validate", json!({"values": values}))
             .unwrap_or_else(|error| panic!("{platform}: {error}\n{seen:#}"));
         let rendered = engine.render(&values).unwrap();
+        let both = ["WindowsPodPolicy", "WindowsNodePolicy"]
+            .map(|kind| rendered.object(kind, "default").to_string());
+        let read = transom::api::read_policies(both.join("\n---\n").into_bytes());
+        assert!(read.is_ok(), "{platform}: {read:?}");
         for (kind, lists) in [
             ("WindowsPodPolicy", &["/placement/toleratedTaints"][..]),
             ("WindowsNodePolicy", &["/pools", "/poolLabels"]),
         ] {
             let policy = rendered.object(kind, "default");
-            let read = transom::api::read_policies(policy.to_string().into_bytes());
-            assert!(read.is_ok(), "{platform}: {read:?}");
             let below = if kind == "WindowsPodPolicy" {
                 "policy"
             } else {

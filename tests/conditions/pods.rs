@@ -221,7 +221,7 @@ pub fn windows_pods() -> Vec<(bool, Value)> {
             affinity(&[term(
                 "kubernetes.azure.com/os-sku",
                 "In",
-                &["Windows2019", "windows2022"],
+                &["Windows2019", "Windows2022"],
             )]),
         ),
         (

@@ -88,6 +88,7 @@ impl World {
             (PLAIN, ("nothing", "here")),
             (OPTED, ("opted", "in")),
             ("ignored", ("transom.dev/ignore", "true")),
+            ("scaffolded", ("control-plane", "controller-manager")),
             ("managed", ("kubernetes.azure.com/managedby", "aks")),
             ("transom-system", ("nothing", "here")),
             ("calico-system", ("nothing", "here")),

@@ -179,7 +179,9 @@ fn pool_label(text: &str) -> Result<PoolLabel, String> {
             LONGEST_POOL_LABEL - 1
         )),
         Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-            let prefix = value.strip_suffix('*').map(|prefix| PoolLabel::prefix(key, prefix));
+            let prefix = value
+                .strip_suffix('*')
+                .map(|prefix| PoolLabel::prefix(key, prefix));
             Ok(prefix.unwrap_or_else(|| PoolLabel::exact(key, value)))
         }
         _ => Err("write key and value, as in pool=windows*".to_owned()),

@@ -208,7 +208,7 @@ mod tests {
         let policy = serde_json::from_value(serde_json::json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
             "metadata": {"name": "p", "generation": 1},
-            "spec": {"taints": {"mode": "Apply", "allowNoExecute": true, "taints": [
+            "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed", "required": [
                 {"key": "os", "value": "windows", "effect": "NoSchedule"},
                 {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
         }));

@@ -14,7 +14,7 @@ use crate::api::{Isolation, Management};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{
-    BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, RESTRICTED_BUILD_LABEL, Taint,
+    BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
 };
 use crate::model::selection::is_build_label;
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::nodes::owned::Owned;
 use super::nodes::plan::Want;
-use crate::api::{DeclaredPools, NoExecute, TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector};
+use crate::api::{
+    DeclaredPools, NoExecute, TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector,
+};
 use crate::cluster::node::NodeView;
 use crate::cluster::view::UNREADABLE_ANNOTATION;
 use crate::model::node::Taint;

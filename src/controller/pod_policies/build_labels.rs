@@ -4,7 +4,7 @@ use crate::api::DecodedPolicy;
 use crate::controller::conditions::{Statement, Told};
 use crate::model::facts::Facts;
 use crate::model::node::Host;
-use crate::model::policy::{Policy, PlacementMode};
+use crate::model::policy::{PlacementMode, Policy};
 use crate::model::text::list;
 
 use super::MOST_NAMES;

@@ -9,11 +9,12 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
-use super::build_labels::build_labels;
 use super::MOST_NAMES;
+use super::build_labels::build_labels;
 use super::programmed::programmed;
 use crate::api::{
-    API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus, in_one_line,
+    API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus,
+    in_one_line,
 };
 use crate::cluster::policies::{Outcome, generation, text};
 use crate::cluster::snapshot::{Reporting, Snapshot};
@@ -96,7 +97,14 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
         // While it is not known what is registered, what was said of it stays.
         let programmed = snapshot.registered.as_ref().map(|known| {
             let (facts, set) = (&snapshot.facts, &snapshot.policies);
-            programmed(outcome.in_force(), known, snapshot.unreached.as_deref(), set, view, facts)
+            programmed(
+                outcome.in_force(),
+                known,
+                snapshot.unreached.as_deref(),
+                set,
+                view,
+                facts,
+            )
         });
         let ready = ready(&statements[0], programmed.as_ref());
         statements.splice(1..1, programmed.into_iter().chain([ready]));
@@ -110,7 +118,15 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
         } else {
             retired.push(WITHOUT_POLICY);
         }
-        report(name, object, effective(outcome, object), statements, &retired, reach, now)
+        report(
+            name,
+            object,
+            effective(outcome, object),
+            statements,
+            &retired,
+            reach,
+            now,
+        )
     })
 }
 
@@ -247,7 +263,9 @@ fn accepted(outcome: &Outcome, in_force: usize) -> Statement {
     let well = ("Accepted", "the policy applies as it is stored");
     let (reason, error, consequence) = match outcome {
         Outcome::InForce(decoded) => return left_out(decoded, well),
-        Outcome::LastGood { generation, error, .. } => (
+        Outcome::LastGood {
+            generation, error, ..
+        } => (
             "PreviousVersionApplies",
             error,
             format!("until then generation {generation} of the policy applies"),
@@ -286,11 +304,17 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
     };
     let of = |names: &BTreeSet<String>| listed(names.iter().map(|name| cut(name, 128)));
     let unknown = [
-        ("UnknownRules", "the rules", listed(decoded.unknown_rules.iter().map(rule))),
+        (
+            "UnknownRules",
+            "the rules",
+            listed(decoded.unknown_rules.iter().map(rule)),
+        ),
         ("UnknownReleases", "the releases", of(&decoded.unknown_releases)),
         ("UnknownFields", "the fields", of(&decoded.unknown_fields)),
     ];
-    let unknown = unknown.into_iter().filter_map(|(reason, what, names)| Some((reason, what, names?)));
+    let unknown = unknown
+        .into_iter()
+        .filter_map(|(reason, what, names)| Some((reason, what, names?)));
     let unknown: Vec<(&'static str, &str, String)> = unknown.collect();
     let Some((reason, ..)) = unknown.first() else {
         return Statement::wanted("Accepted", None, well);
@@ -316,10 +340,16 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
 /// Whether the policy does what it says: its spec is usable, and the webhooks that it needs are registered.
 fn ready(accepted: &Statement, programmed: Option<&Statement>) -> Statement {
     let well = ("Ready", "the policy is accepted and programmed");
-    let failing = [Some(accepted), programmed].into_iter().flatten().find(|said| !said.holds);
+    let failing = [Some(accepted), programmed]
+        .into_iter()
+        .flatten()
+        .find(|said| !said.holds);
     let amiss = failing.map(|said| {
         let kind = said.kind;
-        (said.reason, format!("the condition {kind} is False: {}", said.message))
+        (
+            said.reason,
+            format!("the condition {kind} is False: {}", said.message),
+        )
     });
     Statement::wanted("Ready", amiss, well)
 }
@@ -336,7 +366,10 @@ fn overridden(reach: &Reach<'_>) -> Statement {
         );
         ("OtherPoliciesApply", message)
     });
-    let well = ("NotOverridden", "the policy applies in a namespace, or selects none");
+    let well = (
+        "NotOverridden",
+        "the policy applies in a namespace, or selects none",
+    );
     Statement::unwanted("Overridden", amiss, well)
 }
 

@@ -18,7 +18,7 @@ use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
 use crate::engine::effective::{Asker, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
-use crate::model::policy::{Action, Policy, PlacementMode};
+use crate::model::policy::{Action, PlacementMode, Policy};
 
 /// Snapshots of views that follow one another.
 struct Policies {
@@ -65,7 +65,10 @@ impl Policies {
 /// A stored policy of the first generation; it enforces unless it says otherwise.
 fn stored(name: &str, spec: &Value) -> Value {
     let mut spec = spec.clone();
-    spec.as_object_mut().unwrap().entry("mode").or_insert_with(|| json!("Enforce"));
+    spec.as_object_mut()
+        .unwrap()
+        .entry("mode")
+        .or_insert_with(|| json!("Enforce"));
     json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
         "metadata": {"name": name, "uid": format!("{name}-1"), "generation": 1, "resourceVersion": "10"},
@@ -194,7 +197,13 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
          policy applies"
     );
     let effective_settings = reports[0].status.effective.as_ref().unwrap();
-    assert_eq!((effective_settings.generation, effective_settings.validation.as_str()), (1, "Warn"));
+    assert_eq!(
+        (
+            effective_settings.generation,
+            effective_settings.validation.as_str()
+        ),
+        (1, "Warn")
+    );
     assert_eq!(reports[0].status.observed_generation, Some(2));
     assert_eq!(reports[0].status.last_problem.as_ref(), Some(&ready.message));
     assert!(reports[0].news[0].is_bad && reports[0].news[0].message == ready.message);
@@ -215,7 +224,8 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
 fn keeping(mut view: ClusterView, version: &Value) -> ClusterView {
     let revision = revision_of("transom-system", version);
     let name = revision.metadata.name.clone().unwrap();
-    view.revisions.insert(name, Arc::new(RevisionView::of(revision).unwrap()));
+    view.revisions
+        .insert(name, Arc::new(RevisionView::of(revision).unwrap()));
     view
 }
 
@@ -235,7 +245,10 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     leader.update(&kept);
     let reports = starts.reports(&kept, now());
     assert_eq!(reports, leader.reports(&kept, now()));
-    assert_eq!(condition(&reports[0], "Accepted").reason, "PreviousVersionApplies");
+    assert_eq!(
+        condition(&reports[0], "Accepted").reason,
+        "PreviousVersionApplies"
+    );
     assert_eq!(reports[0].status.effective.as_ref().unwrap().generation, 1);
 
     // The revision may come with a later view than the policy.
@@ -254,10 +267,13 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     second["metadata"]["generation"] = json!(2);
     let several = [&older, &second, &unreadable];
     let several = several.into_iter().fold(view(&[newer], &[]), keeping);
-    assert_eq!(effective(&Policies::default().update(&several)).validation, Action::Deny);
+    assert_eq!(
+        effective(&Policies::default().update(&several)).validation,
+        Action::Deny
+    );
 }
 
-/// Whoever may write the status of a policy, or the revision of another one, changes nothing that is enforced.
+/// A person who may write the status of a policy, or the revision of another one, changes nothing that is enforced.
 #[test]
 fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_counts() {
     let good = stored("p", &json!({"mode": "Enforce"}));
@@ -279,7 +295,11 @@ fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_
         let set = Policies::default().update(&seen);
         // The built-in policy: nothing is known of an earlier version.
         assert_eq!(effective(&set).validation, Action::Audit, "{planted}");
-        assert_eq!(effective(&knows.update(&seen)).validation, Action::Deny, "{planted}");
+        assert_eq!(
+            effective(&knows.update(&seen)).validation,
+            Action::Deny,
+            "{planted}"
+        );
     }
 }
 
@@ -290,8 +310,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
         bad["status"] = status.clone();
         bad
     };
-    let accepted =
-        |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
+    let accepted = |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
     for (status, lacking) in [
         // The only policy of a cluster was broken before Transom was there: it starts, and the built-in policy applies.
         (json!({}), false),
@@ -302,7 +321,11 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
     ] {
         let mut starts = Policies::default();
         let seen = view(&[bad(&status)], &[]);
-        assert_eq!(effective(&starts.update(&seen)).validation, Action::Audit, "{status}");
+        assert_eq!(
+            effective(&starts.update(&seen)).validation,
+            Action::Audit,
+            "{status}"
+        );
         assert_eq!(!starts.seen(&seen).lacking().is_empty(), lacking, "{status}");
         // Once it leads it says so, and lacks nothing that another replica has.
         let reports = starts.reports(&seen, now());
@@ -325,7 +348,10 @@ fn every_problem_is_told_and_an_event_still_says_what_counts() {
         .collect();
     let selector =
         json!({"matchLabels": {"not a key!": "x"}, "matchExpressions": [{"key": "a", "operator": "In"}]});
-    let bad = next_generation(&good, &json!({"namespaceSelector": selector, "exemptions": exemptions}));
+    let bad = next_generation(
+        &good,
+        &json!({"namespaceSelector": selector, "exemptions": exemptions}),
+    );
     let seen = view(&[bad], &[]);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
@@ -338,10 +364,7 @@ fn every_problem_is_told_and_an_event_still_says_what_counts() {
         assert!(said.contains(part), "{part}: {said}");
     }
     let told = reports[0].news[0].event("ReadPolicy").note.unwrap();
-    assert!(
-        told.starts_with("32 problems: (1) spec.exemptions[0]"),
-        "{told}"
-    );
+    assert!(told.starts_with("32 problems: (1) spec.exemptions[0]"), "{told}");
     assert!(
         told.ends_with("more; correct them: until then generation 1 of the policy applies"),
         "{told}"
@@ -372,10 +395,7 @@ fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
         message.contains("no other policy can be used either"),
         "{message}"
     );
-    assert!(
-        message.contains("built-in: mode Audit"),
-        "{message}"
-    );
+    assert!(message.contains("built-in: mode Audit"), "{message}");
 
     let both = view(&[bad, stored("good", &json!({}))], &[]);
     assert_eq!(effective(&policies.update(&both)).validation, Action::Deny);
@@ -515,24 +535,18 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
 fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     let mut policies = Policies::default();
     let team = json!({"priority": 5, "namespaceSelector": {"matchLabels": {"team": "x"}}});
-    let all = [
-        stored("base", &json!({"mode": "Warn"})),
-        stored("team", &team),
-    ];
+    let all = [stored("base", &json!({"mode": "Warn"})), stored("team", &team)];
     let namespaces: [(&str, &[(&str, &str)]); 5] = [
-        ("audit", &[("transom.dev/validation", "Audit")]),
+        ("audit", &[("transom.dev/mode", "Audit")]),
         ("db", &[("team", "x"), ("transom.dev/ignore", "yes")]),
-        ("good", &[("transom.dev/validation", "Deny")]),
+        ("good", &[("transom.dev/mode", "Enforce")]),
         (
             "out",
-            &[("transom.dev/ignore", "true"), ("transom.dev/validation", "x")],
+            &[("transom.dev/ignore", "true"), ("transom.dev/mode", "x")],
         ),
         (
             "web",
-            &[
-                ("transom.dev/plaecment", "Apply"),
-                ("transom.dev/validation", "deny"),
-            ],
+            &[("transom.dev/mdoe", "Warn"), ("transom.dev/mode", "enforce")],
         ),
     ];
     let seen = view(&all, &namespaces);
@@ -545,7 +559,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     assert_eq!(
         said("base"),
         "True WithoutEffect: labels that do nothing are on 2 of the namespaces where the policy counts: audit \
-         (transom.dev/validation=Audit), web (transom.dev/plaecment=Apply, transom.dev/validation=deny); the Events of \
+         (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); the Events of \
          each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
     );
     assert!(
@@ -574,15 +588,12 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
 fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write() {
     let mut policies = Policies::default();
     let namespaces: [(&str, &[(&str, &str)]); 4] = [
-        ("audit", &[("transom.dev/validation", "Audit")]),
+        ("audit", &[("transom.dev/mode", "Audit")]),
         ("db", &[("transom.dev/ignore", "")]),
-        ("good", &[("transom.dev/validation", "Deny")]),
+        ("good", &[("transom.dev/mode", "Enforce")]),
         (
             "web",
-            &[
-                ("transom.dev/plaecment", "Apply"),
-                ("transom.dev/validation", "deny"),
-            ],
+            &[("transom.dev/mdoe", "Warn"), ("transom.dev/mode", "enforce")],
         ),
     ];
     let mut seen = view(&[stored("base", &json!({"mode": "Warn"}))], &namespaces);
@@ -594,17 +605,15 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     assert_eq!(
         messages,
         [
-            "the label transom.dev/validation=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
+            "the label transom.dev/mode=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
              only to make it stricter (namespaceOverrides: Stricter); take it away: kubectl label namespace audit \
-             transom.dev/validation-; or set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count",
+             transom.dev/mode-; or set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count",
             "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true takes a namespace out; \
              take it away: kubectl label namespace db transom.dev/ignore-",
-            "the label transom.dev/plaecment=Apply of namespace web does nothing: Transom knows no such label; there are \
-             transom.dev/validation, transom.dev/placement, transom.dev/ignore; did you mean \
-             transom.dev/placement=Apply? kubectl label namespace web transom.dev/plaecment- \
-             transom.dev/placement=Apply",
-            "the label transom.dev/validation=deny of namespace web does nothing: there is no such value; there are Deny, \
-             Warn, Audit, Off; did you mean Deny? kubectl label --overwrite namespace web transom.dev/validation=Deny",
+            "the label transom.dev/mdoe=Warn of namespace web does nothing: Transom knows no such label; there are \
+             transom.dev/mode, transom.dev/ignore; take it away: kubectl label namespace web transom.dev/mdoe-",
+            "the label transom.dev/mode=enforce of namespace web does nothing: there is no such value; there are Audit, Warn, \
+             Enforce; did you mean Enforce? kubectl label --overwrite namespace web transom.dev/mode=Enforce",
         ]
     );
     for note in &due {
@@ -702,7 +711,10 @@ fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
 #[test]
 fn an_exemption_that_has_expired_is_named_from_the_day_after() {
     let mut policies = Policies::default();
-    let exemption = |expires: &str| json!({"expires": expires, "owner": "team-a", "reason": "old chart"});
+    let exemption = |expires: &str| {
+        json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
+            "groups": ["g"]})
+    };
     let spec = json!({"exemptions": [exemption("2026-05-31"), exemption("2026-06-01")]});
     let seen = view(&[stored("p", &spec)], &[]);
     policies.update(&seen);
@@ -730,7 +742,10 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
 #[test]
 fn an_exemption_is_told_of_before_its_last_day() {
     let mut policies = Policies::default();
-    let exemption = |expires: &str| json!({"expires": expires, "owner": "team-a", "reason": "old chart"});
+    let exemption = |expires: &str| {
+        json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
+            "groups": ["g"]})
+    };
     let spec =
         json!({"exemptions": [exemption("2026-06-15"), exemption("2026-06-16"), exemption("2026-05-01")]});
     let seen = view(&[stored("p", &spec)], &[]);
@@ -783,11 +798,17 @@ fn messages_stay_within_what_the_api_server_takes() {
         .map(|i| (format!("{i}{}", "ü".repeat(200)), json!("Deny")))
         .collect();
     let exemptions: Vec<Value> = (0..256)
-        .map(|_| json!({"expires": "2020-01-01", "owner": "ö".repeat(256), "reason": "r".repeat(1024)}))
+        .map(|i| {
+            json!({"name": format!("{i}"), "expires": "2020-01-01", "owner": "ö".repeat(256),
+                "reason": "r".repeat(1024), "rules": ["*"], "groups": ["g"]})
+        })
         .collect();
     let long = "ä".repeat(40_000);
     let all = [
-        stored("a", &json!({"validation": {"rules": rules}, "exemptions": exemptions})),
+        stored(
+            "a",
+            &json!({"validation": {"rules": rules}, "exemptions": exemptions}),
+        ),
         stored("b", &json!({"mode": long})),
     ];
     let seen = view(&all, &[]);
@@ -877,7 +898,7 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
         ),
         "{message}"
     );
-    let trusted = json!({"build": {"trusted": true}});
+    let trusted = json!({"placement": {"buildLabel": "NodeRestriction"}});
     assert!(
         says(trusted.clone(), &mixed, false)
             .1
@@ -886,8 +907,8 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
     for (spec, nodes, keeps) in [
         (json!({}), &mixed[..], true),
         (trusted, &mixed[..], true),
-        (json!({"placement": "Off"}), &mixed[..], false),
-        (json!({"placementParts": {"build": false}}), &mixed[..], false),
+        (json!({"placement": {"mode": "Disabled"}}), &mixed[..], false),
+        (json!({"placement": {"fields": ["OSName"]}}), &mixed[..], false),
         // With one build there is nothing to require.
         (json!({}), &mixed[1..], false),
         (json!({}), &[], false),

@@ -11,7 +11,7 @@ use crate::model::edit::to_json_patch;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
 use crate::model::pod::Toleration;
-use crate::model::policy::{Policy, LinuxPods, PlacementMode};
+use crate::model::policy::{LinuxPods, PlacementMode, Policy};
 use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
 

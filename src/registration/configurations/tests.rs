@@ -85,10 +85,7 @@ fn a_policy_that_asks_for_nothing_special_is_served_by_the_plain_registration() 
 fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_nothing() {
     let mut gone = registered(&Options::default());
     gone.mutating.entries.clear();
-    let found = gaps(
-        &gone,
-        &policy(|policy| policy.linux_pods = LinuxPods::Apply),
-    );
+    let found = gaps(&gone, &policy(|policy| policy.linux_pods = LinuxPods::Apply));
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0, "NoWebhooks");
     assert!(
@@ -103,7 +100,8 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
             .1
             .contains("and no ValidatingWebhookConfiguration zz-transom,")
     );
-    let off = policy(|policy| (policy.validation, policy.placement) = (Action::Disabled, PlacementMode::Disabled));
+    let off =
+        policy(|policy| (policy.validation, policy.placement) = (Action::Disabled, PlacementMode::Disabled));
     assert_eq!(gaps(&gone, &off), []);
 }
 
@@ -114,7 +112,10 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
         ..Options::default()
     });
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
-    assert_eq!(gaps_beside(&fails_closed, &policy(|_| {}), &PoolLabel::well_known()), []);
+    assert_eq!(
+        gaps_beside(&fails_closed, &policy(|_| {}), &PoolLabel::well_known()),
+        []
+    );
     for missing in [names::CERTAIN_VALIDATE, names::VALIDATE] {
         let mut half = fails_closed.clone();
         half.validating.entries.retain(|entry| entry.name != missing);
@@ -185,7 +186,10 @@ fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
     let mut options = Options::default();
     options.pool_labels.push(PoolLabel::prefix("pool", "win"));
     let known = registered(&options);
-    let wider = [PoolLabel::exact("pool", "windows-2022"), PoolLabel::exact("team", "blue")];
+    let wider = [
+        PoolLabel::exact("pool", "windows-2022"),
+        PoolLabel::exact("team", "blue"),
+    ];
     let policy = policy(|_| {});
     assert_eq!(
         gaps_beside(&known, &policy, &wider),

@@ -190,7 +190,10 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
             && reasons[0].starts_with("policies: another replica goes by a version of WindowsPodPolicy p"),
         "{reasons:?}"
     );
-    assert_eq!(shown(2, accepted("False", "PreviousVersionApplies")).await.len(), 1);
+    assert_eq!(
+        shown(2, accepted("False", "PreviousVersionApplies")).await.len(),
+        1
+    );
     // That replica is gone, and the next leader has said so: as in a cluster that starts with a broken policy.
     assert!(shown(3, accepted("False", "Invalid")).await.is_empty());
     // What serves goes on serving.

@@ -23,7 +23,7 @@ fn policies(spec: &Value) -> NodePolicies {
 }
 
 fn managed() -> NodePolicies {
-    policies(&json!({"managed": true}))
+    policies(&json!({"management": "Managed"}))
 }
 
 fn node(name: &str, kernel: &str, handlers: &[&str]) -> Arc<NodeView> {
@@ -73,7 +73,7 @@ fn there_is_one_for_each_release_and_isolation_and_the_build_only_where_one_runs
         node("b", "10.0.20348.1", &[]),
         node("c", "10.0.25398.1", &[]),
     ];
-    let both = policies(&json!({"managed": true, "isolations": ["Process", "HyperV"]}));
+    let both = policies(&json!({"management": "Managed", "isolations": ["Process", "HyperV"]}));
     let made = after(&Existing::new(), &plan(&Existing::new(), &both, &nodes, true));
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
     assert_eq!(
@@ -208,7 +208,10 @@ fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
         &Existing::new(),
         &plan(&Existing::new(), &managed(), &nodes, true),
     );
-    for gone in [NodePolicies::default(), policies(&json!({"managed": false}))] {
+    for gone in [
+        NodePolicies::default(),
+        policies(&json!({"management": "Disabled"})),
+    ] {
         assert_eq!(after(&made, &plan(&made, &gone, &nodes, true)).len(), 0);
     }
     assert_eq!(plan(&made, &NodePolicies::default(), &nodes, false).changes, []);
@@ -223,7 +226,7 @@ fn another_handler_means_another_class() {
         &Existing::new(),
         &plan(&Existing::new(), &managed(), &nodes, true),
     );
-    let other = policies(&json!({"managed": true, "handlers": {"process": "my-runhcs"}}));
+    let other = policies(&json!({"management": "Managed", "handlers": {"process": "my-runhcs"}}));
     let planned = plan(&made, &other, &nodes, true);
     assert!(
         matches!(planned.changes.as_slice(), [ClassChange::Delete { .. }]),

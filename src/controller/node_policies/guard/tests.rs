@@ -3,12 +3,12 @@
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
 use super::*;
+use crate::api::WindowsNodePolicy;
 use crate::cluster::facts;
 use crate::cluster::pools::Memory;
 use crate::cluster::view::ClusterView;
 use crate::model::facts::Facts;
 use crate::model::os::Os;
-use crate::api::WindowsNodePolicy;
 use crate::model::policy::{ImageEvidence, Policy};
 use serde_json::{Value, json};
 use std::sync::Arc;

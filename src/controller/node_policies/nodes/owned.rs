@@ -160,7 +160,7 @@ mod tests {
         let text = owned.to_annotation().unwrap();
         assert_eq!(
             text,
-            r#"{"policy":"windows","labels":{"node-restriction.kubernetes.io/windows-build":"10.0.20348"},"taints":[{"key":"os","value":"windows","effect":"NoSchedule"}]}"#
+            r#"{"policy":"windows","labels":{"transom.dev.node-restriction.kubernetes.io/windows-build":"10.0.20348"},"taints":[{"key":"os","value":"windows","effect":"NoSchedule"}]}"#
         );
         assert_eq!(Owned::parse(Some(&text)), Ok(owned));
         assert_eq!(Owned::default().to_annotation(), None);

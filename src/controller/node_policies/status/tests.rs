@@ -80,7 +80,8 @@ fn builds_and_drift_are_counted_and_bounded() {
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(status.build_summary.as_deref(), Some("ltsc2019 10, ltsc2022 20"));
-    assert_eq!((status.drifted_node_count, status.drifted_nodes.len()),
+    assert_eq!(
+        (status.drifted_node_count, status.drifted_nodes.len()),
         (30, WindowsNodePolicyStatus::MOST_DRIFTED)
     );
     let unsupported = condition(&status, "UnsupportedBuilds");
