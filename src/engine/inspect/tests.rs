@@ -94,7 +94,7 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
             } else {
                 Decision::Allow
             };
-            // What is only recorded is told nobody.
+            // What is only recorded is not printed.
             for (let_be, told) in [(IgnoredFields::Warn, vec![rule]), (IgnoredFields::Audit, vec![])] {
                 let (decision, open, _) = judged(kind, &over, &with(let_be));
                 assert_eq!((decision, open), (passes, told), "{case} {let_be}");
