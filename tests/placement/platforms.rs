@@ -257,8 +257,9 @@ pub fn eks(cluster: &ControlPlane) {
     // What a node offers is believed once its kubelet has reported it Ready for a while.
     let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    let room = json!({"status": {"capacity": {ADDRESS: "14"}, "allocatable": {ADDRESS: "14"}, "conditions": ready}})
-        .to_string();
+    let room =
+        json!({"status": {"capacity": {ADDRESS: "14"}, "allocatable": {ADDRESS: "14"}, "conditions": ready}})
+            .to_string();
     for node in &nodes {
         let name = node["metadata"]["name"].as_str().unwrap();
         cluster
