@@ -31,7 +31,7 @@ struct World {
 }
 
 impl World {
-    fn start(what: &str) -> Option<World> {
+    fn start(what: &str, failure_policy: &str) -> Option<World> {
         let programs = programs_or_skip(what)?;
         let cluster = ControlPlane::start(programs).unwrap();
         let audit = "---
@@ -43,7 +43,11 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
         install::prepare(&cluster, &(install::POLICIES.to_owned() + audit));
         let replica = Replica::start(&cluster, "transom", &["--log=info"]);
         replica.is_ready(&cluster);
-        install::register(&cluster, replica.port, &["--validate-failure-policy=Ignore"]);
+        install::register(
+            &cluster,
+            replica.port,
+            &[&format!("--validate-failure-policy={failure_policy}")],
+        );
         for namespace in ["shop", "audited"] {
             cluster.kubectl(&["create", "namespace", namespace]).succeeded();
             for role in ROLES {
@@ -104,7 +108,7 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
     fn create_pod(&self, namespace: &str, spec: &Value) -> Result<(), String> {
         let pods: Api<Pod> = Api::namespaced(self.alice.clone(), namespace);
         // Not the pod: a failed test prints it.
-        self.runtime.block_on(create(&pods, spec)).map(|_| ())
+        answered(|| self.runtime.block_on(create(&pods, spec)).map(|_| ()))
     }
 
     fn deployments(&self, namespace: &str) -> Api<Deployment> {
@@ -113,6 +117,10 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
 
     /// Writes a Deployment, a new one or over the one that is there.
     fn deploy(&self, namespace: &str, spec: &Value) -> Result<(), String> {
+        answered(|| self.deploy_once(namespace, spec))
+    }
+
+    fn deploy_once(&self, namespace: &str, spec: &Value) -> Result<(), String> {
         let deployments = self.deployments(namespace);
         let object: Deployment = serde_json::from_value(json!({
             "metadata": {"name": "web"},
@@ -137,6 +145,21 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
         let value = metrics.lines().find_map(|other| other.strip_prefix(line));
         value.map_or(0, |value| value.trim().parse().unwrap())
     }
+}
+
+/// Tries until the API server has an answer: on a busy machine a debug build may need longer than its timeout for a review of
+/// 16 MB. With `Fail` such an attempt is refused, and none gets in.
+fn answered(attempt: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    const TRIES: usize = 20;
+    let is_late = |why: &String| why.contains("failed calling webhook");
+    let mut last = attempt();
+    for _ in 1..TRIES {
+        if !last.as_ref().is_err_and(is_late) {
+            break;
+        }
+        last = attempt();
+    }
+    last
 }
 
 /// The spec of a Windows pod, bad by `hostPID`, with an environment variable of this value.
@@ -167,7 +190,7 @@ async fn create(pods: &Api<Pod>, spec: &Value) -> Result<Pod, String> {
 
 #[test]
 fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
-    let Some(world) = World::start("the test of large reviews in tests/siege.rs") else {
+    let Some(world) = World::start("the test of large reviews in tests/siege.rs", "Fail") else {
         return;
     };
     // Each character takes six bytes in a review.
@@ -194,7 +217,7 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     let spec = stored.spec.template.spec.unwrap();
     assert_ne!(spec.host_pid, Some(true));
     let denials = "transom_reviews_too_large_total{type=\"mutating\",decision=\"deny\"} ";
-    assert_eq!(world.metric(denials), 2);
+    assert!(world.metric(denials) >= 2);
 
     // The cure works, and what Audit lets through is recorded. etcd refuses what is as large as that.
     world.deploy("shop", &windows(false, "short")).unwrap();
@@ -230,7 +253,7 @@ struct Counted {
 #[test]
 fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
     const SENDERS: usize = 24;
-    let Some(world) = World::start("the load in tests/siege.rs") else {
+    let Some(world) = World::start("the load in tests/siege.rs", "Ignore") else {
         return;
     };
     let seconds = std::env::var("TRANSOM_SIEGE_SECONDS").map_or(15, |text| text.parse().unwrap());
