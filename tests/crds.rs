@@ -964,3 +964,78 @@ fn an_old_view_does_not_write_over_others(writer: &Writer) {
     writer.until_condition("same", "Ready", "True Ready");
     assert_eq!(writer.condition("same", "Reviewed"), "True ByTeam");
 }
+
+/// A value as Lua writes it.
+fn lua(value: &Value) -> String {
+    match value {
+        Value::Null => "nil".to_owned(),
+        Value::Array(items) => format!("{{{}}}", items.iter().map(lua).collect::<Vec<_>>().join(", ")),
+        Value::Object(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(name, value)| format!("[{name:?}] = {}", lua(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Argo CD runs these scripts with gopher-lua, which is Lua 5.1.
+#[test]
+fn argo_cd_shows_the_health_of_both_policies() {
+    let interpreter = ["lua5.1", "lua", "luajit"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("-v").output().is_ok());
+    let Some(interpreter) = interpreter else {
+        eprintln!("SKIPPED: Argo CD's health check is not proved: there is no lua5.1");
+        return;
+    };
+    let file = fs::read(root().join("manifests/argocd-health.yaml")).unwrap();
+    let file = transom::manifest::parse(file);
+    let patch: Value = serde_json::from_str(file.documents[0].json()).unwrap();
+    let condition = |kind: &str, status: &str, reason: &str, generation: u64| {
+        json!({"type": kind, "status": status, "reason": reason, "message": format!("because of {reason}"),
+            "observedGeneration": generation})
+    };
+    let cases = [
+        (json!(null), "Progressing"),
+        (json!({"observedGeneration": 2, "conditions": []}), "Progressing"),
+        (
+            json!({"conditions": [condition("Accepted", "True", "Accepted", 2), condition("Ready", "True", "Ready", 2)]}),
+            "Healthy because of Ready",
+        ),
+        (
+            json!({"conditions": [condition("Ready", "True", "Ready", 1)]}),
+            "Progressing",
+        ),
+        (
+            json!({"conditions": [condition("Accepted", "True", "Accepted", 2), condition("Ready", "False", "Invalid", 2)]}),
+            "Degraded because of Invalid",
+        ),
+        (
+            json!({"conditions": [condition("Ready", "False", "Converging", 2)]}),
+            "Progressing because of Converging",
+        ),
+        (
+            json!({"conditions": [condition("Ready", "Unknown", "Unknown", 2)]}),
+            "Progressing because of Unknown",
+        ),
+    ];
+    for kind in ["WindowsPodPolicy", "WindowsNodePolicy"] {
+        let script = patch["data"][format!("resource.customizations.health.transom.dev_{kind}")]
+            .as_str()
+            .unwrap();
+        for (status, expected) in &cases {
+            let object =
+                json!({"kind": kind, "metadata": {"name": "default", "generation": 2}, "status": status});
+            let program = format!(
+                "obj = {}\nlocal health = (function()\n{script}\nend)()\nprint(health.status .. ' ' .. health.message)",
+                lua(&object)
+            );
+            let run = Command::new(interpreter).args(["-e", &program]).output().unwrap();
+            let printed =
+                String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+            assert!(printed.starts_with(expected), "{kind} {status}: {printed}");
+        }
+    }
+}

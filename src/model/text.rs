@@ -27,6 +27,24 @@ pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
     Cow::Owned(start.chain(['…']).chain(end).collect())
 }
 
+/// Breaks a paragraph into lines of at most so many characters.
+pub fn wrap(text: &str, width: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            out.push('\n');
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out
+}
+
 /// A value from an object as a message may quote it: control and direction characters escaped, a long one cut.
 pub fn shown(value: &str) -> String {
     /// Sixty, and the ellipsis.

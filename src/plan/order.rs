@@ -85,7 +85,9 @@ pub struct WorkloadPlan {
     pub replicas: Option<u64>,
     /// How many pods it has.
     pub pods: u64,
-    /// The pools that they are on; where no pods are known, those that it may run in.
+    /// How many of them are on no node yet.
+    pub pending: u64,
+    /// The pools that its pods are on; if none is on a node, those that its template may run in.
     pub pools: Vec<String>,
     /// What each of its pods asks for.
     pub requests: Amount,
@@ -233,6 +235,7 @@ impl Planner<'_> {
                     || pools.iter().any(|pool| from.contains(pool)),
                 replicas: workload.replicas,
                 pods: workload.pods.values().sum::<u64>() + workload.pending,
+                pending: workload.pending,
                 pools: pools.iter().map(name).collect(),
                 requests: workload.requests,
                 statements,

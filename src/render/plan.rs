@@ -169,10 +169,15 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
         (1, _) => "1 pod".to_owned(),
         (pods, _) => format!("{pods} pods"),
     };
-    let on = if workload.pools.is_empty() {
-        String::new()
-    } else {
-        format!(" on {}", list(&workload.pools, 4))
+    let pods = match workload.pending {
+        pending @ 1.. if pending < workload.pods => format!("{pods}, {pending} of them pending,"),
+        1.. => format!("{pods}, pending"),
+        0 => pods,
+    };
+    let on = match list(&workload.pools, 4) {
+        pools if pools.is_empty() => pools,
+        pools if workload.pods > workload.pending => format!(" on {pools}"),
+        pools => format!(", can run on {pools}"),
     };
     let not = if workload.affected {
         ""

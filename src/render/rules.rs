@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::model::facts::Runtime;
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
+use crate::model::text::wrap;
 use crate::model::workload::Kind;
 use crate::rules::{Builds, Check, FAMILIES, Rule, catalogue};
 
@@ -221,24 +222,6 @@ fn upper(text: &str) -> String {
         .next()
         .map(|first| first.to_uppercase().chain(chars).collect())
         .unwrap_or_default()
-}
-
-/// Breaks a paragraph into lines of at most so many characters.
-fn wrap(text: &str, width: usize) -> String {
-    let (mut out, mut used) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if used > 0 && used + 1 + length > width {
-            out.push('\n');
-            used = 0;
-        } else if used > 0 {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(word);
-        used += length;
-    }
-    out
 }
 
 fn indent(text: &str) -> String {

@@ -1,41 +1,77 @@
-//! Columns that are as wide as what stands in them.
+//! A table whose columns are as wide as their widest cell.
 
 use std::io::{self, Write};
+
+use crate::model::text::{cut_middle, wrap};
 
 /// Rows of cells.
 #[derive(Default)]
 pub struct Table {
-    rows: Vec<Vec<String>>,
+    rows: Vec<Row>,
+    /// The columns whose cells may be cut so that a row fits [`Table::WIDTH`].
+    cut: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Row {
+    cells: Vec<String>,
+    /// What follows below the row; empty for nothing.
+    details: String,
 }
 
 impl Table {
+    /// The columns of a terminal that a table with [`Table::cutting`] and all details fit into.
+    pub const WIDTH: usize = 120;
+    /// No cell is cut to less.
+    const NARROWEST: usize = 12;
+
     /// A table with these headings.
     pub fn new(headings: Vec<String>) -> Self {
-        Table { rows: vec![headings] }
+        Table {
+            rows: vec![Row {
+                cells: headings,
+                details: String::new(),
+            }],
+            cut: Vec::new(),
+        }
+    }
+
+    /// The same table, with long cells of these columns cut in the middle where a row would be wider than
+    /// [`Table::WIDTH`].
+    pub fn cutting(self, columns: &[usize]) -> Self {
+        Table {
+            cut: columns.to_vec(),
+            ..self
+        }
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.row_with_details(cells, "");
     }
 
-    /// Writes it. Numbers stand to the right, all else to the left.
+    /// Adds a row, and a text that follows below it, wrapped and indented.
+    pub fn row_with_details(&mut self, cells: Vec<String>, details: &str) {
+        self.rows.push(Row {
+            cells,
+            details: details.to_owned(),
+        });
+    }
+
+    /// Writes the table. Numbers are aligned to the right, other cells to the left.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let columns = self.rows.first().map_or(0, Vec::len);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let columns = self.rows.first().map_or(0, |row| row.cells.len());
         let is_number = |column: usize| {
-            let mut cells = self.rows.iter().skip(1).filter_map(|row| row.get(column));
+            let mut cells = self.rows.iter().skip(1).filter_map(|row| row.cells.get(column));
             cells.all(|cell| !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit()))
         };
         let numbers: Vec<bool> = (0..columns).map(is_number).collect();
+        let widths = self.widths(columns);
         for row in &self.rows {
             let mut line = String::from("  ");
-            for ((cell, width), is_number) in row.iter().zip(&widths).zip(&numbers) {
+            for ((cell, width), is_number) in row.cells.iter().zip(&widths).zip(&numbers) {
                 let width = *width;
+                let cell = cut_middle(cell, width, width / 2);
                 let padded = if *is_number {
                     format!("{cell:>width$}  ")
                 } else {
@@ -44,7 +80,31 @@ impl Table {
                 line.push_str(&padded);
             }
             writeln!(out, "{}", line.trim_end())?;
+            let indent = "      ";
+            for line in wrap(&row.details, Self::WIDTH - indent.len()).lines() {
+                writeln!(out, "{indent}{line}")?;
+            }
         }
         Ok(())
+    }
+
+    /// The width of each column: that of its widest cell, less where a row has to be cut, the widest column first.
+    fn widths(&self, columns: usize) -> Vec<usize> {
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.cells.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+        while widths.iter().sum::<usize>() + 2 * columns > Self::WIDTH {
+            let of_cut = |column: &&usize| widths.get(**column).copied().unwrap_or_default();
+            let Some(column) = self.cut.iter().max_by_key(of_cut).copied() else {
+                break;
+            };
+            match widths.get_mut(column) {
+                Some(width) if *width > Self::NARROWEST => *width -= 1,
+                _ => break,
+            }
+        }
+        widths
     }
 }

@@ -1,10 +1,13 @@
 //! Releases that wrote to nodes and made RuntimeClasses, and go: by the cleanup's own account, beside another
 //! installation, and where the API server refuses half.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::TRANSOM;
 use super::container::account;
 use super::control_plane::wait;
 use super::engine::{Engine, engine};
@@ -133,6 +136,52 @@ fn half(engine: &Engine) -> Value {
     Value::from(left)
 }
 
+/// `--dry-run`, and the answer "no" on a terminal, show what would be removed and change nothing.
+fn nothing_is_removed_by_looking_or_by_no(world: &World) {
+    let before = world.left();
+    let arguments = [
+        "--transom-namespace",
+        NAMESPACE,
+        "--kubeconfig",
+        &world.kubeconfig,
+    ];
+    let look = Command::new(TRANSOM)
+        .args(["uninstall", "--dry-run"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(look.stdout).unwrap();
+    assert!(look.status.success(), "{shown}");
+    for line in [
+        "will be removed:",
+        "  ValidatingWebhookConfiguration zz-transom",
+        "  RuntimeClass windows-ltsc2022",
+        "  Secret transom-certificates",
+        "dry run: nothing was removed",
+    ] {
+        assert!(shown.lines().any(|it| it.starts_with(line)), "{line}\n{shown}");
+    }
+    assert!(shown.starts_with("cluster: "), "{shown}");
+
+    // `script` gives the program a terminal.
+    let asked = format!("{TRANSOM} uninstall {}", arguments.join(" "));
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &asked, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    terminal.stdin.take().unwrap().write_all(b"no\n").unwrap();
+    let answered = terminal.wait_with_output().unwrap();
+    let shown = String::from_utf8(answered.stdout).unwrap();
+    assert_eq!(answered.status.code(), Some(1), "{shown}");
+    assert!(
+        shown.contains("Remove all of this?") && shown.contains("nothing was removed"),
+        "{shown}"
+    );
+    assert_eq!(world.left(), before);
+}
+
 #[test]
 fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
     let Some(engine) = engine() else { return };
@@ -144,6 +193,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
     let half = account(&world.cluster, "half", &half(engine));
     // No node is left to run anything.
     world.kubelet.leave();
+    nothing_is_removed_by_looking_or_by_no(&world);
 
     let done = cleanup(half.to_str().unwrap(), &["--hook", "pre-delete"]);
     let said = String::from_utf8(done.stdout).unwrap();

@@ -681,3 +681,29 @@ fn the_annotations_name_the_workload_and_the_rules_that_denied_and_a_linux_pod_h
         "spec": {"containers": [{"name": "a", "image": "a"}]}});
     assert_eq!(ruling(Phase::Validate, &linux).annotations, Vec::<String>::new());
 }
+
+#[test]
+fn a_denial_names_the_containers_of_a_problem_in_one_line_and_denying_lines_come_first() {
+    let container = |name: String| json!({"name": name, "image": "a", "securityContext": {"runAsUser": 0}});
+    let containers: Vec<Value> = (0..11).map(|index| container(format!("c{index}"))).collect();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {
+        "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
+        "initContainers": [container("setup".to_owned())], "containers": containers,
+    }});
+    let denial = ruling(Phase::Validate, &pod).denial.unwrap();
+    let lines: Vec<&str> = denial.lines().collect();
+    assert!(
+        lines[0].starts_with("12 problems with Pod default/web for Windows:"),
+        "{denial}"
+    );
+    assert!(
+        lines[1].starts_with(
+            "spec.initContainers[setup].securityContext.runAsUser, spec.containers[c0, c1, c2, c3, c4, c5, c6, c7 and 3 \
+             more].securityContext.runAsUser: "
+        ),
+        "{denial}"
+    );
+    let warnings = lines.iter().position(|line| line.starts_with("(warning)"));
+    let denies = lines.iter().rposition(|line| line.starts_with("spec."));
+    assert!(warnings.is_none_or(|first| Some(first) > denies), "{denial}");
+}

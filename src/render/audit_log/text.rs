@@ -205,17 +205,11 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
         [denials, sum.counts.changes()].map(std::cmp::Reverse)
     });
     let is_had = |outcome| sums.iter().any(|(_, sum)| sum.counts.of(outcome) > 0);
-    let columns = Columns {
-        by: shown.by,
-        outcomes: OUTCOMES
-            .into_iter()
-            .filter(|(outcome, _, _)| is_had(*outcome))
-            .collect(),
-        has_now: shown.by == By::Workload && sums.iter().any(|(_, sum)| sum.now.is_some()),
-    };
-    let mut table = Table::new(columns.headings());
+    let occurred = OUTCOMES.into_iter().filter(|(outcome, _, _)| is_had(*outcome));
+    let columns = Columns::new(shown.by, occurred);
+    let mut table = Table::new(columns.headings()).cutting(&[0, 1]);
     for (key, sum) in sums.iter().take(shown.most) {
-        table.row(columns.cells(key, sum));
+        table.row_with_details(columns.cells(key, sum), &columns.details(sum));
     }
     table.write(out)?;
     if let Some(more) = sums.len().checked_sub(shown.most).filter(|more| *more > 0) {
@@ -224,35 +218,47 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// What the columns of a table are.
+/// The columns of a table. What does not fit next to the names follows below each row.
 struct Columns {
     by: By,
-    /// Those that came at all.
+    /// The outcomes that have a column.
     outcomes: Vec<(Outcome, &'static str, &'static str)>,
-    has_now: bool,
+    /// Those that a line below names.
+    others: Vec<(Outcome, &'static str, &'static str)>,
 }
 
 impl Columns {
+    /// The widest that all columns of outcomes may be together, so that names and times have room in
+    /// [`Table::WIDTH`].
+    const OUTCOMES_WIDTH: usize = 52;
+
+    fn new(by: By, occurred: impl Iterator<Item = (Outcome, &'static str, &'static str)>) -> Self {
+        let mut columns = Columns {
+            by,
+            outcomes: Vec::new(),
+            others: Vec::new(),
+        };
+        let mut width = 0;
+        for outcome in occurred {
+            width += outcome.1.len() + 2;
+            if by != By::Rule && width <= Self::OUTCOMES_WIDTH {
+                columns.outcomes.push(outcome);
+            } else if by != By::Rule {
+                columns.others.push(outcome);
+            }
+        }
+        columns
+    }
+
     fn headings(&self) -> Vec<String> {
         let mut headings = match self.by {
             By::Namespace => vec!["NAMESPACE", "WORKLOADS"],
             By::Workload => vec!["NAMESPACE", "WORKLOAD"],
             By::User => vec!["USER", "WORKLOADS"],
-            By::Rule => vec!["RULE", "WORKLOADS", "DENIED", "WOULD-DENY"],
+            By::Rule => vec!["RULE", "WORKLOADS", "DENIED", "WOULD-DENY", "FIRST SEEN"],
         };
-        if self.by != By::Rule {
-            headings.extend(self.outcomes.iter().map(|(_, heading, _)| heading));
-        }
-        headings.extend(["FIRST SEEN", "LAST SEEN"]);
-        if matches!(self.by, By::Namespace | By::Workload) {
-            headings.push("BY");
-        }
-        if self.by != By::Rule {
-            headings.push("RULES");
-        }
-        if self.has_now {
-            headings.push("NOW");
-        }
+        headings.extend(self.outcomes.iter().map(|(_, heading, _)| heading));
+        headings.push("LAST SEEN");
         headings.into_iter().map(str::to_owned).collect()
     }
 
@@ -266,30 +272,50 @@ impl Columns {
         if self.by != By::Workload {
             cells.push(sum.workloads.len().to_string());
         }
+        let (first, last) = sum.span.ends.unwrap_or_default();
         if self.by == By::Rule {
             cells.extend([sum.rule.denied, sum.rule.would_deny].map(|count| count.to_string()));
-        } else {
-            cells.extend(
-                self.outcomes
-                    .iter()
-                    .map(|(outcome, _, _)| sum.counts.of(*outcome).to_string()),
-            );
+            cells.push(moment(first));
         }
-        let (first, last) = sum.span.ends.unwrap_or_default();
-        cells.extend([moment(first), moment(last)]);
-        if matches!(self.by, By::Namespace | By::Workload) {
-            // Those who were denied first.
+        let counts = self
+            .outcomes
+            .iter()
+            .map(|(outcome, _, _)| sum.counts.of(*outcome));
+        cells.extend(counts.map(|count| count.to_string()));
+        cells.push(moment(last));
+        cells
+    }
+
+    /// What follows below a row, the most useful first: the users, those who were denied first; rules; the state now;
+    /// outcomes without a column; the first time.
+    fn details(&self, sum: &Sum<'_>) -> String {
+        if self.by == By::Rule {
+            return String::new();
+        }
+        let mut details = Vec::new();
+        if self.by != By::User {
             let mut users: Vec<_> = sum.users.iter().collect();
             users.sort_by_key(|(_, denials)| std::cmp::Reverse(**denials));
-            cells.push(list(users.iter().map(|(user, _)| name(user)), 2));
+            details.push(format!(
+                "by {}",
+                list(users.iter().map(|(user, _)| name(user)), 2)
+            ));
         }
-        if self.by != By::Rule {
-            cells.push(rules(&sum.rules));
+        if !sum.rules.is_empty() {
+            details.push(format!("rules: {}", rules(&sum.rules)));
         }
-        if self.has_now {
-            cells.push(sum.now.map_or_else(String::new, in_words));
+        if let (By::Workload, Some(now)) = (self.by, sum.now) {
+            details.push(format!("now {}", in_words(now)));
         }
-        cells
+        for (outcome, _, words) in &self.others {
+            let count = sum.counts.of(*outcome);
+            if count > 0 {
+                details.push(format!("{count} {words}"));
+            }
+        }
+        let (first, _) = sum.span.ends.unwrap_or_default();
+        details.push(format!("first seen {}", moment(first)));
+        details.join("; ")
     }
 }
 
