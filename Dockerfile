@@ -33,8 +33,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
       CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
       CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
       RUSTFLAGS="-C target-feature=+crt-static -C link-self-contained=yes --remap-path-prefix=/src=. --remap-path-prefix=$CARGO_HOME=cargo" \
- && cargo build --release --locked --features mimalloc --target "$target" --bin transom \
- && install -D -m 0755 "target/$target/release/transom" /out/transom \
+ && cargo build --profile dist --locked --features mimalloc --target "$target" --bin transom \
+ && install -D -m 0755 "target/$target/dist/transom" /out/transom \
  && touch -d "@$SOURCE_DATE_EPOCH" /out/transom
 
 FROM scratch

@@ -20,9 +20,9 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 rounds=${ROUNDS:-3} seconds=${SECONDS_EACH:-5} connections=${CONNECTIONS:-16}
 
-cargo build --release --locked
-cargo build --release --locked -p transom-load
-load=$target/release/transom-load transom=$target/release/transom
+cargo build --profile dist --locked
+cargo build --profile dist --locked -p transom-load
+load=$target/dist/transom-load transom=$target/dist/transom
 
 echo "cores: $(nproc)"
 sed -n 's/^model name[^:]*: /processor: /p' /proc/cpuinfo | head -n 1

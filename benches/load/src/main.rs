@@ -111,7 +111,7 @@ enum Command {
 #[derive(Args, Debug)]
 struct Transom {
     /// Its release binary
-    #[arg(long, value_name = "FILE", default_value = "target/release/transom")]
+    #[arg(long, value_name = "FILE", default_value = "target/dist/transom")]
     transom: PathBuf,
 }
 
