@@ -1,22 +1,25 @@
 //! Rendering: what was found, for people and for machines. Writes; judges nothing.
 
 pub mod audit_log;
+mod check;
 mod html;
 mod json;
 mod plain;
 mod plan;
 mod rules;
+mod sarif;
 mod scan;
 mod table;
 mod text;
 mod yaml;
 
+pub use self::check::{check_github, check_gitlab, check_junit, check_sarif};
 pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::json::Json;
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
-pub use self::scan::{Shown, sarif, scan_json, scan_text};
+pub use self::scan::{Shown, scan_json, scan_sarif, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 

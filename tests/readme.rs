@@ -379,6 +379,16 @@ fn the_page_of_rules_is_what_the_catalogue_says() {
 }
 
 #[test]
+fn the_explained_rule_is_shown_as_it_is_printed() {
+    let page = text("docs/cli.md");
+    let start = "transom explain run-as-user\n```\n\n```text\n";
+    let (before, rest) = page.split_once(start).unwrap();
+    let (_, after) = rest.split_once("```\n").unwrap();
+    let printed = lossy(&run(&ours("transom explain run-as-user")).stdout);
+    is_up_to_date("docs/cli.md", &format!("{before}{start}{printed}```\n{after}"));
+}
+
+#[test]
 fn the_readme_counts_the_rules_of_every_family() {
     const START: &str = "<!-- families: written by TRANSOM_BLESS=1 cargo test --test readme -->\n";
     const END: &str = "<!-- end of families -->";

@@ -22,7 +22,9 @@ use crate::model::severity::Severity;
 use crate::model::subject::Stage;
 use crate::process::today;
 use crate::registration::names::named_namespaces;
-use crate::render::{Json, Summary, TextReport, Unjudged};
+use crate::render::{
+    Json, Summary, TextReport, Unjudged, check_github, check_gitlab, check_junit, check_sarif,
+};
 
 /// Check manifests as admission would: files, folders, standard input
 ///
@@ -38,7 +40,7 @@ use crate::render::{Json, Summary, TextReport, Unjudged};
 #[command(after_help = "Examples:
   transom check deployment.yaml
   helm template web ./chart -n shop | transom check -n shop -
-  transom check -o json=report.json -o text --fail-on warning manifests/
+  transom check -o sarif=transom.sarif -o text --fail-on warning manifests/
   transom check --policy policy.yaml --kubernetes-version 1.36 manifests/")]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -74,8 +76,18 @@ pub struct CheckArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Format {
+    /// For people
     Text,
+    /// Schema transom.dev/check/v1
     Json,
+    /// SARIF 2.1.0, for code scanning and editors
+    Sarif,
+    /// JUnit XML: a test suite for each file, a test case for each object
+    Junit,
+    /// Workflow commands of GitHub Actions
+    Github,
+    /// A Code Quality report of GitLab
+    Gitlab,
 }
 
 fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
@@ -165,10 +177,17 @@ impl Pass<'_> {
     fn report(&mut self, format: Format, out: &mut dyn Write) -> io::Result<(Summary, usize)> {
         let unjudged = Unjudged::of(self.manifests);
         let (summary, errors) = match format {
-            Format::Json => {
+            Format::Json | Format::Sarif | Format::Junit | Format::Github | Format::Gitlab => {
                 let mut json = Json::default();
                 let errors = self.check(|checked| json.add(&checked));
-                (json.finish(&errors, &unjudged, out)?, errors)
+                match format {
+                    Format::Sarif => check_sarif(&json, &errors, out)?,
+                    Format::Junit => check_junit(&json, &errors, out)?,
+                    Format::Github => check_github(&json, &errors, out)?,
+                    Format::Gitlab => check_gitlab(&json, &errors, out)?,
+                    Format::Json | Format::Text => json.write(&errors, &unjudged, out)?,
+                }
+                (json.summary(), errors)
             }
             Format::Text => {
                 let mut text = TextReport::new(out, !self.args.no_advice);
@@ -209,7 +228,7 @@ impl Pass<'_> {
 fn progress(objects: usize, target: &Target<Format>) -> ProgressBar {
     const LONG: usize = 2000;
     let shown_elsewhere =
-        target.file.is_some() || target.format == Format::Json || !io::stdout().is_terminal();
+        target.file.is_some() || target.format != Format::Text || !io::stdout().is_terminal();
     if objects < LONG || is_quiet() || !io::stderr().is_terminal() || !shown_elsewhere {
         return ProgressBar::hidden();
     }

@@ -15,7 +15,7 @@ use super::options::{
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
 use crate::plan::Target as PlanTarget;
-use crate::render::{Shown, page, plan_section, sarif, scan_json, scan_text};
+use crate::render::{Shown, page, plan_section, scan_json, scan_sarif, scan_text};
 use crate::scan::report::Summary;
 
 /// Scan what is stored in a cluster, as admission would evaluate it at its next create
@@ -107,7 +107,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
         }
         Format::Json => scan_json(&report, out),
         Format::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
-        Format::Sarif => sarif(&report, out),
+        Format::Sarif => scan_sarif(&report, out),
     })?;
     Ok(
         match (report.gaps.is_empty(), is_in(args.fail_on, &report.summary)) {

@@ -22,27 +22,27 @@ pub const SCHEMA: &str = "transom.dev/check/v1";
 /// Collects objects and writes them as one JSON document at the end.
 #[derive(Default)]
 pub struct Json {
-    summary: Summary,
-    subjects: Vec<Subject>,
+    pub(super) summary: Summary,
+    pub(super) subjects: Vec<Subject>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Subject {
-    source: String,
-    line: usize,
+pub(super) struct Subject {
+    pub(super) source: String,
+    pub(super) line: usize,
     api_version: String,
-    kind: &'static str,
-    namespace: Option<String>,
-    name: String,
+    pub(super) kind: &'static str,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
     owner: Option<String>,
     verdict: Option<&'static str>,
     evidence: Vec<Evidence>,
-    decision: &'static str,
-    not_admitted: Option<String>,
+    pub(super) decision: &'static str,
+    pub(super) not_admitted: Option<String>,
     policy: Policy,
-    findings: Vec<Found>,
-    exempted: Vec<Exempted>,
+    pub(super) findings: Vec<Found>,
+    pub(super) exempted: Vec<Exempted>,
     patch: Patch,
 }
 
@@ -64,26 +64,29 @@ struct Evidence {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
-    id: &'static str,
-    rule: &'static str,
-    severity: Severity,
+pub(super) struct Found {
+    pub(super) id: &'static str,
+    pub(super) rule: &'static str,
+    pub(super) severity: Severity,
     path: String,
-    message: String,
-    remedy: String,
-    line: usize,
-    column: usize,
-    resolved_by: Option<Resolver>,
-    action: Action,
+    /// The path with containers, volumes and ports by name: it survives a change of their order.
+    #[serde(skip)]
+    pub(super) named_path: String,
+    pub(super) message: String,
+    pub(super) remedy: String,
+    pub(super) line: usize,
+    pub(super) column: usize,
+    pub(super) resolved_by: Option<Resolver>,
+    pub(super) action: Action,
     because: Option<String>,
 }
 
 /// A finding that an exemption lifts.
 #[derive(Serialize)]
-struct Exempted {
+pub(super) struct Exempted {
     #[serde(flatten)]
-    finding: Found,
-    exemption: String,
+    pub(super) finding: Found,
+    pub(super) exemption: String,
 }
 
 #[derive(Serialize)]
@@ -148,12 +151,7 @@ impl Json {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(
-        &self,
-        errors: &[Unreadable],
-        unjudged: &Unjudged,
-        out: &mut dyn Write,
-    ) -> io::Result<Summary> {
+    pub fn write(&self, errors: &[Unreadable], unjudged: &Unjudged, out: &mut dyn Write) -> io::Result<()> {
         let errors = errors.iter().map(|e| Error {
             source: &e.source,
             line: e.line,
@@ -167,8 +165,12 @@ impl Json {
             passed_over: &unjudged.passed_over,
             errors: errors.collect(),
         };
-        write_json(&report, out)?;
-        Ok(self.summary)
+        write_json(&report, out)
+    }
+
+    /// What the objects add up to.
+    pub fn summary(&self) -> Summary {
+        self.summary
     }
 }
 
@@ -199,6 +201,7 @@ fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) ->
         rule: finding.rule.name,
         severity: finding.severity,
         path: finding.path.to_string(),
+        named_path: finding.path.named(),
         message: finding.message.to_string(),
         remedy: finding.remedy.to_string(),
         line: position.line,

@@ -5,7 +5,7 @@ mod text;
 
 use std::io::{self, Write};
 
-pub use self::sarif::sarif;
+pub use self::sarif::scan_sarif;
 pub use self::text::{Shown, scan_text};
 use super::plain::write_json;
 use crate::scan::report::Report;

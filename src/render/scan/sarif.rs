@@ -8,21 +8,18 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::super::plain::write_json;
+use super::super::sarif::{message, of_rule, tool, write_log};
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
-use crate::rules::{Rule, catalogue};
+use crate::rules::catalogue;
 use crate::scan::report::{PodTrouble, Report, Wrong};
 use crate::scan::{Fate, Found, Judged};
-
-const SCHEMA: &str =
-    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
 /// Writes the report as SARIF.
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub fn scan_sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let rules = Rules::of(report);
     let found = (report.owners.iter())
         .flat_map(|judged| judged.findings.iter().map(|found| rules.finding(judged, found)));
@@ -36,27 +33,19 @@ pub fn sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             .unwrap_or_default();
         json!({"level": "warning", "message": message(&format!("{}: {}{cure}", gap.what, gap.why))})
     });
-    let log = json!({
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {
-                "name": "transom",
-                "semanticVersion": env!("CARGO_PKG_VERSION"),
-                "rules": rules.metadata,
-            }},
-            "invocations": [{
-                "executionSuccessful": report.gaps.is_empty(),
-                "endTimeUtc": report.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-                "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
-            }],
-            "automationDetails": {"id": format!("transom/scan/{}/", report.cluster.name)},
-            "columnKind": "unicodeCodePoints",
-            "results": results,
-            "properties": {"judgedAs": report.judged_as, "summary": report.summary},
+    let run = json!({
+        "tool": tool(&rules.metadata),
+        "invocations": [{
+            "executionSuccessful": report.gaps.is_empty(),
+            "endTimeUtc": report.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
         }],
+        "automationDetails": {"id": format!("transom/scan/{}/", report.cluster.name)},
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+        "properties": {"judgedAs": report.judged_as, "summary": report.summary},
     });
-    write_json(&log, out)
+    write_log(&run, out)
 }
 
 /// The rules that there are results of, by id, with the place of each.
@@ -131,22 +120,6 @@ impl Rules {
     }
 }
 
-/// A message without links: SARIF reads `[text](target)` as one, and brackets with a backslash before them as brackets
-/// (section 3.11.6). A backslash that stands before a bracket is doubled, so that it does not end the escape.
-fn message(text: &str) -> Value {
-    let line = one_line(text);
-    let mut escaped = String::with_capacity(line.len());
-    let mut backslashes = 0;
-    for c in line.chars() {
-        if matches!(c, '[' | ']') {
-            escaped.extend(std::iter::repeat_n('\\', backslashes + 1));
-        }
-        backslashes = if c == '\\' { backslashes + 1 } else { 0 };
-        escaped.push(c);
-    }
-    json!({"text": escaped})
-}
-
 fn location(place: &str, path: Option<&str>) -> Value {
     let full = path.map_or_else(|| place.to_owned(), |path| format!("{place}:{path}"));
     json!({
@@ -163,23 +136,6 @@ fn level_of(found: &Found) -> &'static str {
         Fate::Noted | Fate::Mendable if found.severity == Severity::Error => "warning",
         Fate::Noted | Fate::Mendable | Fate::Mended | Fate::Exempted | Fate::Passed => "note",
     }
-}
-
-fn of_rule(rule: &Rule) -> Value {
-    let level = match rule.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-        Severity::Advice => "note",
-    };
-    json!({
-        "id": rule.id,
-        "name": rule.name,
-        "shortDescription": {"text": rule.summary},
-        "fullDescription": {"text": rule.docs},
-        "help": {"text": format!("{}. transom explain {} tells more.", rule.remedy, rule.id)},
-        "defaultConfiguration": {"level": level},
-        "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
-    })
 }
 
 fn id_of(wrong: Wrong) -> String {

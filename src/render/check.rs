@@ -1,0 +1,67 @@
+//! What a check found, in the formats of CI systems.
+
+mod github;
+mod gitlab;
+mod junit;
+mod sarif;
+
+pub use self::github::check_github;
+pub use self::gitlab::check_gitlab;
+pub use self::junit::check_junit;
+pub use self::sarif::check_sarif;
+
+use super::json::{Found, Subject};
+use crate::engine::Decision;
+use crate::model::policy::Action;
+use crate::model::severity::Severity;
+
+/// How serious a CI system takes a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Level {
+    Error,
+    Warning,
+    Note,
+}
+
+impl Subject {
+    /// The object as a person names it: `Deployment shop/web`.
+    fn title(&self) -> String {
+        match self.namespace.as_deref() {
+            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
+            None => format!("{} {}", self.kind, self.name),
+        }
+    }
+
+    /// Whether admission would deny it.
+    fn is_denied(&self) -> bool {
+        self.decision == Decision::Deny.as_str()
+    }
+
+    /// The findings that neither an edit resolves nor an exemption covers.
+    fn open(&self) -> impl Iterator<Item = &Found> {
+        self.findings.iter().filter(|found| found.resolved_by.is_none())
+    }
+
+    /// An error is what denies. What admission only records keeps its severity, one step lower.
+    fn level(&self, found: &Found) -> Level {
+        match (found.action, found.severity) {
+            (Action::Deny, _) if self.not_admitted.is_none() => Level::Error,
+            (Action::Warn, _) | (_, Severity::Error) => Level::Warning,
+            _ => Level::Note,
+        }
+    }
+
+    /// What identifies a finding while lines and the order of containers change.
+    fn fingerprint(&self, found: &Found) -> String {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let (kind, name) = (self.kind, &self.name);
+        format!("{}:{namespace}/{kind}/{name}:{}", found.id, found.named_path)
+    }
+}
+
+impl Found {
+    /// `spec.containers[web].securityContext.runAsUser: Windows has no user IDs; remove it`.
+    fn sentence(&self) -> String {
+        format!("{}: {}; {}", self.named_path, self.message, self.remedy)
+    }
+}

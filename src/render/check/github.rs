@@ -1,0 +1,54 @@
+//! A check as workflow commands of GitHub Actions, which show findings at the lines of a pull request.
+//!
+//! Source: GitHub, Workflow commands for GitHub Actions; the escapes are those of its toolkit (`@actions/core`).
+
+use std::io::{self, Write};
+
+use super::super::json::Json;
+use super::Level;
+use crate::check::Unreadable;
+use crate::model::text::one_line;
+
+/// Writes a command for each open finding, and for each input that could not be read.
+///
+/// # Errors
+/// Whatever the writer says.
+pub fn check_github(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+    for error in errors {
+        let (file, message) = (property(&error.source), data(&error.message));
+        match error.line {
+            0 => writeln!(out, "::error file={file},title=transom::{message}")?,
+            line => writeln!(out, "::error file={file},line={line},title=transom::{message}")?,
+        }
+    }
+    for subject in &report.subjects {
+        for found in subject.open() {
+            let command = match subject.level(found) {
+                Level::Error => "error",
+                Level::Warning => "warning",
+                Level::Note => "notice",
+            };
+            writeln!(
+                out,
+                "::{command} file={},line={},col={},title={}::{}",
+                property(&subject.source),
+                found.line,
+                found.column,
+                property(&format!("{} {}", found.id, found.rule)),
+                data(&format!("{}: {}", subject.title(), found.sentence()))
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The message of a command.
+fn data(text: &str) -> String {
+    // Percent signs first, so that no escape is escaped. Line ends are spaces by then.
+    one_line(text).replace('%', "%25")
+}
+
+/// The value of a property of a command.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}

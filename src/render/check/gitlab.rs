@@ -1,0 +1,71 @@
+//! A check as a Code Quality report of GitLab, which shows findings in a merge request.
+//!
+//! Source: GitLab, Code Quality, "Implement a custom tool".
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+use super::super::json::Json;
+use super::super::plain::write_json;
+use super::Level;
+use crate::check::Unreadable;
+use crate::model::text::one_line;
+
+/// Writes an entry for each open finding, and for each input that could not be read.
+///
+/// # Errors
+/// Whatever the writer says.
+pub fn check_gitlab(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+    let mut fingerprints = Fingerprints::default();
+    let mut entries: Vec<Value> = Vec::new();
+    for error in errors {
+        let identity = format!("{}:{}", error.source, error.message);
+        entries.push(json!({
+            "description": one_line(&error.message),
+            "check_name": "unreadable",
+            "fingerprint": fingerprints.of(&identity),
+            "severity": "blocker",
+            "location": location(&error.source, error.line),
+        }));
+    }
+    for subject in &report.subjects {
+        for found in subject.open() {
+            let severity = match subject.level(found) {
+                Level::Error => "critical",
+                Level::Warning => "minor",
+                Level::Note => "info",
+            };
+            let description = format!("{}: {}", subject.title(), found.sentence());
+            let identity = format!("{}:{}", subject.source, subject.fingerprint(found));
+            entries.push(json!({
+                "description": one_line(&description),
+                "check_name": format!("{} {}", found.id, found.rule),
+                "fingerprint": fingerprints.of(&identity),
+                "severity": severity,
+                "location": location(&subject.source, found.line),
+            }));
+        }
+    }
+    write_json(&entries, out)
+}
+
+fn location(source: &str, line: usize) -> Value {
+    let path = source.strip_prefix("./").unwrap_or(source);
+    json!({"path": one_line(path), "lines": {"begin": line.max(1)}})
+}
+
+/// Fingerprints, each of which occurs once: GitLab shows one entry of those that share one.
+#[derive(Default)]
+struct Fingerprints(HashMap<String, usize>);
+
+impl Fingerprints {
+    fn of(&mut self, identity: &str) -> String {
+        let seen = self.0.entry(identity.to_owned()).or_default();
+        let hash = digest(&SHA256, format!("{identity}#{seen}").as_bytes());
+        *seen += 1;
+        hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

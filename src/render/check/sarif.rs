@@ -1,0 +1,115 @@
+//! A check as SARIF 2.1.0, as GitHub code scanning and editors read it: a result for each finding at its line, the
+//! exempted ones suppressed, a notification for each input that could not be read.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::super::json::{Exempted, Found, Json, Subject};
+use super::super::sarif::{message, of_rule, tool, write_log};
+use super::Level;
+use crate::check::Unreadable;
+use crate::model::text::one_line;
+use crate::rules::{Rule, catalogue};
+
+/// Writes the report as SARIF.
+///
+/// # Errors
+/// Whatever the writer says.
+pub fn check_sarif(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+    let subjects = || report.subjects.iter();
+    let is_found = |rule: &&Rule| {
+        subjects().any(|subject| {
+            let exempted = subject.exempted.iter().map(|it| &it.finding);
+            subject.open().chain(exempted).any(|found| found.id == rule.id)
+        })
+    };
+    let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
+    let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule)).collect();
+    let results: Vec<Value> = subjects()
+        .flat_map(|subject| {
+            let open = subject.open().map(|found| result(&rules, subject, found));
+            let exempted = subject.exempted.iter().map(|it| suppressed(&rules, subject, it));
+            open.chain(exempted)
+        })
+        .collect();
+    let notifications = errors.iter().map(|error| {
+        json!({
+            "level": "error",
+            "message": message(&error.message),
+            "locations": [{"physicalLocation": location(&error.source, error.line, None)}],
+        })
+    });
+    let run = json!({
+        "tool": tool(&metadata),
+        "invocations": [{
+            "executionSuccessful": errors.is_empty(),
+            "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
+        }],
+        "automationDetails": {"id": "transom/check/"},
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+        "properties": {"summary": report.summary},
+    });
+    write_log(&run, out)
+}
+
+fn result(rules: &[&Rule], subject: &Subject, found: &Found) -> Value {
+    let level = match subject.level(found) {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Note => "note",
+    };
+    let title = subject.title();
+    json!({
+        "ruleId": found.id,
+        "ruleIndex": rules.iter().position(|rule| rule.id == found.id),
+        "level": level,
+        "message": message(&format!("{title}: {}", found.sentence())),
+        "locations": [{
+            "physicalLocation": location(&subject.source, found.line, Some(found.column)),
+            "logicalLocations": [{
+                "fullyQualifiedName": one_line(&format!("{title}:{}", found.named_path)),
+                "kind": "object",
+            }],
+        }],
+        "partialFingerprints": {"transom/v1": subject.fingerprint(found)},
+        "properties": {"action": found.action, "decision": subject.decision},
+    })
+}
+
+fn suppressed(rules: &[&Rule], subject: &Subject, exempted: &Exempted) -> Value {
+    let mut result = result(rules, subject, &exempted.finding);
+    if let Some(result) = result.as_object_mut() {
+        let suppression = json!([{
+            "kind": "external", "status": "accepted", "justification": one_line(&exempted.exemption),
+        }]);
+        result.insert("suppressions".to_owned(), suppression);
+    }
+    result
+}
+
+/// A place in a file; a line of 0 is the whole file.
+fn location(source: &str, line: usize, column: Option<usize>) -> Value {
+    let mut location = json!({"artifactLocation": {"uri": uri(source)}});
+    if let (Some(location), 1..) = (location.as_object_mut(), line) {
+        let mut region = json!({"startLine": line});
+        if let (Some(region), Some(column @ 1..)) = (region.as_object_mut(), column) {
+            region.insert("startColumn".to_owned(), column.into());
+        }
+        location.insert("region".to_owned(), region);
+    }
+    location
+}
+
+/// A file's name as a relative URI: what RFC 3986 does not allow in a path is percent-encoded.
+fn uri(source: &str) -> String {
+    const OTHERS: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+        .remove(b'/')
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    let path = source.strip_prefix("./").unwrap_or(source).replace('\\', "/");
+    percent_encoding::utf8_percent_encode(&path, OTHERS).to_string()
+}

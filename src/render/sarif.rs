@@ -1,0 +1,69 @@
+//! SARIF 2.1.0: what the logs of all commands have in common.
+//!
+//! Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::plain::write_json;
+use crate::model::severity::Severity;
+use crate::model::text::one_line;
+use crate::rules::Rule;
+
+const SCHEMA: &str =
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
+
+/// Writes a log of one run.
+///
+/// # Errors
+/// Whatever the writer says.
+pub fn write_log(run: &Value, out: &mut dyn Write) -> io::Result<()> {
+    write_json(
+        &json!({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}),
+        out,
+    )
+}
+
+/// Transom, with the rules that the results refer to.
+pub fn tool(rules: &[Value]) -> Value {
+    json!({"driver": {
+        "name": "transom",
+        "semanticVersion": env!("CARGO_PKG_VERSION"),
+        "rules": rules,
+    }})
+}
+
+/// A message without links: SARIF reads `[text](target)` as one, and brackets with a backslash before them as brackets
+/// (section 3.11.6). A backslash that stands before a bracket is doubled, so that it does not end the escape.
+pub fn message(text: &str) -> Value {
+    let line = one_line(text);
+    let mut escaped = String::with_capacity(line.len());
+    let mut backslashes = 0;
+    for c in line.chars() {
+        if matches!(c, '[' | ']') {
+            escaped.extend(std::iter::repeat_n('\\', backslashes + 1));
+        }
+        backslashes = if c == '\\' { backslashes + 1 } else { 0 };
+        escaped.push(c);
+    }
+    json!({"text": escaped})
+}
+
+/// The metadata of a rule.
+pub fn of_rule(rule: &Rule) -> Value {
+    let level = match rule.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Advice => "note",
+    };
+    json!({
+        "id": rule.id,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": rule.docs},
+        "help": {"text": format!("{}. transom explain {} tells more.", rule.remedy, rule.id)},
+        "defaultConfiguration": {"level": level},
+        "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
+    })
+}
