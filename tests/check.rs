@@ -607,3 +607,112 @@ fn a_kubeconfig_that_is_named_is_the_only_one_and_nothing_is_removed_without_an_
         asked.err
     );
 }
+
+/// The formats of CI systems, of one pod that is denied, in a file whose name needs every escape.
+#[test]
+fn each_ci_system_gets_its_own_format() {
+    const FILE: &str = "team,a: 50% [new].yaml";
+    let pod = bad("name: a, namespace: shop");
+    let files = folder(&[(FILE, &pod), ("broken.yaml", "a: [")]);
+    let outputs = [
+        "-o",
+        "sarif=out.sarif",
+        "-o",
+        "gitlab=out.json",
+        "-o",
+        "junit=out.xml",
+        "-o",
+        "github",
+    ];
+    let run = check(
+        files.path(),
+        &[&outputs[..], &["--no-advice", FILE, "broken.yaml"]].concat(),
+        "",
+    );
+    assert_eq!(run.status, 2, "a file cannot be read: {}", run.err);
+    let read = |name: &str| fs::read_to_string(files.path().join(name)).unwrap();
+
+    let denied = run
+        .out
+        .lines()
+        .find(|line| line.starts_with("::error file=team"))
+        .unwrap();
+    assert!(
+        denied.starts_with(
+            "::error file=team%2Ca%3A 50%25 [new].yaml,line=10,col=24,title=TSM204 run-as-user::Pod shop/a: \
+             spec.containers[web].securityContext.runAsUser: "
+        ),
+        "{denied}"
+    );
+    assert!(
+        run.out
+            .contains("::error file=broken.yaml,line=1,title=transom::"),
+        "{}",
+        run.out
+    );
+
+    let sarif: Value = serde_json::from_str(&read("out.sarif")).unwrap();
+    let log = &sarif["runs"][0];
+    let result_of = |log: &Value| {
+        let mut results = log["results"].as_array().unwrap().iter();
+        results
+            .find(|result| result["ruleId"] == "TSM204")
+            .unwrap()
+            .clone()
+    };
+    let result = result_of(log);
+    assert_eq!(result["level"], "error");
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(
+        place["artifactLocation"]["uri"],
+        "team%2Ca%3A%2050%25%20%5Bnew%5D.yaml"
+    );
+    assert_eq!(place["region"], json!({"startLine": 10, "startColumn": 24}));
+    let rules = log["tool"]["driver"]["rules"].as_array().unwrap();
+    let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+    assert_eq!(rules[index]["id"], "TSM204");
+    assert_eq!(log["invocations"][0]["executionSuccessful"], false);
+    // A finding keeps its identity when lines and the order of containers change.
+    let sidecar = "  - {name: proxy, image: proxy}\n  - name: web\n";
+    let moved = format!("# moved\n\n{}", pod.replace("  - name: web\n", sidecar));
+    let again = check_text(&["-o", "sarif"], &moved).json();
+    let moved = result_of(&again["runs"][0]);
+    assert_eq!(moved["partialFingerprints"], result["partialFingerprints"]);
+    assert_ne!(moved["locations"], result["locations"]);
+
+    let gitlab: Value = serde_json::from_str(&read("out.json")).unwrap();
+    let entries = gitlab.as_array().unwrap();
+    let entry = entries
+        .iter()
+        .find(|it| it["check_name"] == "TSM204 run-as-user")
+        .unwrap();
+    assert_eq!(entry["severity"], "critical");
+    assert_eq!(entry["location"], json!({"path": FILE, "lines": {"begin": 10}}));
+    let fingerprints: std::collections::BTreeSet<&str> = entries
+        .iter()
+        .map(|it| it["fingerprint"].as_str().unwrap())
+        .collect();
+    assert_eq!(fingerprints.len(), entries.len());
+
+    // Read by another program, where there is one.
+    let reader = "import sys, xml.etree.ElementTree as e\nfor s in e.parse('out.xml').getroot():\n  for c in s:\n    \
+                  print(s.get('name'), c.get('name'), [(f.tag, f.get('message')) for f in c])";
+    let Ok(reader) = Command::new("python3")
+        .args(["-c", reader])
+        .current_dir(files.path())
+        .output()
+    else {
+        eprintln!("SKIPPED: JUnit's XML is not read by another program: there is no python3");
+        return;
+    };
+    let seen = String::from_utf8(reader.stdout).unwrap();
+    assert!(
+        seen.contains(&format!("{FILE} Pod shop/a [('failure', 'would be denied: ")),
+        "{seen}{}",
+        String::from_utf8_lossy(&reader.stderr)
+    );
+    assert!(
+        seen.contains("broken.yaml line 1 cannot be read [('error', "),
+        "{seen}"
+    );
+}

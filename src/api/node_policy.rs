@@ -346,6 +346,7 @@ pub struct WindowsNodePolicyStatus {
     /// How many Windows nodes it applies to.
     pub node_count: i32,
     /// Those nodes by build, the oldest first.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub builds: Vec<BuildCount>,
     /// The same in one line.
     pub build_summary: Option<String>,

@@ -333,6 +333,7 @@ pub struct MatchedNamespaces {
     /// In how many of them it counts: no other policy goes before it, and the API server asks Transom about their pods.
     pub effective: i32,
     /// The first of those that it selects, by name, 50 at most.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
 }
 

@@ -40,7 +40,7 @@ pub struct UninstallArgs {
     /// Show what would be removed, and remove nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Keep the label node-restriction.kubernetes.io/windows-build on nodes
+    /// Keep the label transom.dev.node-restriction.kubernetes.io/windows-build on nodes
     #[arg(long)]
     keep_node_labels: bool,
     /// Keep the taints that Transom set on nodes
@@ -202,7 +202,7 @@ fn print(report: &Report, options: &Options) -> std::io::Result<()> {
         (options.keep_webhooks, "the webhook configurations"),
         (
             options.take_back.on_nodes.labels,
-            "the label node-restriction.kubernetes.io/windows-build of nodes",
+            "the label transom.dev.node-restriction.kubernetes.io/windows-build of nodes",
         ),
         (options.take_back.on_nodes.taints, "the taints of nodes"),
         (options.take_back.keep_runtime_classes, "the RuntimeClasses"),

@@ -64,7 +64,8 @@ impl Good {
             if revision.generation >= stored {
                 return None;
             }
-            let version = json!({"metadata": object.get("metadata"), "spec": revision.spec});
+            let spec: Value = serde_json::from_str(&revision.spec).ok()?;
+            let version = json!({"metadata": object.get("metadata"), "spec": spec});
             Some(Good {
                 uid: uid.to_owned(),
                 generation: revision.generation,

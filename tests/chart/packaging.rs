@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use transom::api::read_policies;
 
 use super::control_plane::ControlPlane;
 use super::engine::engine;
@@ -37,6 +38,16 @@ fn the_chart_says_of_itself_what_is_so() {
         let definition = generated::values(&read(&format!("crds/{name}.yaml")));
         let name = format!("name: {}\n", definition["metadata"]["name"].as_str().unwrap());
         assert!(definitions.contains(&name), "{definitions}");
+    }
+    let examples = metadata["annotations"]["artifacthub.io/crdsExamples"]
+        .as_str()
+        .unwrap();
+    let examples = generated::values(&format!("items:\n{examples}"));
+    let examples = examples["items"].as_array().unwrap();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        read_policies(example.to_string().into_bytes())
+            .unwrap_or_else(|error| panic!("{example}: {error:?}"));
     }
     let licence = fs::read_to_string(root().join("LICENSE")).unwrap();
     assert!(
