@@ -341,7 +341,7 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     assert!(!of_file.contains(&"windowspodpolicies".to_owned()), "{of_file:?}");
 
     // The rights that the page names are all that it takes.
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scan.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/scan.md")).unwrap();
     let role = page
         .split("```yaml\n")
         .nth(1)

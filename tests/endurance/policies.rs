@@ -14,7 +14,7 @@ use super::control_plane::{ControlPlane, wait};
 use super::install::{self, Replica};
 use super::memory::Memory;
 
-/// What docs/performance.md states: so many policies, each with so many exemptions (2 KB).
+/// What docs/explanation/performance.md states: so many policies, each with so many exemptions (2 KB).
 const POLICIES: usize = 1_000;
 const EXEMPTIONS: usize = 8;
 
