@@ -240,7 +240,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let never = [&denying[..], &["--fail-on", "never"]].concat();
     assert_eq!(scan(cluster, "admin", &never).status, 0);
     let by_file = cluster.path("policy.yaml");
-    std::fs::write(&by_file, POLICY.replace("Audit", "Deny")).unwrap();
+    std::fs::write(&by_file, POLICY.replace("Audit", "Enforce")).unwrap();
     let by_file = scan(cluster, "admin", &["--policy", by_file.to_str().unwrap()]);
     assert_eq!(by_file.status, 1, "{}", by_file.err);
 
