@@ -639,7 +639,7 @@ fn each_ci_system_gets_its_own_format() {
         .unwrap();
     assert!(
         denied.starts_with(
-            "::error file=team%2Ca%3A 50%25 [new].yaml,line=10,col=24,title=TSM204 run-as-user::Pod shop/a: \
+            "::error file=team%2Ca%3A 50%25 [new].yaml,line=10,col=23,title=TSM204 run-as-user::Pod shop/a: \
              spec.containers[web].securityContext.runAsUser: "
         ),
         "{denied}"
@@ -667,7 +667,7 @@ fn each_ci_system_gets_its_own_format() {
         place["artifactLocation"]["uri"],
         "team%2Ca%3A%2050%25%20%5Bnew%5D.yaml"
     );
-    assert_eq!(place["region"], json!({"startLine": 10, "startColumn": 24}));
+    assert_eq!(place["region"], json!({"startLine": 10, "startColumn": 23}));
     let rules = log["tool"]["driver"]["rules"].as_array().unwrap();
     let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
     assert_eq!(rules[index]["id"], "TSM204");
