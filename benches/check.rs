@@ -13,8 +13,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use transom::check::{Input, Manifests};
 use transom::engine::effective::PolicySet;
 use transom::model::facts::Facts;
+use transom::model::object::ReviewStage;
 use transom::model::policy::Policy;
-use transom::model::subject::Stage;
 
 fn main() {
     let mut criterion = Criterion::default()
@@ -67,7 +67,7 @@ fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
     let mut facts: Facts = cluster::facts();
     manifests.learn(&mut facts, policies);
     let mut findings = 0;
-    let errors = manifests.check(&facts, policies, Stage::Written, |checked| {
+    let errors = manifests.check(&facts, policies, ReviewStage::Written, |checked| {
         findings += checked.inspection.findings.len();
     });
     assert!(errors.is_empty(), "{:?}", errors.first());

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use transom::admission::{Context, Phase, review};
 use transom::engine::effective::PolicySet;
 use transom::engine::{infer, inspect};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::Policy;
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 
 /// The review that stands for all, as in benches/engine.rs.
@@ -34,7 +34,7 @@ fn main() {
     let body = sample.to_string();
     let object = sample["request"]["object"].to_string();
     let answer = |phase| review(phase, black_box(body.as_bytes()), &context).expect("a real review");
-    let parse = || Subject::parse(Kind::Pod, black_box(&object), Stage::Written).expect("a real pod");
+    let parse = || Object::parse(Kind::Pod, black_box(&object), ReviewStage::Written).expect("a real pod");
     let subject = parse();
 
     print!("{:<5}", "MiB");

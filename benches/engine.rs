@@ -20,8 +20,8 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{infer, inspect};
 use transom::model::facts::Facts;
 use transom::model::image::{ImageRef, build_hint, os_hint};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{IgnoredFields, Policy};
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 
 /// The review that stands for all: a pod of a ReplicaSet, 3.6 KB.
@@ -66,7 +66,7 @@ fn pod(criterion: &mut Criterion, facts: &Facts) {
     let policy = Policy::standalone();
     for name in [TYPICAL, "pod-create-linux-fields", "pod-create-linux"] {
         let json = object(&inputs::sample(name).to_string());
-        let parse = || Subject::parse(Kind::Pod, &json, Stage::Written).expect("a real pod parses");
+        let parse = || Object::parse(Kind::Pod, &json, ReviewStage::Written).expect("a real pod parses");
         let subject = parse();
         group.throughput(Throughput::Bytes(json.len() as u64));
         group.bench_function(BenchmarkId::new("parse", name), |b| b.iter(|| black_box(parse())));

@@ -22,13 +22,13 @@ use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::{Inspection, because, infer, inspect};
 use crate::manifest::{self, Document, Locator, Position, Step};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
-use crate::model::field::Str;
-use crate::model::object::MetaOnly;
+use crate::model::json_types::Str;
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::policy::{Action, IgnoredFields, PlacementMode};
-use crate::model::subject::{Stage, Subject, SubjectError};
+use crate::model::requester::Origin;
+use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
 
 /// One text to check, and what to call it.
@@ -327,7 +327,7 @@ impl Manifests {
                 }
                 Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = self.subject_of(document, *kind, Stage::Written) {
+                    if let Ok(subject) = self.subject_of(document, *kind, ReviewStage::Written) {
                         facts.learn(&subject);
                     }
                 }
@@ -350,7 +350,7 @@ impl Manifests {
         let mut workloads = Vec::new();
         let known = &*facts;
         let workload_of = |(document, kind): &(&Document, Kind)| {
-            let subject = self.subject_of(document, *kind, Stage::Written).ok()?;
+            let subject = self.subject_of(document, *kind, ReviewStage::Written).ok()?;
             let policy = policies.effective(&no_user(&subject, known));
             let is_windows = infer(&subject, known, &policy).verdict == Verdict::Windows;
             is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
@@ -393,7 +393,7 @@ impl Manifests {
         &'d self,
         facts: &Facts,
         policies: &PolicySet,
-        stage: Stage,
+        stage: ReviewStage,
         mut each: impl FnMut(Checked<'d>),
     ) -> Vec<Unreadable> {
         let mut errors = self.errors.clone();
@@ -419,7 +419,7 @@ impl Manifests {
         document: &'d Document,
         facts: &Facts,
         policies: &PolicySet,
-        stage: Stage,
+        stage: ReviewStage,
     ) -> Result<Option<Checked<'d>>, Unreadable> {
         let unreadable = |line: usize, message: String| Unreadable {
             source: source.name.clone(),
@@ -463,7 +463,7 @@ impl Manifests {
             },
             name: subject.meta.display_name().to_owned(),
             owner: (subject.meta.controller())
-                .filter(|_| subject.made_by == MadeBy::Controller)
+                .filter(|_| subject.made_by == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
             because: inspection.findings.iter().map(why).collect(),
             choice,
@@ -478,20 +478,20 @@ impl Manifests {
         &self,
         document: &'d Document,
         kind: Kind,
-        stage: Stage,
-    ) -> Result<Subject<'d>, SubjectError> {
-        let mut subject = Subject::parse(kind, document.json(), stage)?;
+        stage: ReviewStage,
+    ) -> Result<Object<'d>, ObjectError> {
+        let mut subject = Object::parse(kind, document.json(), stage)?;
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }
-        subject.made_by = MadeBy::assumed(subject.owner_kind());
+        subject.made_by = Origin::assumed(subject.owner_kind());
         // A file is its author's as a whole; and it is never a mirror pod, which no kubelet asks for here.
         subject.find_debugger(|_| true);
         Ok(subject)
     }
 }
 
-fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
+fn steps_of(error: &ObjectError) -> Vec<Step<'_>> {
     let parts = error.path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts
         .map(|part| part.parse().map_or(Step::Key(part), Step::Index))
@@ -499,7 +499,7 @@ fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
 }
 
 /// No user is known who asks; the object is in its own namespace.
-fn no_user<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
+fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> Asker<'q> {
     let namespace = &*subject.namespace;
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
     Asker {

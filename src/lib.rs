@@ -11,7 +11,7 @@
 //!  request, raw object            document, raw object + positions
 //!     └──────────────┬───────────────┘
 //!                    ▼
-//!         model::subject      where the pod template is, a borrowed view of it
+//!         model::object      where the pod template is, a borrowed view of it
 //!                    ▼
 //!         engine::infer       → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
 //!                    ▼

@@ -167,7 +167,7 @@ impl Source {
 
 /// Which of the two texts a document's range belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum TextOrigin {
     Input,
     Transcribed,
 }
@@ -221,7 +221,7 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
 struct Reader {
     input: Source,
     yaml: yaml::Transcriber,
-    found: Vec<(Origin, Range<usize>)>,
+    found: Vec<(TextOrigin, Range<usize>)>,
     errors: Vec<ParseError>,
     template_seen: bool,
 }
@@ -235,7 +235,7 @@ impl Reader {
             match self.yaml.document(text, chunk.line) {
                 Ok(ranges) => self
                     .found
-                    .extend(ranges.into_iter().map(|range| (Origin::Transcribed, range))),
+                    .extend(ranges.into_iter().map(|range| (TextOrigin::Transcribed, range))),
                 Err(failure) => self.fail_yaml(failure),
             }
             return;
@@ -251,7 +251,7 @@ impl Reader {
                 match self.yaml.document(text, chunk.line) {
                     Ok(ranges) => {
                         self.found
-                            .extend(ranges.into_iter().map(|range| (Origin::Transcribed, range)));
+                            .extend(ranges.into_iter().map(|range| (TextOrigin::Transcribed, range)));
                         return;
                     }
                     Err(failure)
@@ -278,7 +278,7 @@ impl Reader {
             }
         }
         self.found
-            .extend(outcome.values.into_iter().map(|range| (Origin::Input, range)));
+            .extend(outcome.values.into_iter().map(|range| (TextOrigin::Input, range)));
     }
 
     fn fail_yaml(&mut self, failure: yaml::Failure) {
@@ -305,7 +305,7 @@ impl Reader {
         let input = Arc::new(self.input);
         let mut documents = Vec::with_capacity(self.found.len());
         for (origin, range) in self.found {
-            let source = if origin == Origin::Input {
+            let source = if origin == TextOrigin::Input {
                 &input
             } else {
                 &transcribed

@@ -31,9 +31,9 @@ use crate::engine::effective::{Asker, PolicySet};
 use crate::engine::infer;
 use crate::model::build::{Build, Isolation};
 use crate::model::facts::Facts;
+use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::PlacementMode;
-use crate::model::subject::{Body, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Image};
 
@@ -123,10 +123,10 @@ impl<'f> Planner<'f> {
     ///
     /// # Errors
     /// When it is not what its kind says.
-    pub fn look(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
+    pub fn look(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         match kind {
             Kind::Node => {
-                if let Body::Node(node) = &Subject::parse(kind, json, Stage::Stored)?.body {
+                if let Body::Node(node) = &Object::parse(kind, json, ReviewStage::Stored)?.body {
                     self.nodes.add(node);
                 }
                 Ok(())
@@ -150,8 +150,8 @@ impl<'f> Planner<'f> {
         self.answers.insert(image, answer);
     }
 
-    fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
-        let subject = in_namespace(Subject::parse(kind, json, Stage::Stored)?);
+    fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+        let subject = in_namespace(Object::parse(kind, json, ReviewStage::Stored)?);
         let outline: Outline<'_> = read(json)?;
         let key = Key {
             namespace: subject.namespace.to_string(),
@@ -194,7 +194,7 @@ impl<'f> Planner<'f> {
         asking.map_or_else(Amount::default, |asking| asking.requests(overhead))
     }
 
-    fn look_at_pod(&mut self, json: &str) -> Result<(), SubjectError> {
+    fn look_at_pod(&mut self, json: &str) -> Result<(), ObjectError> {
         let pod: PodOutline<'_> = read(json)?;
         if pod.has_ended() {
             return Ok(());
@@ -281,8 +281,8 @@ impl<'f> Planner<'f> {
         key: Key,
         requests: Amount,
         on_windows: bool,
-    ) -> Result<Option<usize>, SubjectError> {
-        let subject = in_namespace(Subject::parse(Kind::Pod, json, Stage::Stored)?);
+    ) -> Result<Option<usize>, ObjectError> {
+        let subject = in_namespace(Object::parse(Kind::Pod, json, ReviewStage::Stored)?);
         let read_from = (key.kind != "Pod").then(|| subject.meta.display_name().to_owned());
         let is_daemon_set = key.kind == "DaemonSet";
         let before = self.workloads.len();
@@ -295,14 +295,14 @@ impl<'f> Planner<'f> {
         Ok((self.workloads.len() > before).then_some(before))
     }
 
-    fn judge(&mut self, subject: &Subject<'_>, key: Key, with: impl FnOnce(Workload) -> Workload) {
+    fn judge(&mut self, subject: &Object<'_>, key: Key, with: impl FnOnce(Workload) -> Workload) {
         self.judge_as(subject, key, false, with);
     }
 
     /// Keeps what a subject says, where it is for Windows: by its evidence, or because it runs on Windows.
     fn judge_as(
         &mut self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         key: Key,
         runs_on_windows: bool,
         with: impl FnOnce(Workload) -> Workload,
@@ -457,15 +457,15 @@ impl<'f> Planner<'f> {
 
 const READY: &str = "https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions";
 
-fn in_namespace(mut subject: Subject<'_>) -> Subject<'_> {
+fn in_namespace(mut subject: Object<'_>) -> Object<'_> {
     if subject.namespace.is_empty() {
         subject.namespace = "default".into();
     }
     subject
 }
 
-fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, SubjectError> {
-    serde_json::from_str(json).map_err(|error| SubjectError {
+fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> {
+    serde_json::from_str(json).map_err(|error| ObjectError {
         path: ".".to_owned(),
         reason: error.to_string(),
     })

@@ -19,8 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
 use self::conditions::{Sieve, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
-use crate::model::named::named;
 use crate::model::node::PoolLabel;
+use crate::model::string_enum::named;
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];

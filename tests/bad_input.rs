@@ -10,8 +10,8 @@ use transom::check::{Input, Manifests, Unreadable};
 use transom::engine::effective::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::image::ImageRef;
+use transom::model::object::ReviewStage;
 use transom::model::policy::{IgnoredFields, Policy};
-use transom::model::subject::Stage;
 
 const REAL: &str = include_str!("reviews/pod-create-linux-fields.json");
 const PHASES: [Phase; 2] = [Phase::Mutate, Phase::Validate];
@@ -462,7 +462,7 @@ fn check(bytes: &[u8]) -> (usize, Vec<Unreadable>) {
     manifests.learn(&mut facts, &policies);
     let mut findings = 0;
     let started = Instant::now();
-    let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+    let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
         for finding in &checked.inspection.findings {
             assert!(places.of(&finding.path).line >= 1);

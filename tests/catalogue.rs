@@ -11,17 +11,17 @@ use transom::check::{Input, Manifests};
 use transom::engine::effective::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
-use transom::model::fields::Fields;
+use transom::model::field_set::FieldSet;
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
-use transom::model::subject::{Stage, Subject};
 use transom::rules::{Rule, catalogue, examples};
 
 struct Case {
     text: String,
     facts: Facts,
     policy: Policy,
-    stage: Stage,
+    stage: ReviewStage,
 }
 
 /// An example as a case: options from its first line, a piece of a spec laid over the base pod.
@@ -30,7 +30,7 @@ fn case(example: &str) -> Case {
         text: example.to_owned(),
         facts: Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
         policy: Policy::standalone(),
-        stage: Stage::Written,
+        stage: ReviewStage::Written,
     };
     if let Some(options) = example
         .lines()
@@ -55,7 +55,7 @@ fn case(example: &str) -> Case {
                     assert_eq!(words.next(), Some("Warn"));
                     case.policy.linux_pods = LinuxPods::Warn;
                 }
-                "--stored" => case.stage = Stage::Stored,
+                "--stored" => case.stage = ReviewStage::Stored,
                 other => panic!("unknown option {other} in example: {example}"),
             }
         }
@@ -82,7 +82,7 @@ fn case(example: &str) -> Case {
 }
 
 /// Every object of an example, with the facts and the policy by which it is judged.
-fn each_object(example: &str, mut each: impl FnMut(&Subject<'_>, &Facts, &Policy)) {
+fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)) {
     let Case {
         text,
         mut facts,
@@ -96,7 +96,7 @@ fn each_object(example: &str, mut each: impl FnMut(&Subject<'_>, &Facts, &Policy
     }]);
     manifests.learn(&mut facts, &policies);
     let errors = manifests.check(&facts, &policies, stage, |checked| {
-        let subject = Subject::parse(checked.kind, checked.document.json(), stage);
+        let subject = Object::parse(checked.kind, checked.document.json(), stage);
         each(&subject.expect("it was read before"), &facts, &policy);
     });
     assert!(errors.is_empty(), "{example}: {errors:?}");
@@ -190,11 +190,11 @@ fn every_bad_example_fires_and_every_good_one_is_silent() {
 
 #[test]
 fn every_bad_example_has_a_field_that_its_rule_needs() {
-    for rule in catalogue().filter(|rule| rule.needs != Fields::ALWAYS) {
+    for rule in catalogue().filter(|rule| rule.needs != FieldSet::ALWAYS) {
         for bad in rule.bad {
             let mut has_one = false;
             each_object(bad, |subject, _, _| {
-                let fields = subject.template().map_or(Fields::ALL, Fields::of);
+                let fields = subject.template().map_or(FieldSet::ALL, FieldSet::of);
                 has_one |= rule.looks_at(subject.kind) && fields.any_of(rule.needs);
             });
             assert!(has_one, "{rule:?} needs none of the fields of its example: {bad}");

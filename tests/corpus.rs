@@ -26,9 +26,9 @@ use transom::engine::effective::PolicySet;
 use transom::engine::{Decision, Inspection};
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::{Finding, catalogue};
 
@@ -38,7 +38,7 @@ const FOLDERS: [&str; 5] = ["good", "bad", "linux", "placement", "cluster"];
 struct World {
     facts: Facts,
     policies: PolicySet,
-    stage: Stage,
+    stage: ReviewStage,
 }
 
 /// One object of the corpus and what was said of it.
@@ -112,7 +112,7 @@ fn in_folder(folder: &str) -> impl Iterator<Item = (&'static File, &'static Answ
 fn world(text: &str) -> World {
     let mut facts = Facts::new(36, date(2026, 6, 1));
     let mut policy = Policy::standalone();
-    let mut stage = Stage::Written;
+    let mut stage = ReviewStage::Written;
     let first = text.lines().next().unwrap_or_default();
     let options = first.strip_prefix("# --").map_or("", |_| &first[2..]);
     let mut words = options.split_whitespace();
@@ -141,7 +141,7 @@ fn world(text: &str) -> World {
                     other => panic!("unknown linux-pods {other}"),
                 };
             }
-            "--stored" => stage = Stage::Stored,
+            "--stored" => stage = ReviewStage::Stored,
             other => panic!("unknown option {other}"),
         }
     }
@@ -293,7 +293,7 @@ fn none(failures: &[String]) {
 fn a_rule_that_is_not_called_would_have_said_nothing() {
     for (file, answer) in answers() {
         let json = answer.json.to_string();
-        let subject = Subject::parse(answer.kind, &json, file.world.stage).unwrap();
+        let subject = Object::parse(answer.kind, &json, file.world.stage).unwrap();
         let [with, without] = gate::with_and_without(&subject, &file.world.facts, &Policy::standalone());
         assert_eq!(with, without, "{}", file.at(answer));
     }

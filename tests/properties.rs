@@ -29,10 +29,10 @@ use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
 use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
 use transom::model::node::Host;
+use transom::model::object::{Object, ReviewStage};
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
 use transom::model::policy::{IgnoredFields, LinuxPods, Policy};
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
 use world::{any_cluster, any_policy, cluster, full_policy, guarded};
@@ -102,9 +102,9 @@ fn mutate(pod: &Value, facts: &Facts, policy: &Policy) -> (bool, Option<Patch>, 
     (response["allowed"] == true, operations, after)
 }
 
-fn with_subject<T>(pod: &Value, look: impl FnOnce(&Subject<'_>) -> T) -> T {
+fn with_subject<T>(pod: &Value, look: impl FnOnce(&Object<'_>) -> T) -> T {
     let json = pod.to_string();
-    look(&Subject::parse(Kind::Pod, &json, Stage::Written).expect("the pod is readable"))
+    look(&Object::parse(Kind::Pod, &json, ReviewStage::Written).expect("the pod is readable"))
 }
 
 fn inspected(pod: &Value, facts: &Facts, policy: &Policy) -> Inspection {

@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 use super::judge::{Context, inspect_as_written, parse, policy_for};
 use super::ownership::Ownership;
 use super::record::Phase;
-use super::request::{Object, Request};
+use super::request::{Request, RequestObject};
 use super::ruling::Case;
 use crate::engine::{Inspection, because};
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::json::at;
+use crate::model::object::ObjectError;
 use crate::model::path::Path;
 use crate::model::policy::Policy;
-use crate::model::subject::SubjectError;
 use crate::model::workload::Kind;
 use crate::rules::Finding;
 
@@ -43,7 +43,7 @@ pub struct Foresight<'c> {
 ///
 /// # Errors
 /// The object is not what its kind says.
-pub fn foresee<'c>(kind: Kind, json: &str, context: &Context<'c>) -> Result<Foresight<'c>, SubjectError> {
+pub fn foresee<'c>(kind: Kind, json: &str, context: &Context<'c>) -> Result<Foresight<'c>, ObjectError> {
     let unbound = if kind == Kind::Pod { unbind(json) } else { None };
     let json = unbound.as_deref().unwrap_or(json);
     let namespace = namespace_of(json);
@@ -98,14 +98,14 @@ impl Foreseen {
         namespace: &str,
         context: &Context<'_>,
         policy: &Policy,
-    ) -> Result<Self, SubjectError> {
+    ) -> Result<Self, ObjectError> {
         let raw: Result<&RawValue, _> = serde_json::from_str(json);
-        let raw = raw.map_err(|error| SubjectError {
+        let raw = raw.map_err(|error| ObjectError {
             path: ".".to_owned(),
             reason: error.to_string(),
         })?;
         let request = request(namespace, Some(raw));
-        let mut subject = parse(phase, kind, &request, Object::Raw(raw))?;
+        let mut subject = parse(phase, kind, &request, RequestObject::Raw(raw))?;
         subject.is_mirror = context.facts.is_stored_mirror(&subject);
         let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, policy);
         let ruling = Case::new(
@@ -132,7 +132,7 @@ fn request<'r>(namespace: &'r str, object: Option<&'r RawValue>) -> Request<'r> 
     Request {
         namespace: namespace.into(),
         operation: "CREATE".into(),
-        object: object.map(Object::Raw),
+        object: object.map(RequestObject::Raw),
         ..Request::default()
     }
 }

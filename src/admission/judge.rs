@@ -6,7 +6,7 @@ use super::Answer;
 use super::annotations;
 use super::ownership::Ownership;
 use super::record::{Phase, Record};
-use super::request::{Object, Request, changes_nothing};
+use super::request::{Request, RequestObject, changes_nothing};
 use super::response::{Denial, Ruling, encode};
 use super::ruling::Case;
 use crate::engine::effective::{Asker, PolicySet};
@@ -14,13 +14,13 @@ use crate::engine::{Decision, Inspection, inspect, ratchet};
 use crate::model::debugger;
 use crate::model::facts::{Facts, SCC_ANNOTATION};
 use crate::model::mirror::Witness;
+use crate::model::object::{Editable, Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
+use crate::model::requester::Origin;
 use crate::model::severity::Class;
-use crate::model::subject::{Editable, Stage, Subject, SubjectError};
 use crate::model::text::one_line;
 use crate::model::workload::Kind;
 
@@ -48,7 +48,7 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
     let Some(object) = object else {
         return refuse_unreadable(kind, &request, "the request carries no object", &policy, record);
     };
-    if let ("UPDATE", Object::Raw(object)) = (&*request.operation, &object)
+    if let ("UPDATE", RequestObject::Raw(object)) = (&*request.operation, &object)
         && changes_nothing(object, request.old_object)
     {
         return answer(&request, Ruling::default(), record);
@@ -79,9 +79,9 @@ pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> A
 }
 
 /// Finds out what the requester proves of an object: that a controller made it, or that it is a mirror pod.
-fn recognise_requester(subject: &mut Subject<'_>, request: &Request<'_>, policy: &Policy) {
+fn recognise_requester(subject: &mut Object<'_>, request: &Request<'_>, policy: &Policy) {
     let (user, groups) = (&*request.user_info.username, &request.user_info.groups.0);
-    subject.made_by = MadeBy::requester(subject.owner_kind(), user, &policy.controllers);
+    subject.made_by = Origin::requester(subject.owner_kind(), user, &policy.controllers);
     subject.is_mirror = subject.is_mirror_by(&Witness::Requester { user, groups });
 }
 
@@ -135,16 +135,16 @@ pub(super) fn parse<'a>(
     phase: Phase,
     kind: Kind,
     request: &Request<'a>,
-    object: Object<'a>,
-) -> Result<Box<Subject<'a>>, SubjectError> {
+    object: RequestObject<'a>,
+) -> Result<Box<Object<'a>>, ObjectError> {
     let stage = if phase == Phase::Mutate {
-        Stage::Written
+        ReviewStage::Written
     } else {
-        Stage::Stored
+        ReviewStage::Stored
     };
     let mut subject = match object {
-        Object::Read(subject) => subject,
-        Object::Raw(object) => Box::new(Subject::parse(kind, object.get(), stage)?),
+        RequestObject::Read(subject) => subject,
+        RequestObject::Raw(object) => Box::new(Object::parse(kind, object.get(), stage)?),
     };
     subject.stage = stage;
     if !request.namespace.is_empty() {
@@ -166,7 +166,7 @@ pub(super) fn parse<'a>(
 /// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there, and where
 /// OpenShift stood in ours, as if its defaults were not.
 pub(super) fn inspect_as_written(
-    subject: &mut Subject<'_>,
+    subject: &mut Object<'_>,
     phase: Phase,
     request: &Request<'_>,
     facts: &Facts,
@@ -183,7 +183,7 @@ pub(super) fn inspect_as_written(
 
 /// What OpenShift's SecurityContextConstraints wrote into a Windows pod that did not say `spec.os.name: windows` when they
 /// were asked: they are asked before webhooks, and leave out only pods that say it.
-fn added_by_scc(subject: &Subject<'_>, inspection: &Inspection, facts: &Facts) -> Vec<Path> {
+fn added_by_scc(subject: &Object<'_>, inspection: &Inspection, facts: &Facts) -> Vec<Path> {
     let Some(template) = subject.template() else {
         return Vec::new();
     };
@@ -213,7 +213,7 @@ fn added_by_scc(subject: &Subject<'_>, inspection: &Inspection, facts: &Facts) -
 }
 
 /// Where a pod says `runAsNonRoot: true`.
-fn non_root(subject: &Subject<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
+fn non_root(subject: &Object<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
     const FIELD: &[&str] = &["securityContext", "runAsNonRoot"];
     let spec = subject.spec_path();
     let of_pod = pod
@@ -234,7 +234,7 @@ fn non_root(subject: &Subject<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
 
 /// Inspects an object; on UPDATE, what its old self had as well cannot deny.
 fn inspect_against_old(
-    subject: &Subject<'_>,
+    subject: &Object<'_>,
     phase: Phase,
     request: &Request<'_>,
     facts: &Facts,
@@ -244,7 +244,7 @@ fn inspect_against_old(
     if &*request.operation == "UPDATE" && !inspection.findings.is_empty() {
         let old = request
             .old_object
-            .and_then(|old| parse(phase, subject.kind, request, Object::Raw(old)).ok());
+            .and_then(|old| parse(phase, subject.kind, request, RequestObject::Raw(old)).ok());
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
             recognise_requester(&mut old, request, policy);
@@ -256,7 +256,7 @@ fn inspect_against_old(
 
 /// Whether a pod would be refused for `spec.os.name`, which no author wrote: most likely we did, before another webhook
 /// added what the API server then refuses. Who wrote it takes time to tell, so that is asked last.
-fn stands_in_the_way_of_others(subject: &Subject<'_>, inspection: &Inspection, policy: &Policy) -> bool {
+fn stands_in_the_way_of_others(subject: &Object<'_>, inspection: &Inspection, policy: &Policy) -> bool {
     let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
     let is_refused = || {
         // A rule that is off does not tell.

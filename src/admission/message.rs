@@ -6,10 +6,10 @@ use std::fmt::{self, Write as _};
 
 use crate::engine::Inspection;
 use crate::model::json::Escaped;
+use crate::model::object::Object;
 use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::severity::Class;
-use crate::model::subject::Subject;
 use crate::model::text::{OneLine, cut, cut_middle, one_line};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, POD_SECURITY};
@@ -230,11 +230,11 @@ impl fmt::Display for Group<'_> {
 }
 
 /// An object as a person calls it: `Deployment shop/web`.
-struct Named<'s>(&'s Subject<'s>);
+struct Named<'s>(&'s Object<'s>);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Subject {
+        let Object {
             kind,
             meta,
             namespace,
@@ -258,7 +258,7 @@ impl fmt::Display for Named<'_> {
 #[derive(Debug)]
 pub struct Refusal<'j> {
     /// The object.
-    pub subject: &'j Subject<'j>,
+    pub subject: &'j Object<'j>,
     /// What was found in it.
     pub inspection: &'j Inspection,
     /// What of it another webhook added.
@@ -345,7 +345,7 @@ impl Refusal<'_> {
 
 /// The warnings of an object that passes: errors first, within the API server's limits, and how many did not fit. Each
 /// names the object: kubectl shows the warnings of a file without saying which object they are about.
-pub fn warnings(subject: &Subject<'_>, inspection: &Inspection, added: &Added) -> Vec<String> {
+pub fn warnings(subject: &Object<'_>, inspection: &Inspection, added: &Added) -> Vec<String> {
     let warned = added
         .open(inspection)
         .filter(|told| told.finding.action == Action::Warn);
@@ -364,7 +364,7 @@ pub fn warnings(subject: &Subject<'_>, inspection: &Inspection, added: &Added) -
 }
 
 /// What repair took out, as a warning.
-pub fn repaired(subject: &Subject<'_>, inspection: &Inspection) -> Option<String> {
+pub fn repaired(subject: &Object<'_>, inspection: &Inspection) -> Option<String> {
     if inspection.repaired.is_empty() {
         return None;
     }

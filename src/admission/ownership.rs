@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::model::facts::SCC_ANNOTATION;
-use crate::model::field::Str;
 use crate::model::json::write_string;
+use crate::model::json_types::Str;
+use crate::model::object::Object;
 use crate::model::path::{Path, Segment};
-use crate::model::subject::Subject;
 
 /// Who owns which fields of an object.
 pub struct Ownership<'a> {
@@ -136,7 +136,7 @@ const STRUCTS: [&str; 8] = [
 ];
 
 /// The injector whose signature the pod carries, where it is one that people know.
-pub fn injector(subject: &Subject<'_>) -> Option<&'static str> {
+pub fn injector(subject: &Object<'_>) -> Option<&'static str> {
     const ANNOTATIONS: [(&str, &str); 7] = [
         (SCC_ANNOTATION, "a SecurityContextConstraints of OpenShift"),
         ("sidecar.istio.io/status", "Istio"),

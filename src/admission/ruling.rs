@@ -13,20 +13,20 @@ use super::response::{Denial, Ruling};
 use crate::engine::{Decision, Inspection};
 use crate::model::edit::Edit;
 use crate::model::json::exists;
+use crate::model::object::Object;
 use crate::model::os;
-use crate::model::owner::MadeBy;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
+use crate::model::requester::Origin;
+use crate::model::root_owner::root_owner;
 use crate::model::severity::Class;
-use crate::model::subject::Subject;
-use crate::model::workload_of::workload_of;
 use crate::rules::Finding;
 
 /// One object in one phase, with what was found: what is answered follows from it.
 pub struct Case<'j> {
     pub phase: Phase,
     pub request: &'j Request<'j>,
-    pub subject: &'j Subject<'j>,
+    pub subject: &'j Object<'j>,
     pub inspection: &'j Inspection,
     pub policy: &'j Policy,
     pub today: Date,
@@ -38,7 +38,7 @@ impl<'j> Case<'j> {
     pub fn new(
         phase: Phase,
         request: &'j Request<'j>,
-        subject: &'j Subject<'j>,
+        subject: &'j Object<'j>,
         inspection: &'j Inspection,
         policy: &'j Policy,
         today: Date,
@@ -69,8 +69,8 @@ impl<'j> Case<'j> {
         if !ruling.annotations.is_empty() {
             let decision = ruling.decision().as_str().to_owned();
             ruling.annotations.insert(0, ("decision", decision));
-            let Subject { kind, meta, .. } = self.subject;
-            let owner = workload_of(*kind, meta, self.today).unwrap_or_default();
+            let Object { kind, meta, .. } = self.subject;
+            let owner = root_owner(*kind, meta, self.today).unwrap_or_default();
             annotations::add(&mut ruling.annotations, "owner", &owner);
             if self.owner_is_not_trusted() {
                 ruling.annotations.push(("owner-trust", "not-trusted".to_owned()));
@@ -83,7 +83,7 @@ impl<'j> Case<'j> {
     /// Whether more would have passed if the requester were known as the controller of the object's owner.
     fn owner_is_not_trusted(&self) -> bool {
         let is_refused = |finding: &Finding| finding.wanted > Action::Audit;
-        self.subject.made_by == MadeBy::Unproven && self.inspection.of_the_owner().any(is_refused)
+        self.subject.made_by == Origin::Unproven && self.inspection.of_the_owner().any(is_refused)
     }
 
     /// Denies only what the API server would refuse next; it would show the user none of the other findings.

@@ -7,8 +7,8 @@ use super::record::{Phase, Record};
 use super::request::{BeingDeleted, Head, Request};
 use super::response::{Denial, Ruling, encode};
 use crate::engine::Decision;
-use crate::model::owner::MadeBy;
 use crate::model::policy::{Action, Policy};
+use crate::model::requester::Origin;
 use crate::model::workload::Kind;
 
 /// How large a review is, and by which webhook entry it came.
@@ -102,7 +102,7 @@ fn outcome(kind: Kind, head: &Head<'_>, oversize: Oversize, policy: &Policy) -> 
         Outcome::Policy
     } else if !oversize.has_sign {
         Outcome::NoSign
-    } else if MadeBy::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
+    } else if Origin::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
         Outcome::Controller
     } else if &*request.operation == "UPDATE" && *being_deleted != BeingDeleted::No {
         Outcome::Deletion

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pod_policy::PoolTaint;
 use super::schema;
-use crate::model::named::named;
+use crate::model::string_enum::named;
 
 /// What Transom keeps true on the Windows nodes that it selects.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]

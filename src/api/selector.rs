@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
 use super::problem::{Place, Problem, place};
 use crate::model::dns::is_subdomain;
-use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::text::cut;
 
 /// What is wrong with the selector at `base` of a pod policy.

@@ -1,6 +1,6 @@
 //! What is counted of requests.
 
-use crate::model::named::named;
+use crate::model::string_enum::named;
 
 named! {
     /// What came of a request, or would have. A request may have several.

@@ -7,7 +7,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::field::{Map, Str};
+use crate::model::json_types::{Map, Str};
 
 /// How deep wrappers may stand in one another.
 const DEEPEST: usize = 4;

@@ -6,7 +6,7 @@ use memchr::memmem::Finder;
 
 use super::counts::Outcome;
 use super::event::Event;
-use crate::model::probe::is_refusal;
+use crate::model::webhook_probe::is_rejection;
 
 /// What the names of Transom's webhooks end with.
 const OURS: &str = "transom.dev";
@@ -117,7 +117,7 @@ impl<'e> Told<'e> {
     /// What the client was told, where the webhook's own words did not come through.
     fn read_failure(&mut self, event: &Event<'_>, names: &Names) {
         let failure = event.failure();
-        if event.is_dry_run() && is_refusal(failure) {
+        if event.is_dry_run() && is_rejection(failure) {
             return;
         }
         for (before, outcome) in [

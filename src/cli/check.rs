@@ -17,9 +17,9 @@ use crate::check::files::{policies, read_except};
 use crate::check::{Checked, Manifests, Scope, Unreadable};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
 use crate::model::severity::Severity;
-use crate::model::subject::Stage;
 use crate::process::today;
 use crate::registration::names::named_namespaces;
 use crate::render::{Json, Summary, TextReport, Unjudged};
@@ -192,7 +192,7 @@ impl Pass<'_> {
         } = self.args;
         let errors = self
             .manifests
-            .check(self.facts, self.policies, Stage::Written, |checked| {
+            .check(self.facts, self.policies, ReviewStage::Written, |checked| {
                 self.progress.inc(1);
                 let is_meant = namespaces.selects(&checked.namespace)
                     && (selector.is_everything() || selector.selects(&checked.labels()));

@@ -15,7 +15,7 @@ use clap::{Arg, Args, Command, ValueEnum};
 use jiff::civil::Date;
 
 use crate::model::dns::is_label;
-use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::registration::BY_DEFAULT;
 
 /// The formats of one command; the first is the default.

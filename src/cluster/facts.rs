@@ -11,9 +11,9 @@ use super::pools::Memory;
 use super::view::{ClusterView, NamespaceView, UNREADABLE_ANNOTATION};
 use crate::api::{DeclaredPools, KubeletLabel, Management, NodeLabels, WindowsNodePolicy, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
+use crate::model::label_selector::LabelSelector;
 use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::pod::Toleration;
-use crate::model::selector::LabelSelector;
 
 /// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, and RuntimeClasses.
 /// `base` brings the namespaces of the view, the day, the feature gates, and what else no watch tells.

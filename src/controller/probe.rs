@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{Latest, Snapshot};
-use crate::model::probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, read_refusal};
+use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, parse_rejection};
 use crate::registration::names;
 
 /// How often it is tried.
@@ -109,7 +109,7 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
         Err(error) => error,
     };
     let said = words(error);
-    match read_refusal(&said, word) {
+    match parse_rejection(&said, word) {
         Some(true) => Arrival::Arrives,
         Some(false) => Arrival::Lost {
             mutating: false,
@@ -258,7 +258,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::model::probe::refusal;
+    use crate::model::webhook_probe::rejection_message;
 
     #[test]
     fn the_same_trouble_keeps_its_first_words() {
@@ -289,7 +289,7 @@ mod tests {
         let denied = |mutated| {
             refused(&format!(
                 "admission webhook denied the request: {}",
-                refusal("w", mutated)
+                rejection_message("w", mutated)
             ))
         };
         let failing = |entry: &str| {
@@ -312,7 +312,7 @@ mod tests {
             (failing("mutate.transom.dev"), Some((false, true))),
             (failing("validate.kyverno.svc-fail"), None),
             (refused("pods is forbidden: User cannot create resource"), None),
-            (refused(&refusal("another", true)), None),
+            (refused(&rejection_message("another", true)), None),
         ] {
             let known = read("w", &answer);
             let found = match &known {

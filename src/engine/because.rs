@@ -1,12 +1,12 @@
 //! Why a finding does something else than its severity says.
 
-use crate::model::owner::MadeBy;
+use crate::model::object::Object;
 use crate::model::policy::{Action, Policy};
-use crate::model::subject::Subject;
+use crate::model::requester::Origin;
 use crate::rules::Finding;
 
 /// Why a finding's action is not that of its severity; `None` where it is, and for objects that nothing is ever done to.
-pub fn because(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Option<String> {
+pub fn because(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Option<String> {
     let usual = Action::of_severity(finding.severity);
     if finding.action == usual || !subject.kind.has_pod() {
         return None;
@@ -20,7 +20,7 @@ pub fn because(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Opt
         format!("the policy {name} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror {
         "a mirror pod runs whatever admission says".to_owned()
-    } else if subject.made_by == MadeBy::Controller && !finding.class.cannot_run() {
+    } else if subject.made_by == Origin::Controller && !finding.class.cannot_run() {
         "the controller of its owner is assumed to have made it, and the owner was judged".to_owned()
     } else if subject.is_written_by_kubectl(&finding.path) {
         "a profile of kubectl debug writes it".to_owned()
@@ -43,8 +43,8 @@ mod tests {
     use super::*;
     use crate::engine::inspect;
     use crate::model::facts::Facts;
+    use crate::model::object::ReviewStage;
     use crate::model::policy::IgnoredFields;
-    use crate::model::subject::Stage;
     use crate::model::workload::Kind;
 
     #[test]
@@ -70,7 +70,7 @@ mod tests {
             (Kind::Pod, debugger, "a profile of kubectl debug writes it"),
         ] {
             let json = object.to_string();
-            let mut subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+            let mut subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
             subject.find_debugger(|_| true);
             let inspection = inspect(
                 &subject,

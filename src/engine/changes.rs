@@ -7,10 +7,10 @@ use super::placement::{Forbidden, Placement};
 use super::repair;
 use crate::model::edit::Edit;
 use crate::model::facts::SCC_ANNOTATION;
+use crate::model::object::{Editable, Object, Template};
 use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
 use crate::model::policy::{IgnoredFields, LinuxPods, PlacementMode};
-use crate::model::subject::{Editable, Subject, Template};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Finding, Resolver};
 
@@ -113,7 +113,7 @@ impl<'p> Changes<'p> {
     }
 
     /// What of it admission does or tells: nothing for an object that admission does not edit.
-    pub fn of_admission(self, subject: &Subject<'_>) -> Self {
+    pub fn of_admission(self, subject: &Object<'_>) -> Self {
         if subject.editable == Editable::Nothing {
             return Changes::default();
         }

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
-use crate::model::field::{Flag, List, Map, Present, Quantity, Str};
+use crate::model::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::node_affinity::holds;
+use crate::model::object::Template;
+use crate::model::os_selectors::is_build_label;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
     Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
     REQUIRED_TERMS, Resources, Toleration,
 };
-use crate::model::selection::is_build_label;
-use crate::model::subject::Template;
 use crate::rules::Resolver;
 
 /// A pod as it will be, and the edits that make it so.
@@ -366,23 +366,23 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         [Segment::Field("hostPID")] => pod.host_pid = Flag(false),
         [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
         [Segment::Field("dnsPolicy")] => pod.dns_policy = None,
-        [Segment::Field("hostUsers")] => pod.host_users = Present(false),
-        [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = Present(false),
+        [Segment::Field("hostUsers")] => pod.host_users = IsPresent(false),
+        [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = IsPresent(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {
             let Some(context) = &mut pod.security_context else {
                 return false;
             };
             match *field {
-                "appArmorProfile" => context.app_armor_profile = Present(false),
-                "seLinuxOptions" => context.se_linux_options = Present(false),
-                "seccompProfile" => context.seccomp_profile = Present(false),
-                "fsGroup" => context.fs_group = Present(false),
-                "fsGroupChangePolicy" => context.fs_group_change_policy = Present(false),
-                "runAsUser" => context.run_as_user = Present(false),
-                "runAsGroup" => context.run_as_group = Present(false),
-                "supplementalGroups" => context.supplemental_groups = Present(false),
+                "appArmorProfile" => context.app_armor_profile = IsPresent(false),
+                "seLinuxOptions" => context.se_linux_options = IsPresent(false),
+                "seccompProfile" => context.seccomp_profile = IsPresent(false),
+                "fsGroup" => context.fs_group = IsPresent(false),
+                "fsGroupChangePolicy" => context.fs_group_change_policy = IsPresent(false),
+                "runAsUser" => context.run_as_user = IsPresent(false),
+                "runAsGroup" => context.run_as_group = IsPresent(false),
+                "supplementalGroups" => context.supplemental_groups = IsPresent(false),
                 "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
-                "seLinuxChangePolicy" => context.se_linux_change_policy = Present(false),
+                "seLinuxChangePolicy" => context.se_linux_change_policy = IsPresent(false),
                 "runAsNonRoot" => context.run_as_non_root = None,
                 _ => return false,
             }
@@ -402,16 +402,16 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
                 .and_then(|c| c.security_context.as_mut());
             let Some(context) = context else { return false };
             match *field {
-                "appArmorProfile" => context.app_armor_profile = Present(false),
-                "seLinuxOptions" => context.se_linux_options = Present(false),
-                "seccompProfile" => context.seccomp_profile = Present(false),
-                "capabilities" => context.capabilities = Present(false),
-                "readOnlyRootFilesystem" => context.read_only_root_filesystem = Present(false),
-                "privileged" => context.privileged = Present(false),
-                "allowPrivilegeEscalation" => context.allow_privilege_escalation = Present(false),
-                "procMount" => context.proc_mount = Present(false),
-                "runAsUser" => context.run_as_user = Present(false),
-                "runAsGroup" => context.run_as_group = Present(false),
+                "appArmorProfile" => context.app_armor_profile = IsPresent(false),
+                "seLinuxOptions" => context.se_linux_options = IsPresent(false),
+                "seccompProfile" => context.seccomp_profile = IsPresent(false),
+                "capabilities" => context.capabilities = IsPresent(false),
+                "readOnlyRootFilesystem" => context.read_only_root_filesystem = IsPresent(false),
+                "privileged" => context.privileged = IsPresent(false),
+                "allowPrivilegeEscalation" => context.allow_privilege_escalation = IsPresent(false),
+                "procMount" => context.proc_mount = IsPresent(false),
+                "runAsUser" => context.run_as_user = IsPresent(false),
+                "runAsGroup" => context.run_as_group = IsPresent(false),
                 "runAsNonRoot" => context.run_as_non_root = None,
                 _ => return false,
             }

@@ -9,10 +9,10 @@ use jiff::civil::Date;
 
 use super::exemption::matches;
 use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
-use crate::model::field::Str;
-use crate::model::named::named;
+use crate::model::json_types::Str;
+use crate::model::label_selector::LabelSelector;
 use crate::model::policy::{Exemption, Policy};
-use crate::model::selector::LabelSelector;
+use crate::model::string_enum::named;
 
 /// An exemption as it is written down.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,14 +7,14 @@ use super::exemption;
 use super::os::infer;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
-use crate::model::named::named;
+use crate::model::object::Object;
 use crate::model::os::{Inference, Os, Verdict};
-use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, Policy};
+use crate::model::requester::Origin;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Subject;
+use crate::model::string_enum::named;
 use crate::rules::{self, Cx, Finding, Image};
 
 named! {
@@ -95,7 +95,7 @@ impl Inspection {
 }
 
 /// Judges one object. Pure: the same object, facts and policy give the same inspection.
-pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspection {
+pub fn inspect(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inspection {
     let inference = infer(subject, facts, policy);
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
@@ -133,7 +133,7 @@ pub fn inspect(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inspect
 }
 
 /// The images of the pod's containers, where rules will read them: those of a pod that may be for Windows.
-fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
+fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
     match subject.pod() {
         Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
         _ => Vec::new(),
@@ -145,7 +145,7 @@ fn images<'s>(subject: &'s Subject<'s>, verdict: Verdict, facts: &Facts) -> Vec<
 /// A denial must reach a person: of an object that the controller of its owner made, only what cannot run anyway is
 /// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod
 /// runs whatever we say.
-fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
+fn wanted(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Action {
     let action = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let action = if is_let_be(finding, subject, policy) {
         action.min(policy.ignored_fields.most())
@@ -155,7 +155,7 @@ fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
     if !subject.kind.has_pod() || subject.is_mirror {
         return action.min(Action::Audit);
     }
-    if subject.made_by == MadeBy::Controller && !finding.class.cannot_run() {
+    if subject.made_by == Origin::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
     // kubectl writes such fields itself, and offers no way to leave them out; Windows ignores them.
@@ -168,7 +168,7 @@ fn wanted(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> Action {
 
 /// Whether the policy's word for ignored fields counts for a finding: not where the API server refuses the field, where the
 /// author counts on something that the pod then does without, or where the policy has a word for the rule itself.
-fn is_let_be(finding: &Finding, subject: &Subject<'_>, policy: &Policy) -> bool {
+fn is_let_be(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> bool {
     let says_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
     finding.is_ignored_field()
         && !finding.rule.asks_for_node

@@ -3,12 +3,12 @@
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
+use crate::model::object::Object;
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
+use crate::model::os_selectors::{os_of_label, os_of_terms};
 use crate::model::path::Path;
 use crate::model::pod::{PodSpec, REQUIRED_TERMS};
 use crate::model::policy::{ImageEvidence, Policy};
-use crate::model::selection::{os_of_label, os_of_terms};
-use crate::model::subject::Subject;
 use crate::model::text::cut;
 
 mod linux_signs;
@@ -17,7 +17,7 @@ mod linux_signs;
 ///
 /// The first sign decides; if strong signs disagree, the verdict is Conflicting. Weak signs (images, the namespace's
 /// default) apply only if there is no strong one, and prove nothing if they disagree.
-pub fn infer(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> Inference {
+pub fn infer(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
         return Inference {
             verdict: Verdict::Unknown,
@@ -204,7 +204,7 @@ impl Signs {
     /// An image that exists for Windows only decides, whatever else the pod has: a rule reports the rest. The tag of any
     /// other image counts if no image and no field of the pod is for Linux. Of Linux images only the registry's
     /// answer makes a pod a Linux pod.
-    fn of_images(&mut self, subject: &Subject<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
+    fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
         let (mut certain, mut by_tag, mut linux) = (None, None, None);
         let mut has_linux_image = false;
         for (list, index, container) in pod.visit_containers() {
@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
     use crate::model::facts::{ImageFacts, RuntimeClassFacts};
-    use crate::model::subject::Stage;
+    use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 
     /// The verdict on a pod with these images, the first one that of an init container if there are several.
@@ -267,7 +267,7 @@ mod tests {
         json_patch::merge(&mut pod, over);
         let pod = pod.to_string();
         infer(
-            &Subject::parse(Kind::Pod, &pod, Stage::Written).unwrap(),
+            &Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap(),
             facts,
             policy,
         )
@@ -379,7 +379,7 @@ mod tests {
         };
         let pod =
             r#"{"spec": {"runtimeClassName": "class", "containers": [{"name": "web", "image": "web"}]}}"#;
-        let subject = Subject::parse(Kind::Pod, pod, Stage::Written).unwrap();
+        let subject = Object::parse(Kind::Pod, pod, ReviewStage::Written).unwrap();
         let verdict = |labels: &[(&str, &str)]| {
             let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
             facts.runtime_classes.insert("class".to_owned(), selects(labels));

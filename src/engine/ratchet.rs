@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::engine::{Decision, inspect};
     use crate::model::facts::Facts;
+    use crate::model::object::{Object, ReviewStage};
     use crate::model::policy::{IgnoredFields, Policy};
-    use crate::model::subject::{Stage, Subject};
     use crate::rules::MOST_OF_A_RULE;
 
     fn inspection(kind: Kind, spec: &Value, policy: &Policy) -> Inspection {
@@ -85,7 +85,7 @@ mod tests {
             _ => json!({"spec": {"template": {"spec": spec}}}),
         };
         let json = object.to_string();
-        let subject = Subject::parse(kind, &json, Stage::Stored).unwrap();
+        let subject = Object::parse(kind, &json, ReviewStage::Stored).unwrap();
         inspect(&subject, &Facts::new(36, date(2026, 1, 1)), policy)
     }
 

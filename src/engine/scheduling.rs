@@ -3,9 +3,9 @@
 
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
+use crate::model::object::Object;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{PlacementMode, Policy};
-use crate::model::subject::Subject;
 pub use crate::rules::scheduling::Constraints;
 use crate::rules::scheduling::Givable;
 
@@ -22,7 +22,7 @@ pub enum Admission {
 
 /// The constraints of the pods of an object; `None` if it has no pod.
 pub fn constraints<'c>(
-    subject: &'c Subject<'c>,
+    subject: &'c Object<'c>,
     facts: &'c Facts,
     admission: Admission,
 ) -> Option<Constraints<'c>> {
@@ -36,7 +36,7 @@ pub fn constraints<'c>(
 /// The taints that would keep the Windows pods of an object off a node, or evict them, once the node carries them. As `Placed`
 /// those are left that placement may not tolerate.
 pub fn untolerated<'t>(
-    subject: &Subject<'_>,
+    subject: &Object<'_>,
     taints: &'t [Taint],
     facts: &Facts,
     policy: &Policy,

@@ -270,7 +270,7 @@ impl Takes {
 }
 
 /// Hosts, by a range so that a build between two releases has an answer, and what each known table says.
-struct Row {
+struct HostRow {
     hosts: RangeInclusive<u32>,
     tables: &'static [Takes],
 }
@@ -281,23 +281,23 @@ const FIRST: u32 = 14393;
 /// Process isolation, from containerd's `platforms/platform_windows_compat.go` and hcsshim's
 /// `osversion/platform_compat_windows.go`, in this order. Documentation wants the same *revision* too on
 /// 14393; that is left aside here, because labels and tags do not tell a revision, and neither code asks.
-static PROCESS: &[Row] = &[
-    Row {
+static PROCESS: &[HostRow] = &[
+    HostRow {
         hosts: FIRST..=20347,
         tables: &[Takes::Same, Takes::Same],
     },
-    Row {
+    HostRow {
         hosts: 20348..=26100,
         tables: &[Takes::From(20348), Takes::From(20348)],
     },
-    Row {
+    HostRow {
         hosts: 26101..=u32::MAX,
         tables: &[Takes::From(20348), Takes::From(26100)],
     },
 ];
 
 /// Hyper-V isolation, from Microsoft's "Windows container version compatibility": every older build.
-static HYPER_V: &[Row] = &[Row {
+static HYPER_V: &[HostRow] = &[HostRow {
     hosts: FIRST..=u32::MAX,
     tables: &[Takes::From(FIRST)],
 }];

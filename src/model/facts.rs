@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::build::{Build, Isolation};
 use super::mirror::Witness;
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
-use super::object::{Meta, RuntimeClass, StorageClass};
+use super::object::{Body, Object};
 use super::os::Os;
 use super::pod::Toleration;
-use super::subject::{Body, Subject};
+use super::resources::{Meta, RuntimeClass, StorageClass};
 
 /// The annotation by which OpenShift says on a pod which SecurityContextConstraints wrote its defaults into it.
 pub const SCC_ANNOTATION: &str = "openshift.io/scc";
@@ -173,7 +173,7 @@ pub struct WindowsWorkload {
 
 impl WindowsWorkload {
     /// Reads a subject that has been found to be for Windows; `None` where it has no pod.
-    pub fn of(subject: &Subject<'_>) -> Option<Self> {
+    pub fn of(subject: &Object<'_>) -> Option<Self> {
         let template = subject.template()?;
         let named = template
             .spec
@@ -322,7 +322,7 @@ impl Facts {
     }
 
     /// Whether a stored object is a mirror pod.
-    pub fn is_stored_mirror(&self, subject: &Subject<'_>) -> bool {
+    pub fn is_stored_mirror(&self, subject: &Object<'_>) -> bool {
         subject.is_mirror_by(&Witness::Stored(&|node| {
             self.node_uids.get(node).map(String::as_str)
         }))
@@ -378,7 +378,7 @@ impl Facts {
     }
 
     /// Adds what an object tells: a Node, a RuntimeClass, a claim, an EndpointSlice.
-    pub fn learn(&mut self, subject: &Subject<'_>) {
+    pub fn learn(&mut self, subject: &Object<'_>) {
         match &subject.body {
             Body::Node(node) => {
                 if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {

@@ -4,15 +4,15 @@
 use std::fmt;
 
 use super::dns::is_label;
-use hints::{glued, release_after, tokens};
+use inference::{glued, release_after, tokens};
 
-mod hints;
+mod inference;
 mod linux;
 #[cfg(test)]
 pub(crate) mod named;
 mod windows;
 
-pub use hints::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_linux, os_hint, retagged};
+pub use inference::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_linux, os_hint, retagged};
 
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
-use super::field::Str;
+use super::json_types::Str;
 use super::node_affinity::{LabelValue, NodeLabels};
-use super::object::Node;
 use super::pod::Toleration;
+use super::resources::Node;
 
 /// The label that says a node's build: `10.0.20348`.
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::field::Str;
+use super::json_types::Str;
 use super::pod::{Expression, NodeSelectorTerm, PodSpec};
 
 /// The only field of nodes that `matchFields` can name.
@@ -247,7 +247,7 @@ mod tests {
             let requirement = Expression {
                 key: key.into(),
                 operator: operator.into(),
-                values: super::super::field::List(values.iter().map(|v| (*v).into()).collect()),
+                values: super::super::json_types::List(values.iter().map(|v| (*v).into()).collect()),
             };
             let shown = format!("{key} {operator} {values:?}");
             assert_eq!(matches_expression(&requirement, &node()), of_node, "{shown}");

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
 use super::path::Path;
+use super::string_enum::named;
 
 /// The operating systems that a pod can be for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
 use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::severity::Severity;
+use super::string_enum::named;
 
 named! {
     /// How much a policy does. Ordered: what comes later is stricter.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
+use super::string_enum::named;
 
 named! {
     /// How bad it is, for the author of the object.

@@ -1,6 +1,6 @@
 //! The kinds that Transom knows, and where each carries its pod template.
 
-use super::named::named;
+use super::string_enum::named;
 
 named! {
     /// A kind of object that rules look at.

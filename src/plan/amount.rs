@@ -4,8 +4,8 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::field::{List, Map, Quantity, Str};
 use crate::model::image::{ImageRef, OsHint, os_hint};
+use crate::model::json_types::{List, Map, Quantity, Str};
 
 /// CPU, memory and number of pods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::amount::Amount;
 use crate::model::build::Build;
 use crate::model::node::{Host, POOL_LABELS};
-use crate::model::object;
+use crate::model::resources;
 
 /// A Windows node.
 pub(super) struct Node {
@@ -40,7 +40,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Takes a node in; nothing where it is no Windows node.
-    pub(super) fn add(&mut self, node: &object::Node<'_>) {
+    pub(super) fn add(&mut self, node: &resources::Node<'_>) {
         let Some(host) = Host::of_node(node, None) else {
             return;
         };

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::amount::Asking;
-use crate::model::field::{List, Map, Quantity, Str};
+use crate::model::json_types::{List, Map, Quantity, Str};
 use crate::model::mirror::{Witness, is_mirror};
-use crate::model::object::Meta;
+use crate::model::resources::Meta;
 use crate::model::workload::Kind;
 
 /// A workload.

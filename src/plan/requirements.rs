@@ -1,8 +1,8 @@
 //! What a pod template requires of its node: nodeSelector, RuntimeClass, required node affinity, the name of a node.
 
 use crate::model::node_affinity::{self, Match, NodeLabels};
+use crate::model::os_selectors::is_build_label;
 use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS};
-use crate::model::selection::is_build_label;
 use crate::rules::PodCx;
 
 /// The field of the pod that contains a requirement.

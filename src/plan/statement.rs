@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::named::named;
+use crate::model::string_enum::named;
 use crate::rules;
 
 named! {

@@ -50,7 +50,7 @@ fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result
         .collect();
     let mut facts = Facts::new(36, date(2026, 6, 1));
     for (kind, json) in &objects {
-        facts.learn(&Subject::parse(*kind, json, Stage::Stored).unwrap());
+        facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
     let mut planner = Planner::new(&facts, &policies, question);

@@ -8,9 +8,9 @@ use crate::engine::scheduling::{Admission, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::node_affinity::Match;
+use crate::model::object::Object;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
-use crate::model::subject::Subject;
 use crate::model::text::{list, shown};
 use crate::scan::Judged;
 use crate::scan::pods::image_for_windows;
@@ -45,7 +45,7 @@ impl<'w> DaemonSets<'w> {
     }
 
     /// Looks at one of them.
-    pub fn look(&mut self, judged: &Judged, subject: &Subject<'_>, pod: &PodSpec<'_>) {
+    pub fn look(&mut self, judged: &Judged, subject: &Object<'_>, pod: &PodSpec<'_>) {
         let name = format!("{}/{}", judged.namespace, judged.name);
         let title = format!("DaemonSet {name}");
         let evidence = [&title];

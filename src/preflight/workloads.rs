@@ -12,10 +12,10 @@ use super::{MOST, Sight, Statement, count};
 use crate::engine::effective::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
-use crate::model::subject::{Stage, Subject};
 use crate::model::text::list;
 use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
@@ -143,7 +143,7 @@ impl<'w> Workloads<'w> {
     pub fn look(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
         // What does not parse is told by the look.
-        let subject = Subject::parse(kind, json, Stage::Stored);
+        let subject = Object::parse(kind, json, ReviewStage::Stored);
         if subject.is_ok_and(|subject| self.foreign.is_seen(&subject, json)) {
             return;
         }
@@ -260,7 +260,7 @@ impl<'w> Workloads<'w> {
                 *self.fields.entry(field).or_default() += 1;
             }
         }
-        if let Ok(subject) = Subject::parse(kind, json, Stage::Stored)
+        if let Ok(subject) = Object::parse(kind, json, ReviewStage::Stored)
             && let Some(pod) = subject.pod()
         {
             self.selected(judged, pod);

@@ -18,7 +18,7 @@ use crate::model::facts::LINUX_CLASSES;
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
 };
-use crate::model::selection::{is_build_label, is_os_label};
+use crate::model::os_selectors::{is_build_label, is_os_label};
 
 /// The most containers, of all three lists together, that are looked into.
 const CONTAINERS: usize = 300;
@@ -384,7 +384,7 @@ impl Pools {
         )
     }
 
-    /// Whether an expression `e` says Windows: `model::selection::os_of_expression`.
+    /// Whether an expression `e` says Windows: `model::os_selectors::os_of_expression`.
     fn expression(&self, system: &str, values: impl Fn(&str) -> String) -> String {
         let pools = self.0.iter().map(|(key, tests)| {
             format!(

@@ -12,9 +12,9 @@ use self::deviations::Call;
 use super::conditions::{REST, hears};
 use super::names;
 use crate::engine::effective::StoredPolicy;
+use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::node::{PoolLabel, PoolLabelValue};
 use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};
-use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::text::list;
 
 /// Every namespace has this label, so that it selects them all.

@@ -23,12 +23,12 @@ pub const SCHEMA: &str = "transom.dev/check/v1";
 #[derive(Default)]
 pub struct Json {
     summary: Summary,
-    subjects: Vec<Subject>,
+    subjects: Vec<JsonObject>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Subject {
+struct JsonObject {
     source: String,
     line: usize,
     api_version: String,
@@ -37,18 +37,18 @@ struct Subject {
     name: String,
     owner: Option<String>,
     verdict: Option<&'static str>,
-    evidence: Vec<Evidence>,
+    evidence: Vec<JsonEvidence>,
     decision: &'static str,
     not_admitted: Option<String>,
-    policy: Policy,
-    findings: Vec<Found>,
+    policy: JsonPolicy,
+    findings: Vec<JsonFinding>,
     exempted: Vec<Exempted>,
     patch: Patch,
 }
 
 /// The policy that counted.
 #[derive(Serialize)]
-struct Policy {
+struct JsonPolicy {
     name: String,
     validation: Action,
     placement: PlacementMode,
@@ -56,7 +56,7 @@ struct Policy {
 }
 
 #[derive(Serialize)]
-struct Evidence {
+struct JsonEvidence {
     path: String,
     value: String,
     kind: EvidenceKind,
@@ -64,7 +64,7 @@ struct Evidence {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct JsonFinding {
     id: &'static str,
     rule: &'static str,
     severity: Severity,
@@ -82,23 +82,23 @@ struct Found {
 #[derive(Serialize)]
 struct Exempted {
     #[serde(flatten)]
-    finding: Found,
+    finding: JsonFinding,
     exemption: String,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report<'r> {
+struct JsonReport<'r> {
     schema: &'static str,
     summary: Summary,
-    subjects: &'r [Subject],
+    subjects: &'r [JsonObject],
     skipped: &'r BTreeMap<String, usize>,
     passed_over: &'r [String],
-    errors: Vec<Error<'r>>,
+    errors: Vec<JsonError<'r>>,
 }
 
 #[derive(Serialize)]
-struct Error<'r> {
+struct JsonError<'r> {
     source: &'r str,
     line: usize,
     message: &'r str,
@@ -110,7 +110,7 @@ impl Json {
         self.summary.count(checked);
         let inspection = &checked.inspection;
         let mut places = checked.places();
-        self.subjects.push(Subject {
+        self.subjects.push(JsonObject {
             source: checked.source.to_owned(),
             line: checked.document.start().line,
             api_version: checked.api_version.clone(),
@@ -123,7 +123,7 @@ impl Json {
                 .has_pod()
                 .then(|| inspection.inference.verdict.as_str()),
             evidence: (inspection.inference.evidence.iter())
-                .map(|e| Evidence {
+                .map(|e| JsonEvidence {
                     path: e.path.to_string(),
                     value: e.value.clone(),
                     kind: e.kind,
@@ -154,12 +154,12 @@ impl Json {
         unjudged: &Unjudged,
         out: &mut dyn Write,
     ) -> io::Result<Summary> {
-        let errors = errors.iter().map(|e| Error {
+        let errors = errors.iter().map(|e| JsonError {
             source: &e.source,
             line: e.line,
             message: &e.message,
         });
-        let report = Report {
+        let report = JsonReport {
             schema: SCHEMA,
             summary: self.summary,
             subjects: &self.subjects,
@@ -172,8 +172,8 @@ impl Json {
     }
 }
 
-fn policy(choice: &Choice) -> Policy {
-    Policy {
+fn policy(choice: &Choice) -> JsonPolicy {
+    JsonPolicy {
         name: choice.policy.clone(),
         validation: choice.validation,
         placement: choice.placement,
@@ -192,9 +192,9 @@ fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
     all
 }
 
-fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) -> Found {
+fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) -> JsonFinding {
     let position = places.of(&finding.path);
-    Found {
+    JsonFinding {
         id: finding.rule.id,
         rule: finding.rule.name,
         severity: finding.severity,

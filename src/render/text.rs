@@ -392,8 +392,8 @@ mod tests {
     use crate::engine::effective::PolicySet;
     use crate::manifest::Position;
     use crate::model::facts::Facts;
+    use crate::model::object::ReviewStage;
     use crate::model::policy::Policy;
-    use crate::model::subject::Stage;
 
     #[test]
     fn the_report_says_what_is_left_to_an_owner_and_what_was_skipped() {
@@ -412,7 +412,7 @@ mod tests {
         let policies = PolicySet::new(Vec::new(), Policy::standalone());
         let mut out = Vec::new();
         let mut report = TextReport::new(&mut out, false);
-        let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
             report.add(&checked).unwrap();
         });
         report.finish(&errors, &Unjudged::of(&manifests)).unwrap();

@@ -6,12 +6,12 @@ mod upkeep;
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
-use crate::model::field::{Map, Quantity};
+use crate::model::json_types::{Map, Quantity};
 use crate::model::node::{BUILD_LABEL, Host, Taint, major_minor};
-use crate::model::object::Node;
+use crate::model::object::Body;
 use crate::model::path::Path;
+use crate::model::resources::Node;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 

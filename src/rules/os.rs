@@ -3,16 +3,16 @@
 use super::context::PodCx;
 use super::rule::{Check, Out, Rule};
 use crate::model::facts::SCC_ANNOTATION;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use crate::model::object::Body;
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
-use crate::model::path::Path;
-use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
-use crate::model::selection::{
+use crate::model::os_selectors::{
     TermOs, is_build_label, is_os_label, os_of_expression, os_of_label, os_of_term, os_of_terms,
 };
+use crate::model::path::Path;
+use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 
@@ -105,7 +105,7 @@ static OS_NAME_MISSING: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {openshift.io/scc: restricted-v2}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     good: &["os: {name: windows}"],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
         // Placement comes after the constraints of OpenShift, which may refuse the pods before it: what a template says
@@ -150,7 +150,7 @@ static OS_NAME_INVALID: Rule = Rule {
     ],
     bad: &["os: {name: Windows}", "os: {name: freebsd}", "os: {name: ''}"],
     good: &["os: {name: windows}"],
-    needs: Fields::OS,
+    needs: FieldSet::OS,
     check: Check::Pod(|cx, out| {
         if let Some(os) = &cx.spec.os {
             let name = os.name.as_deref().unwrap_or_default();
@@ -191,7 +191,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         "{}",
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         // A value that no node carries is another rule's.
@@ -231,7 +231,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows}",
         "nodeSelector: {kubernetes.io/os: windows, os: Windows}",
     ],
-    needs: Fields::SELECTS_OS,
+    needs: FieldSet::SELECTS_OS,
     check: Check::Pod(|cx, out| {
         let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
@@ -275,7 +275,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         "{}",
         "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let evidence = &cx.inference.evidence;
         let Some(first) = evidence.first() else { return };
@@ -328,7 +328,7 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::OS_LABEL,
+    needs: FieldSet::OS_LABEL,
     check: Check::Pod(|cx, out| {
         let is_for = match cx.inference.verdict {
             Verdict::Linux => Os::Linux,
@@ -367,7 +367,7 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
         "{}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runc, scheduling: {nodeSelector: {beta.kubernetes.io/os: linux}}}",
     ],
-    needs: Fields::SELECTS_BETA,
+    needs: FieldSet::SELECTS_BETA,
     check: Check::PodAnd(&[Kind::RuntimeClass, Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             beta_labels_of_pod(&pod, out);
@@ -491,7 +491,7 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
         "{os: {name: linux}, nodeSelector: null, containers: [{name: app, image: app}]}",
         "{os: null, nodeSelector: {kubernetes.io/os: linux}}",
     ],
-    needs: Fields::WINDOWS_OPTIONS,
+    needs: FieldSet::WINDOWS_OPTIONS,
     check: Check::Pod(|cx, out| {
         const OPTIONS: &[&str] = &["securityContext", "windowsOptions"];
         if cx.spec.os_name() != Some(Os::Linux.label()) {

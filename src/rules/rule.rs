@@ -9,12 +9,12 @@ use serde::Serialize;
 use super::context::{Cx, PodCx};
 use crate::model::edit::Edit;
 use crate::model::facts::Runtime;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::object::ReviewStage;
 use crate::model::os::Verdict;
 use crate::model::path::Path;
 use crate::model::policy::{Action, RulesVersion};
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Stage;
 use crate::model::text::{cut, is_one_line, one_line};
 use crate::model::workload::Kind;
 
@@ -62,9 +62,9 @@ pub struct Rule {
     pub remedy: &'static str,
     /// Where it is written: documentation and source.
     pub see: &'static [&'static str],
-    /// The fields of which a pod has to have one, or the rule has nothing to say and is not called; [`Fields::ALWAYS`]
+    /// The fields of which a pod has to have one, or the rule has nothing to say and is not called; [`FieldSet::ALWAYS`]
     /// where it speaks of what is absent. Of an object without a pod nothing is asked.
-    pub needs: Fields,
+    pub needs: FieldSet,
     /// Examples in which the rule fires.
     pub bad: &'static [&'static str],
     /// Examples in which it is silent.
@@ -119,7 +119,7 @@ impl Rule {
         docs: "",
         remedy: "",
         see: &[],
-        needs: Fields::ALWAYS,
+        needs: FieldSet::ALWAYS,
         bad: &[],
         good: &[],
         check: Check::Object(&[], |_, _| {}),
@@ -179,7 +179,7 @@ impl Rule {
             && self.looks_at(cx.subject.kind)
             && self.kubernetes.contains(&cx.facts.kubernetes)
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
-            && (!self.stored_only || cx.subject.stage == Stage::Stored)
+            && (!self.stored_only || cx.subject.stage == ReviewStage::Stored)
             && (!cx.subject.kind.has_pod() || self.is_for(cx))
             && match self.builds {
                 Builds::Any => true,
@@ -191,7 +191,7 @@ impl Rule {
 /// What is asked before a rule is called, in few bytes: it lets in at least what [`Rule::run`] does.
 #[derive(Clone, Copy)]
 pub(super) struct Gate {
-    needs: Fields,
+    needs: FieldSet,
     /// Kinds of objects, and verdicts of those with a pod: one bit for each.
     kinds: u32,
     verdicts: u32,
@@ -201,7 +201,7 @@ pub(super) struct Gate {
 impl Gate {
     /// A gate that lets nothing in.
     pub(super) const SHUT: Gate = Gate {
-        needs: Fields::ALWAYS,
+        needs: FieldSet::ALWAYS,
         kinds: 0,
         verdicts: 0,
         runtime: None,

@@ -4,11 +4,11 @@ mod drivers;
 
 use super::context::{Cx, PodCx};
 use super::rule::{Check, Out, Rule};
-use crate::model::fields::Fields;
-use crate::model::object::Meta;
+use crate::model::field_set::FieldSet;
+use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::pod::ClaimSpec;
-use crate::model::subject::Body;
+use crate::model::resources::Meta;
 use crate::model::workload::Kind;
 
 /// Rules TSM851 and up.
@@ -75,7 +75,7 @@ spec:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}, {name: w, ephemeral: {volumeClaimTemplate: {spec: {volumeMode: Filesystem}}}}]}}",
     ],
-    needs: Fields::CLAIMS,
+    needs: FieldSet::CLAIMS,
     check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         let mode = || Path::of(&["spec", "volumeMode"]);
         match &cx.subject.body {

@@ -7,11 +7,11 @@ mod sources;
 
 use super::context::{ContainerAt, Cx, PodCx};
 use super::rule::Rule;
-use crate::model::object::Volume;
+use crate::model::object::Body;
 use crate::model::os::Os;
+use crate::model::os_selectors::os_of_terms;
 use crate::model::pod::VolumeMount;
-use crate::model::selection::os_of_terms;
-use crate::model::subject::Body;
+use crate::model::resources::PersistentVolume;
 
 /// Rules TSM501 and up.
 pub static RULES: &[&Rule] = &[
@@ -57,7 +57,7 @@ fn mounts<'c>(
 }
 
 /// A PersistentVolume that is for Windows: its node affinity leaves nothing else, or a Windows workload uses its claim.
-pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c Volume<'c>> {
+pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>> {
     let Body::Volume(volume) = &cx.subject.body else {
         return None;
     };

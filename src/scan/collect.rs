@@ -12,8 +12,8 @@ use super::like::{Like, is_at_zero, like};
 use super::pods::{Ground, trouble};
 use super::report::{Cluster, Gap, Namespace, Node, PodTrouble, Report, SCHEMA, Summary};
 use crate::model::json::at;
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::subject::{Stage, Subject};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 
@@ -61,7 +61,7 @@ pub(crate) struct Alike {
 
 impl Alike {
     /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
-    pub(crate) fn is_seen(&mut self, subject: &Subject<'_>, json: &str) -> bool {
+    pub(crate) fn is_seen(&mut self, subject: &Object<'_>, json: &str) -> bool {
         match like(subject, json, &self.hashes) {
             Like::None => false,
             Like::AtZero => true,
@@ -115,7 +115,7 @@ impl<'s> Scan<'s> {
     /// Looks at one object, as JSON. Owners come before what they own.
     pub fn look(&mut self, kind: Kind, json: &str) {
         self.summary.objects += 1;
-        let subject = match Subject::parse(kind, json, Stage::Stored) {
+        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => return self.unreadable(kind, json, &error.to_string()),
         };
@@ -150,7 +150,7 @@ impl<'s> Scan<'s> {
     }
 
     /// The top owner of an object, as a person knows it.
-    fn owner(&self, subject: &Subject<'_>) -> Option<String> {
+    fn owner(&self, subject: &Object<'_>) -> Option<String> {
         let owner = subject.meta.controller()?;
         let above = subject.owner_kind().and_then(|kind| {
             let place = (kind, subject.namespace.to_string(), owner.name.to_string());

@@ -8,9 +8,9 @@ use crate::admission::{Context, Foresight, foresee};
 use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::edit::Edit;
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
-use crate::model::subject::{Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, Image, Resolver};
 
@@ -93,15 +93,15 @@ impl Around {
 ///
 /// # Errors
 /// The object is not what its kind says.
-pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, SubjectError> {
-    look_at(world, &Subject::parse(kind, json, Stage::Stored)?, json)
+pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, ObjectError> {
+    look_at(world, &Object::parse(kind, json, ReviewStage::Stored)?, json)
 }
 
 /// The same, of an object that is parsed already.
 ///
 /// # Errors
 /// As [`look`].
-pub fn look_at(world: &World<'_>, subject: &Subject<'_>, json: &str) -> Result<Looked, SubjectError> {
+pub fn look_at(world: &World<'_>, subject: &Object<'_>, json: &str) -> Result<Looked, ObjectError> {
     let kind = subject.kind;
     if !kind.has_pod() {
         return Ok(Looked::Passed(Passed::NoPod));
@@ -135,7 +135,7 @@ pub fn look_at(world: &World<'_>, subject: &Subject<'_>, json: &str) -> Result<L
 }
 
 fn judged(
-    subject: &Subject<'_>,
+    subject: &Object<'_>,
     around: Around,
     foresight: &Foresight<'_>,
     not_asked: Option<&NotAsked>,
@@ -243,7 +243,7 @@ fn found(finding: &Finding, fate: Fate, because: Option<String>) -> Found {
 }
 
 /// The builds that the images of a Windows pod are for, lowest first, and whether one of them does not tell.
-fn builds(subject: &Subject<'_>, verdict: Verdict, world: &World<'_>) -> (Vec<Build>, bool) {
+fn builds(subject: &Object<'_>, verdict: Verdict, world: &World<'_>) -> (Vec<Build>, bool) {
     let Some(pod) = subject.pod().filter(|_| verdict == Verdict::Windows) else {
         return (Vec::new(), false);
     };

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::engine::Decision;
 use crate::model::build::Build;
-use crate::model::named::named;
 use crate::model::os::Verdict;
 use crate::model::severity::{Class, Severity};
+use crate::model::string_enum::named;
 use crate::model::workload::Kind;
 
 /// The uid of an object.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use serde::Deserialize;
 
-use crate::model::subject::Subject;
+use crate::model::object::Object;
 use crate::model::workload::Kind;
 
 /// How an object stands among those that its owner has made.
@@ -32,7 +32,7 @@ struct Replicas {
 }
 
 /// Which objects this one is like: those of the same owner with the same images and the same node selector.
-pub fn like(subject: &Subject<'_>, json: &str, hashes: &RandomState) -> Like {
+pub fn like(subject: &Object<'_>, json: &str, hashes: &RandomState) -> Like {
     let (Some(owner), None) = (subject.meta.controller(), subject.owner_kind()) else {
         return Like::None;
     };

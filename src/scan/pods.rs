@@ -17,10 +17,10 @@ use crate::model::build::{Build, Compatibility, Isolation, compatibility, compat
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _};
+use crate::model::object::Object;
 use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::Policy;
-use crate::model::subject::Subject;
 use crate::rules::Image;
 
 /// What there is for pods to run on.
@@ -42,7 +42,7 @@ pub struct Ground<'g> {
 /// build is reported if the kubelet says the same; a repository with Windows images only is enough. `owner` is the pod's top owner, as in `Deployment web`, where that is known;
 /// else its controller counts.
 pub fn trouble(
-    subject: &Subject<'_>,
+    subject: &Object<'_>,
     json: &str,
     owner: Option<&str>,
     ground: &Ground<'_>,
@@ -103,7 +103,7 @@ type Told = (Wrong, String, String);
 
 /// One pod and what is known around it.
 struct Pod<'p> {
-    subject: &'p Subject<'p>,
+    subject: &'p Object<'p>,
     spec: &'p PodSpec<'p>,
     /// Its top owner, as in `Deployment web`.
     owner: Option<String>,

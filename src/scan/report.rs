@@ -7,9 +7,9 @@ use jiff::civil::Date;
 use serde::Serialize;
 
 use super::judged::{Fate, Judged, Outcome};
-use crate::model::named::named;
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
+use crate::model::string_enum::named;
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/scan/v1";

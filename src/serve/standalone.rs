@@ -12,8 +12,8 @@ use crate::check::Manifests;
 use crate::check::files::{policies, read};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::facts::Facts;
+use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
-use crate::model::subject::Stage;
 use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::today;
@@ -51,7 +51,7 @@ impl Files {
             );
         }
         manifests.learn(&mut facts, &policies);
-        let unreadable = manifests.check(&facts, &policies, Stage::Written, |_| {});
+        let unreadable = manifests.check(&facts, &policies, ReviewStage::Written, |_| {});
         if let Some(error) = unreadable.first() {
             bail!(
                 "cannot read the facts (--facts): {}:{}: {}",

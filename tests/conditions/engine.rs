@@ -7,9 +7,9 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 use transom::engine::{Inspection, inspect};
 use transom::model::facts::{Facts, RuntimeClassFacts};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::os::Verdict;
 use transom::model::policy::Policy;
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::registration::names;
 use transom::rules::{catalogue, examples};
@@ -139,7 +139,7 @@ async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)
             }
         }
         let json = object.to_string();
-        let Ok(subject) = Subject::parse(kind, &json, Stage::Written) else {
+        let Ok(subject) = Object::parse(kind, &json, ReviewStage::Written) else {
             continue;
         };
         objects.push(Judged {
@@ -295,7 +295,7 @@ fn every_thrown_object_of_which_the_engine_speaks_is_asked_about() {
         let answers = RUNTIME.block_on(world.create_all(&sent));
         for (sent, (answer, calls)) in sent.iter().zip(&answers) {
             let json = sent.object.to_string();
-            let subject = Subject::parse(sent.kind, &json, Stage::Written).unwrap();
+            let subject = Object::parse(sent.kind, &json, ReviewStage::Written).unwrap();
             let inspection = inspect(&subject, &facts, &policy);
             if let Some(wrong) = wrong(&inspection, answer, calls) {
                 mistakes.push(format!(

@@ -2,12 +2,12 @@
 
 use transom::engine::infer;
 use transom::model::facts::Facts;
+use transom::model::object::Object;
 use transom::model::policy::Policy;
-use transom::model::subject::Subject;
 use transom::rules::{Cx, Image, Rule, asked, catalogue};
 
 /// Every finding, in words, with the gate and without it.
-pub fn with_and_without(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
+pub fn with_and_without(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
     let inference = infer(subject, facts, policy);
     let images = subject.pod().map_or(Vec::new(), |pod| Image::of_pod(pod, facts));
     let cx = Cx::new(subject, &inference, facts, policy, &images);

@@ -16,9 +16,9 @@ use transom::model::facts::{Facts, RuntimeClassFacts};
 use transom::model::image::{ImageRef, build_hint};
 use transom::model::node::{BUILD_LABEL, Host, NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
 use transom::model::node_affinity::Match;
-use transom::model::object::Node;
 use transom::model::pod::PodSpec;
 use transom::model::policy::Policy;
+use transom::model::resources::Node;
 
 pub const NOW: &str = "2026-01-01T12:00:00Z";
 

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
-use super::{MalformedReview, Member, Request, UserInfo};
-use crate::model::field::{Present, Str};
+use super::{MalformedReview, Request, RequestMember, UserInfo};
+use crate::model::json_types::{IsPresent, Str};
 
 /// What the head of a review says.
 #[derive(Debug, Default)]
@@ -110,19 +110,19 @@ object!(
 object!(
     OfRequest(Head<'a>),
     |head, member, map| {
-        let member: Member = member;
+        let member: RequestMember = member;
         let request = &mut head.request;
         match member {
-            Member::Uid => request.uid = map.next_value()?,
-            Member::Kind => request.kind = map.next_value()?,
-            Member::SubResource => request.sub_resource = map.next_value()?,
-            Member::Name => request.name = map.next_value()?,
-            Member::Namespace => request.namespace = map.next_value()?,
-            Member::Operation => request.operation = map.next_value()?,
-            Member::UserInfo => map.next_value_seed(OfUser(&mut request.user_info))?,
-            Member::Object => map.next_value_seed(OfObject(&mut *head))?,
-            Member::DryRun => request.dry_run = map.next_value()?,
-            Member::OldObject | Member::Other => _ = map.next_value::<IgnoredAny>()?,
+            RequestMember::Uid => request.uid = map.next_value()?,
+            RequestMember::Kind => request.kind = map.next_value()?,
+            RequestMember::SubResource => request.sub_resource = map.next_value()?,
+            RequestMember::Name => request.name = map.next_value()?,
+            RequestMember::Namespace => request.namespace = map.next_value()?,
+            RequestMember::Operation => request.operation = map.next_value()?,
+            RequestMember::UserInfo => map.next_value_seed(OfUser(&mut request.user_info))?,
+            RequestMember::Object => map.next_value_seed(OfObject(&mut *head))?,
+            RequestMember::DryRun => request.dry_run = map.next_value()?,
+            RequestMember::OldObject | RequestMember::Other => _ = map.next_value::<IgnoredAny>()?,
         }
     },
     {}
@@ -159,7 +159,7 @@ object!(
         let key: Str<'_> = key;
         match &*key {
             "deletionTimestamp" => {
-                if map.next_value::<Present>()?.0 {
+                if map.next_value::<IsPresent>()?.0 {
                     head.being_deleted = BeingDeleted::Yes;
                 }
             }

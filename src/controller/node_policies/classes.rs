@@ -16,7 +16,7 @@ use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
 };
-use crate::model::selection::is_build_label;
+use crate::model::os_selectors::is_build_label;
 
 pub mod pass;
 mod want;

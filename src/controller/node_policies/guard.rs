@@ -18,8 +18,8 @@ use crate::cluster::snapshot::NamespacePolicy;
 use crate::engine::{Admission, infer, untolerated};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::{EvidenceKind, Inference, Verdict};
-use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
 
 /// What the guard has found for a policy.
@@ -111,7 +111,7 @@ impl<'g> Guard<'g> {
 
     /// Looks at one object.
     pub fn look(&mut self, kind: Kind, json: &str) {
-        let subject = match Subject::parse(kind, json, Stage::Stored) {
+        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => {
                 // It was stored, so something can be run from it.
@@ -142,7 +142,7 @@ impl<'g> Guard<'g> {
         }
     }
 
-    fn look_at_template(&mut self, subject: &Subject<'_>, json: &str, place: Place) {
+    fn look_at_template(&mut self, subject: &Object<'_>, json: &str, place: Place) {
         let counts = self.counts(&subject.namespace);
         let inference = infer(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
@@ -167,7 +167,7 @@ impl<'g> Guard<'g> {
 
     fn look_at_pod(
         &mut self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         json: &str,
         place: Place,
         owner: Option<(Place, Option<Kind>)>,
@@ -193,7 +193,7 @@ impl<'g> Guard<'g> {
     /// The taints that hurt a pod, and how; `None` where there are none, or its owner is judged in its stead.
     fn pod_lacks(
         &self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         json: &str,
         counts: &NamespacePolicy,
         inference: &Inference,
@@ -247,7 +247,7 @@ impl<'g> Guard<'g> {
     /// The taints that would keep the subject's pods away. Placement helps only where the webhooks are called.
     fn lacking(
         &self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         counts: &NamespacePolicy,
         admission: Admission,
     ) -> Vec<&'g Taint> {

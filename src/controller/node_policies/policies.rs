@@ -10,8 +10,8 @@ use crate::api::{
 };
 use crate::cluster::node::NodeView;
 use crate::cluster::view::UNREADABLE_ANNOTATION;
+use crate::model::label_selector::LabelSelector;
 use crate::model::node::Taint;
-use crate::model::selector::LabelSelector;
 
 /// So much is told of what is wrong with a selector, in bytes.
 const LONGEST_PROBLEM: usize = 4096;

@@ -4,7 +4,7 @@ use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::cluster::errors::{Failure, answered};
-use crate::model::named::named;
+use crate::model::string_enum::named;
 
 named! {
     /// A kind of report that others read.

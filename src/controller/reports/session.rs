@@ -22,8 +22,8 @@ use super::{Context, Settings, lost, report};
 use crate::cluster::pace::patience;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::Stored;
-use crate::model::field::Str;
-use crate::model::subject::{Stage, Subject};
+use crate::model::json_types::Str;
+use crate::model::object::{Object, ReviewStage};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 use crate::scan::{Judged, Like, Looked, World, like, look_at};
@@ -254,7 +254,7 @@ impl Session<'_> {
         if from == Source::List && self.ledger().is_touched(kind, uid) {
             return None;
         }
-        let subject = match Subject::parse(kind, json, Stage::Stored) {
+        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => {
                 self.is_seen(kind, uid, from);

@@ -15,9 +15,9 @@ use super::tell::{Note, Owner};
 use crate::cluster::errors::answered;
 use crate::cluster::pace::Allowance;
 use crate::engine::infer;
-use crate::model::field::{Present, Str};
+use crate::model::json_types::{IsPresent, Str};
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
 use crate::scan::World;
 use crate::scan::pods::{Ground, trouble};
@@ -55,7 +55,7 @@ struct BriefMeta<'b> {
     namespace: Str<'b>,
     #[serde(borrow)]
     name: Str<'b>,
-    deletion_timestamp: Present,
+    deletion_timestamp: IsPresent,
 }
 
 #[derive(Deserialize, Default)]
@@ -74,7 +74,7 @@ struct BriefStatus<'b> {
 
 impl Session<'_> {
     /// Notes whether a pod waits for a node. One of which it is known that it is for Linux takes no place.
-    pub fn mind_pod(&self, world: &World<'_>, subject: &Subject<'_>, json: &str) {
+    pub fn mind_pod(&self, world: &World<'_>, subject: &Object<'_>, json: &str) {
         let brief: Brief<'_> = serde_json::from_str(json).unwrap_or_default();
         let Brief {
             metadata,
@@ -120,7 +120,7 @@ impl Session<'_> {
         let json = answered(self.client().request_text(request)).await.ok()?;
         let snapshot = self.snapshot();
         let (message, mut owner) = {
-            let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).ok()?;
+            let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
             let world = World::of(&snapshot);
             let ground = Ground {
                 world: &world,

@@ -4,9 +4,9 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::object::ReviewStage;
 use crate::model::policy::{IgnoredFields, PlacementMode};
 use crate::model::severity::Severity;
-use crate::model::subject::Stage;
 use crate::model::workload::Kind;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
 
@@ -30,7 +30,7 @@ fn object(kind: Kind, spec: &Value) -> String {
 fn judged(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(kind, &spec(over));
-    let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+    let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
     let inspection = inspect(&subject, &facts, policy);
     let open = inspection.open().filter(|finding| finding.action >= Action::Warn);
     let open = open.map(|finding| finding.rule.name).collect();
@@ -195,7 +195,7 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
         "spec": spec(&over)})
     .to_string();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-    let subject = Subject::parse(Kind::Pod, &pod, Stage::Written).unwrap();
+    let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
     let inspection = inspect(&subject, &facts, &with(IgnoredFields::Remove));
     let paths: Vec<String> = inspection
         .edits
@@ -206,7 +206,7 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
     assert_eq!(inspection.repaired.len(), 1);
 
     let template = object(Kind::DaemonSet, &spec(&over));
-    let subject = Subject::parse(Kind::DaemonSet, &template, Stage::Written).unwrap();
+    let subject = Object::parse(Kind::DaemonSet, &template, ReviewStage::Written).unwrap();
     for placement in PlacementMode::ALL {
         let policy = Policy {
             placement,
@@ -227,18 +227,18 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
 fn a_gmsa_name_that_nothing_will_resolve_is_reported_at_the_workload() {
     let account = json!({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "web"}}});
     for (kind, has_gmsa, stage, expected) in [
-        (Kind::Deployment, Some(false), Stage::Stored, true),
-        (Kind::DaemonSet, Some(false), Stage::Stored, true),
-        (Kind::Deployment, Some(true), Stage::Stored, false),
-        (Kind::Deployment, None, Stage::Stored, false),
-        (Kind::Pod, Some(true), Stage::Stored, true),
+        (Kind::Deployment, Some(false), ReviewStage::Stored, true),
+        (Kind::DaemonSet, Some(false), ReviewStage::Stored, true),
+        (Kind::Deployment, Some(true), ReviewStage::Stored, false),
+        (Kind::Deployment, None, ReviewStage::Stored, false),
+        (Kind::Pod, Some(true), ReviewStage::Stored, true),
         // The webhook may still fill it in.
-        (Kind::Pod, Some(false), Stage::Written, false),
+        (Kind::Pod, Some(false), ReviewStage::Written, false),
     ] {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
         facts.has_gmsa = has_gmsa;
         let json = object(kind, &spec(&account));
-        let subject = Subject::parse(kind, &json, stage).unwrap();
+        let subject = Object::parse(kind, &json, stage).unwrap();
         let inspection = inspect(&subject, &facts, &Policy::standalone());
         let mut open = inspection.open();
         let found = open.find(|finding| finding.rule.name == "gmsa-name-unresolved");
@@ -270,7 +270,7 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
             json!({})
         };
         let json = object(kind, &spec(&over));
-        let subject = Subject::parse(kind, &json, Stage::Written).unwrap();
+        let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
         let inspection = inspect(&subject, &facts, &Policy::standalone());
         let mut warned = inspection.open().filter(|finding| finding.action == Action::Warn);
         let warned = warned.any(|finding| finding.rule.name == "os-name-missing");
@@ -282,7 +282,7 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
 fn findings(kubernetes: u32, spec: &Value, policy: &Policy) -> Vec<(&'static str, Severity, Class)> {
     let facts = Facts::new(kubernetes, date(2026, 1, 1));
     let json = object(Kind::Pod, spec);
-    let subject = Subject::parse(Kind::Pod, &json, Stage::Written).unwrap();
+    let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
     let inspection = inspect(&subject, &facts, policy);
     let findings = inspection.open().map(|f| (f.rule.name, f.severity, f.class));
     findings.collect()
@@ -381,7 +381,7 @@ fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
     assert_eq!(class(30, &of_pod, &with(IgnoredFields::Remove)), None);
     for (kubernetes, expected) in [(30, Decision::Deny), (31, Decision::Patch)] {
         let json = object(Kind::Pod, &spec(&of_pod));
-        let subject = Subject::parse(Kind::Pod, &json, Stage::Written).unwrap();
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
         let facts = Facts::new(kubernetes, date(2026, 1, 1));
         let inspection = inspect(&subject, &facts, &with(IgnoredFields::Warn));
         assert_eq!(inspection.decision(), expected, "{kubernetes}");
@@ -394,10 +394,10 @@ fn containers(prefix: &str, count: usize, image: &str, context: &Value) -> Vec<V
     (0..count).map(each).collect()
 }
 
-fn inspection_of(over: &Value, policy: &Policy, made_by: MadeBy) -> Inspection {
+fn inspection_of(over: &Value, policy: &Policy, made_by: Origin) -> Inspection {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(Kind::Pod, &spec(over));
-    let mut subject = Subject::parse(Kind::Pod, &json, Stage::Stored).unwrap();
+    let mut subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
     subject.made_by = made_by;
     inspect(&subject, &facts, policy)
 }
@@ -416,7 +416,7 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
         .map(|n| json!({"name": format!("v{n}"), "configMap": {"name": "c", "items": items}}))
         .collect();
     let advice = json!({ "volumes": volumes });
-    let plain = inspection_of(&advice, &Policy::standalone(), MadeBy::Author);
+    let plain = inspection_of(&advice, &Policy::standalone(), Origin::Author);
     assert_eq!(plain.decision(), Decision::Allow);
     assert!(plain.findings.len() < 1_000, "{}", plain.findings.len());
     let cut: Vec<_> = (plain.findings.iter())
@@ -437,7 +437,7 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
         json!({"volumes": volumes, "hostPID": true}),
         json!({"volumes": volumes, "containers": latest}),
     ] {
-        let denied = inspection_of(&bad, &Policy::standalone(), MadeBy::Author);
+        let denied = inspection_of(&bad, &Policy::standalone(), Origin::Author);
         assert_eq!(denied.decision(), Decision::Deny);
     }
 }
@@ -449,7 +449,7 @@ fn of_the_findings_that_are_too_many_the_one_that_does_most_is_kept() {
     let allowed = inspection_of(
         &json!({ "containers": advice }),
         &Policy::standalone(),
-        MadeBy::Author,
+        Origin::Author,
     );
     assert_eq!(allowed.decision(), Decision::Allow);
     let error = json!({"name": "error", "image": "mcr.microsoft.com/windows/servercore:latest"});
@@ -458,7 +458,7 @@ fn of_the_findings_that_are_too_many_the_one_that_does_most_is_kept() {
         let denied = inspection_of(
             &json!({ "containers": advice }),
             &Policy::standalone(),
-            MadeBy::Author,
+            Origin::Author,
         );
         assert_eq!(denied.decision(), Decision::Deny, "{at}");
         assert_eq!(
@@ -490,15 +490,15 @@ fn only_findings_that_no_exemption_lifts_are_too_many() {
         "registry.example.com/exempt:1",
         &privileged,
     );
-    let allowed = inspection_of(&json!({ "containers": exempt }), &policy, MadeBy::Author);
+    let allowed = inspection_of(&json!({ "containers": exempt }), &policy, Origin::Author);
     assert_eq!(allowed.decision(), Decision::Allow);
     let other = containers("o", 1, "registry.example.com/other:1", &privileged);
     let both = [exempt, other].concat();
-    let denied = inspection_of(&json!({ "containers": both }), &policy, MadeBy::Author);
+    let denied = inspection_of(&json!({ "containers": both }), &policy, Origin::Author);
     assert_eq!(denied.decision(), Decision::Deny);
     assert_eq!(count(&denied, "privileged"), 1);
     // What the controller of its owner made was judged at the owner.
-    let of_controller = inspection_of(&json!({ "containers": both }), &policy, MadeBy::Controller);
+    let of_controller = inspection_of(&json!({ "containers": both }), &policy, Origin::Controller);
     assert_eq!(of_controller.decision(), Decision::Allow);
 }
 
@@ -511,7 +511,7 @@ fn repair_leaves_no_finding_behind_that_was_too_many_to_keep() {
         &json!({"privileged": true}),
     );
     let subject = object(Kind::Pod, &spec(&json!({ "containers": many })));
-    let subject = Subject::parse(Kind::Pod, &subject, Stage::Written).unwrap();
+    let subject = Object::parse(Kind::Pod, &subject, ReviewStage::Written).unwrap();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let inspection = inspect(&subject, &facts, &with(IgnoredFields::Remove));
     let open: Vec<_> = inspection

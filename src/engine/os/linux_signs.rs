@@ -1,7 +1,7 @@
 //! Fields by which a pod is known for Linux although no selector says so: they silence the tag of an arbitrary image.
 
+use crate::model::object::Object;
 use crate::model::pod::{Container, PodSpec, Volume, VolumeMount};
-use crate::model::subject::Subject;
 
 /// The device resources of KubeVirt: `devices.kubevirt.io/kvm`, `…/tun`, `…/vhost-net`.
 const KUBEVIRT_DEVICES: &str = "devices.kubevirt.io/";
@@ -68,7 +68,7 @@ static FIELDS: &[LinuxField] = &[
 ];
 
 /// Whether KubeVirt made the pod: it runs a virtual machine on Linux, whatever its disks are called.
-pub(super) fn is_of_kubevirt(subject: &Subject<'_>, pod: &PodSpec<'_>) -> bool {
+pub(super) fn is_of_kubevirt(subject: &Object<'_>, pod: &PodSpec<'_>) -> bool {
     let (group, kind) = KUBEVIRT_OWNER;
     let mut owners = subject.meta.owner_references.iter();
     owners.any(|owner| &*owner.kind == kind && owner.api_version.starts_with(group))
@@ -100,7 +100,7 @@ fn is_at_or_below(path: &str, root: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::subject::Stage;
+    use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 
     /// Which of the fields a pod has.
@@ -196,7 +196,7 @@ mod tests {
     fn kubevirt_is_known_by_its_devices_and_by_the_owner() {
         let is = |meta: &str, spec: &str| {
             let pod = format!(r#"{{"metadata": {meta}, "spec": {spec}}}"#);
-            let subject = Subject::parse(Kind::Pod, &pod, Stage::Written).unwrap();
+            let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
             is_of_kubevirt(&subject, subject.pod().unwrap())
         };
         let owner = |version: &str, kind: &str| {

@@ -13,7 +13,7 @@ use super::super::{
     FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, linux_pods_rules, names, path, rules,
 };
 use super::{Configuration, Configurations, EVERY_NAMESPACE, Entry, MatchCondition};
-use crate::model::selector::LabelSelector;
+use crate::model::label_selector::LabelSelector;
 use crate::model::text::list;
 
 /// How many of one kind are named.

@@ -2,7 +2,7 @@
 
 use super::{Imaged, VERSIONS, images, named, tag_for};
 use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
 use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Out, Rule};
@@ -96,7 +96,7 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, nodeName: win-1, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(check),
     ..Rule::BASE
 };

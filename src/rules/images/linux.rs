@@ -1,7 +1,7 @@
 //! The rules on Linux images: one that is in a Windows pod at all, and one beside a Windows image.
 
 use super::{INTRO, Imaged, images};
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::image::{OsHint, is_certainly_linux, os_hint};
 use crate::model::os::Os;
 use crate::model::severity::{Class, Severity};
@@ -102,7 +102,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
     ],
-    needs: Fields::SEVERAL_CONTAINERS,
+    needs: FieldSet::SEVERAL_CONTAINERS,
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
@@ -169,7 +169,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
         // A Linux pod.
         "{os: null, nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: 'nginx:alpine'}]}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {

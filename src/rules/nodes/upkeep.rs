@@ -4,7 +4,7 @@ use jiff::civil::{Date, date};
 
 use super::{OF_NODES, RESOURCES, VERSIONS, kernel_build, windows_node};
 use crate::model::build::Build;
-use crate::model::field::{Map, Quantity};
+use crate::model::json_types::{Map, Quantity};
 use crate::model::node::major_minor;
 use crate::model::path::Path;
 use crate::model::severity::Severity;
@@ -194,8 +194,8 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
 mod tests {
     use crate::engine::inspect;
     use crate::model::facts::Facts;
+    use crate::model::object::{Object, ReviewStage};
     use crate::model::policy::Policy;
-    use crate::model::subject::{Stage, Subject};
 
     use super::*;
 
@@ -205,7 +205,7 @@ mod tests {
             r#"{{"metadata": {{"name": "w"}}, "status": {{"nodeInfo": {{"operatingSystem": "windows", "kernelVersion":
             "{kernel}", "containerRuntimeVersion": "containerd://{containerd}"}}}}}}"#
         );
-        let subject = Subject::parse(Kind::Node, &node, Stage::Written).unwrap();
+        let subject = Object::parse(Kind::Node, &node, ReviewStage::Written).unwrap();
         let inspection = inspect(
             &subject,
             &Facts::new(Facts::KUBERNETES, today),

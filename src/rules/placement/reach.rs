@@ -7,7 +7,7 @@ use crate::model::build::{Build, Compatibility, Isolation, compatibility, compat
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::node::{Host, OWN_LABELS, Taint};
 use crate::model::node_affinity::Match;
-use crate::model::selection::is_build_label;
+use crate::model::os_selectors::is_build_label;
 use crate::rules::context::PodCx;
 use crate::rules::scheduling::{Constraints, Givable};
 

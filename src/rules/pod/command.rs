@@ -1,8 +1,8 @@
 //! The rule on commands: what a container, a probe or a hook starts that no Windows image has, or that is no program.
 
 use super::INTRO;
-use crate::model::field::Str;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::json_types::Str;
 use crate::model::path::Path;
 use crate::model::pod::Handler;
 use crate::model::severity::{Class, Severity};
@@ -66,7 +66,7 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         r"containers: [{name: app, image: app, command: ['C:\Program Files\app\app.exe', --port, '80']}]",
         "containers: [{name: app, image: app, command: [test-runner], args: [cat]}]",
     ],
-    needs: Fields::COMMAND.or(Fields::EXEC),
+    needs: FieldSet::COMMAND.or(FieldSet::EXEC),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             look_at(&container.command, || container.at(&["command"]), out);

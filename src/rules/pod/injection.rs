@@ -1,7 +1,7 @@
 //! The rule on injectors: what will add a Linux container to a Windows pod after it was written.
 
 use crate::model::facts::NamespaceFacts;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
@@ -64,7 +64,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {sidecar.istio.io/inject: 'true'}, annotations: {vault.hashicorp.com/agent-inject: 'true'}}, spec: {os: {name: linux}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         const VAULT: &str = "vault.hashicorp.com/agent-inject";
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);

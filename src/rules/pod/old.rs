@@ -3,10 +3,10 @@
 
 use super::{INTRO, INTRO_POD};
 use crate::model::facts::Runtime;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::rule::{Builds, Check, Rule};
@@ -31,7 +31,7 @@ pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
         "# --kubernetes-version 1.10\ncontainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "# --kubernetes-version 1.9\ncontainers: [{name: app, image: app, resources: {requests: {memory: 1Gi}}}]",
     ],
-    needs: Fields::LIMITS,
+    needs: FieldSet::LIMITS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -72,7 +72,7 @@ pub(super) static MULTI_CONTAINER_OLD_BUILD: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}\n\
          containers: [{name: app, image: app}, {name: log, image: log}]",
     ],
-    needs: Fields::SEVERAL_CONTAINERS,
+    needs: FieldSet::SEVERAL_CONTAINERS,
     check: Check::Pod(|cx, out| {
         if cx.spec.containers.len() > 1 {
             let finding = out.report(cx.at(&["containers"]));
@@ -112,7 +112,7 @@ pub(super) static ENV_COLON: Rule = Rule {
          containers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
         "# --kubernetes-version 1.29\ncontainers: [{name: app, image: app, env: [{name: A__B, value: 'x:y'}]}]",
     ],
-    needs: Fields::ENV,
+    needs: FieldSet::ENV,
     check: Check::Pod(|cx, out| {
         let gate_exists = cx.facts.kubernetes >= 30;
         if gate_exists
@@ -162,7 +162,7 @@ pub(super) static TERMINATION_GRACE_PERIOD: Rule = Rule {
         "# --runtime docker\nterminationGracePeriodSeconds: 30",
         "# --runtime docker\nterminationGracePeriodSeconds: null",
     ],
-    needs: Fields::GRACE_PERIOD,
+    needs: FieldSet::GRACE_PERIOD,
     check: Check::Pod(|cx, out| {
         if cx
             .spec
@@ -196,7 +196,7 @@ containers: [{name: app, image: app, terminationMessagePath: 'C:\app\message.txt
         "# --runtime docker\ncontainers: [{name: app, image: app, terminationMessagePath: /dev/termination-log}]",
         "# --runtime docker\ncontainers: [{name: app, image: app, terminationMessagePath: ''}]",
     ],
-    needs: Fields::TERMINATION_MESSAGE_PATH,
+    needs: FieldSet::TERMINATION_MESSAGE_PATH,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let path = container.termination_message_path.as_deref().unwrap_or_default();
@@ -228,7 +228,7 @@ pub(super) static STATEFUL_SET_OLD_VERSION: Rule = Rule {
         "# --kubernetes-version 1.13\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: db}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Object(&[Kind::StatefulSet], |_, out| {
         out.report(Path::of(&["kind"]));
     }),

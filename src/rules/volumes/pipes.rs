@@ -3,7 +3,7 @@
 use super::MICROSOFT;
 use super::sources::{host_paths, is_named_pipe};
 use crate::model::facts::Runtime;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::severity::Severity;
 use crate::model::text::shown;
 use crate::rules::rule::{Check, Rule};
@@ -33,7 +33,7 @@ pub(super) static DOCKER_PIPE: Rule = Rule {
         r"volumes: [{name: csi, hostPath: {path: '\\.\pipe\csi-proxy-filesystem-v1'}}]",
         "# --runtime docker\nvolumes: [{name: docker, hostPath: {path: '//./pipe/docker_engine'}}]",
     ],
-    needs: Fields::HOST_PATH,
+    needs: FieldSet::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, path, _) in host_paths(cx) {
             let pipe = path.rsplit(['/', '\\']).next().unwrap_or(path);

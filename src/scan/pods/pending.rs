@@ -11,8 +11,8 @@ use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
 use crate::model::os::Verdict;
+use crate::model::os_selectors::{is_build_label, is_os_label};
 use crate::model::pod::{Expression, NodeSelectorTerm, PodSpec};
-use crate::model::selection::{is_build_label, is_os_label};
 use crate::rules::Image;
 use crate::scan::report::Wrong;
 

@@ -10,7 +10,7 @@ use crate::cluster::node::NodeView;
 use crate::engine::effective::PolicySet;
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::Host;
-use crate::model::subject::Stage;
+use crate::model::object::ReviewStage;
 use crate::model::workload::Kind;
 
 const NOW: &str = "2026-06-01T12:00:00Z";
@@ -77,7 +77,7 @@ impl Cluster {
 
     fn trouble(&self, pod: &Value) -> Option<PodTrouble> {
         let json = pod.to_string();
-        let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).unwrap();
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
         let world = World {
             facts: &self.facts,
             policies: Cow::Owned(PolicySet::new(Vec::new(), self.policy.clone())),

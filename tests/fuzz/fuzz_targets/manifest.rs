@@ -8,7 +8,7 @@ use transom::check::{Input, Manifests};
 use transom::engine::effective::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
-use transom::model::subject::Stage;
+use transom::model::object::ReviewStage;
 
 fuzz_target!(|bytes: &[u8]| {
     let parsed = transom::manifest::parse(bytes.to_vec());
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let manifests = Manifests::parse(vec![Input { source: "fuzz".into(), bytes: bytes.to_vec() }]);
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     manifests.learn(&mut facts, &policies);
-    manifests.check(&facts, &policies, Stage::Written, |checked| {
+    manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
         for finding in &checked.inspection.findings {
             let position = places.of(&finding.path);

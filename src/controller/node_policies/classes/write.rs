@@ -10,7 +10,7 @@ use super::ClassChange;
 use crate::cluster::errors::Failure;
 use crate::cluster::survey::{SurveyError, visit_pod_carriers};
 use crate::controller::node_policies::writer::{FIELD_MANAGER, Writer, patching};
-use crate::model::subject::{Stage, Subject};
+use crate::model::object::{Object, ReviewStage};
 use crate::model::text::list;
 use crate::model::workload::Kind;
 
@@ -44,7 +44,7 @@ fn note_user(
     kind: Kind,
     json: &str,
 ) -> Result<(), SurveyError> {
-    let subject = Subject::parse(kind, json, Stage::Stored).map_err(|error| SurveyError::Object {
+    let subject = Object::parse(kind, json, ReviewStage::Stored).map_err(|error| SurveyError::Object {
         kind,
         reason: error.to_string(),
     })?;

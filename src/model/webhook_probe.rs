@@ -7,22 +7,22 @@ pub const PROBE_ANNOTATION: &str = "transom.dev/probe";
 pub const PROBED_ANNOTATION: &str = "transom.dev/probed";
 
 /// How `/validate` refuses a probe. `mutated`: whether `/mutate` has seen it before.
-pub fn refusal(word: &str, mutated: bool) -> String {
+pub fn rejection_message(word: &str, mutated: bool) -> String {
     let seen = if mutated { "both" } else { "validate" };
     format!("transom-probe {word} seen by {seen}")
 }
 
 /// Whether a text holds the refusal of a probe, of whichever word.
-pub fn is_refusal(text: &str) -> bool {
+pub fn is_rejection(text: &str) -> bool {
     text.contains("transom-probe ")
 }
 
-/// Reads what [`refusal`] wrote, in whatever the API server puts around it: whether `/mutate` has seen the probe too.
+/// Reads what [`rejection_message`] wrote, in whatever the API server puts around it: whether `/mutate` has seen the probe too.
 /// `None`: this is no answer to it.
-pub fn read_refusal(text: &str, word: &str) -> Option<bool> {
+pub fn parse_rejection(text: &str, word: &str) -> Option<bool> {
     [true, false]
         .into_iter()
-        .find(|mutated| text.contains(&refusal(word, *mutated)))
+        .find(|mutated| text.contains(&rejection_message(word, *mutated)))
 }
 
 #[cfg(test)]
@@ -34,10 +34,10 @@ mod tests {
         for mutated in [true, false] {
             let around = format!(
                 "admission webhook \"x\" denied the request: {}",
-                refusal("a1", mutated)
+                rejection_message("a1", mutated)
             );
-            assert_eq!(read_refusal(&around, "a1"), Some(mutated));
-            assert_eq!(read_refusal(&around, "b1"), None);
+            assert_eq!(parse_rejection(&around, "a1"), Some(mutated));
+            assert_eq!(parse_rejection(&around, "b1"), None);
         }
     }
 }

@@ -11,7 +11,7 @@ const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
 
 /// Who made an object. An ownerReference can be written by any author: it proves a controller only together with who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum MadeBy {
+pub enum Origin {
     /// A person, a tool, or a controller of a kind that no webhook of ours is called for.
     #[default]
     Author,
@@ -21,13 +21,13 @@ pub enum MadeBy {
     Controller,
 }
 
-impl MadeBy {
+impl Origin {
     /// Who made an object with this owner, by who asks; `more` are the users that a policy calls controllers.
     pub fn requester(owner: Option<Kind>, user: &str, more: &[String]) -> Self {
         match owner {
-            None => MadeBy::Author,
-            Some(owner) if is_controller_of(owner, user, more) => MadeBy::Controller,
-            Some(_) => MadeBy::Unproven,
+            None => Origin::Author,
+            Some(owner) if is_controller_of(owner, user, more) => Origin::Controller,
+            Some(_) => Origin::Unproven,
         }
     }
 
@@ -40,7 +40,7 @@ impl MadeBy {
 
     /// Who made a stored object, or one in a file, of which no requester is known: what its owner says is believed.
     pub fn assumed(owner: Option<Kind>) -> Self {
-        owner.map_or(MadeBy::Author, |_| MadeBy::Controller)
+        owner.map_or(Origin::Author, |_| Origin::Controller)
     }
 }
 
@@ -78,8 +78,8 @@ fn accounts(owner: Kind) -> &'static [&'static str] {
 mod tests {
     use super::*;
 
-    fn made(owner: Kind, user: &str) -> MadeBy {
-        MadeBy::requester(Some(owner), user, &["platform:workloads".to_owned()])
+    fn made(owner: Kind, user: &str) -> Origin {
+        Origin::requester(Some(owner), user, &["platform:workloads".to_owned()])
     }
 
     #[test]
@@ -97,17 +97,17 @@ mod tests {
             assert!(owner.makes().is_some(), "{owner}");
             for (kind, account) in accounts {
                 let expected = if kind == owner {
-                    MadeBy::Controller
+                    Origin::Controller
                 } else {
-                    MadeBy::Unproven
+                    Origin::Unproven
                 };
                 for name in [account.to_owned(), format!("cloud-{account}")] {
                     let user = format!("system:serviceaccount:kube-system:{name}");
                     assert_eq!(made(owner, &user), expected, "{owner} {user}");
                 }
             }
-            assert_eq!(made(owner, "system:kube-controller-manager"), MadeBy::Controller);
-            assert_eq!(made(owner, "platform:workloads"), MadeBy::Controller);
+            assert_eq!(made(owner, "system:kube-controller-manager"), Origin::Controller);
+            assert_eq!(made(owner, "platform:workloads"), Origin::Controller);
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
     fn without_an_owner_a_user_may_be_any_controller_that_makes_the_kind() {
         let of = |account: &str| format!("system:serviceaccount:kube-system:{account}");
         let may =
-            |kind, user: &str| MadeBy::may_be_controller(kind, user, &["platform:workloads".to_owned()]);
+            |kind, user: &str| Origin::may_be_controller(kind, user, &["platform:workloads".to_owned()]);
         for kind in [Kind::Pod, Kind::ReplicaSet, Kind::Job] {
             for user in ["system:kube-controller-manager", "platform:workloads"] {
                 assert!(may(kind, user), "{kind} {user}");
@@ -151,10 +151,10 @@ mod tests {
             "system:node:win-1",
             "platform:*",
         ] {
-            assert_eq!(made(Kind::ReplicaSet, user), MadeBy::Unproven, "{user}");
-            assert_eq!(MadeBy::requester(None, user, &[user.to_owned()]), MadeBy::Author);
+            assert_eq!(made(Kind::ReplicaSet, user), Origin::Unproven, "{user}");
+            assert_eq!(Origin::requester(None, user, &[user.to_owned()]), Origin::Author);
         }
-        let unknown = MadeBy::requester(Some(Kind::ReplicaSet), "", &[String::new()]);
-        assert_eq!(unknown, MadeBy::Unproven, "an unknown user is in no list");
+        let unknown = Origin::requester(Some(Kind::ReplicaSet), "", &[String::new()]);
+        assert_eq!(unknown, Origin::Unproven, "an unknown user is in no list");
     }
 }

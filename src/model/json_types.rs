@@ -245,11 +245,11 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
 
 /// Whether a field is there at all: anything but `null` is; what it holds is skipped unread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Present(pub bool);
+pub struct IsPresent(pub bool);
 
-impl<'de> Deserialize<'de> for Present {
+impl<'de> Deserialize<'de> for IsPresent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Option::<IgnoredAny>::deserialize(deserializer).map(|value| Present(value.is_some()))
+        Option::<IgnoredAny>::deserialize(deserializer).map(|value| IsPresent(value.is_some()))
     }
 }
 
@@ -358,10 +358,10 @@ mod tests {
     fn null_is_an_empty_list_an_empty_map_absent_and_false() {
         assert!(serde_json::from_str::<List<Str<'_>>>("null").unwrap().is_empty());
         assert!(serde_json::from_str::<Map<'_>>("null").unwrap().is_empty());
-        assert!(!serde_json::from_str::<Present>("null").unwrap().0);
+        assert!(!serde_json::from_str::<IsPresent>("null").unwrap().0);
         assert!(!serde_json::from_str::<Flag>("null").unwrap().0);
         for there in ["{}", "[]", "0", "false", r#""""#] {
-            assert!(serde_json::from_str::<Present>(there).unwrap().0, "{there}");
+            assert!(serde_json::from_str::<IsPresent>(there).unwrap().0, "{there}");
         }
     }
 

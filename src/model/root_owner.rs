@@ -2,7 +2,7 @@
 
 use jiff::civil::Date;
 
-use super::object::{Meta, OwnerReference};
+use super::resources::{Meta, OwnerReference};
 use super::workload::Kind;
 
 /// The label by which the Deployment controller tells the ReplicaSets of one Deployment apart. It ends their names too.
@@ -12,7 +12,7 @@ const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 /// so much; `Pod web-*` for an object without an owner that is named by the API server; none where its name says it all.
 ///
 /// An ownerReference can be written by any author: this says what the object says.
-pub fn workload_of(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
+pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     let Some(owner) = meta.controller() else {
         let prefix = &meta.generate_name;
         return (!prefix.is_empty()).then(|| format!("{kind} {prefix}*"));
@@ -20,9 +20,11 @@ pub fn workload_of(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     let known = Kind::of_api_version(&owner.api_version, &owner.kind);
     let above = match known {
         Some(Kind::ReplicaSet) if kind == Kind::Pod => {
-            deployment_of(owner, meta).map(|name| ("Deployment", name))
+            owning_deployment(owner, meta).map(|name| ("Deployment", name))
         }
-        Some(Kind::Job) if kind == Kind::Pod => cron_job_of(&owner.name, today).map(|name| ("CronJob", name)),
+        Some(Kind::Job) if kind == Kind::Pod => {
+            owning_cron_job(&owner.name, today).map(|name| ("CronJob", name))
+        }
         _ => None,
     };
     if let Some((kind, name)) = above {
@@ -36,7 +38,7 @@ pub fn workload_of(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
 }
 
 /// The Deployment of a ReplicaSet: the ReplicaSet's name is the Deployment's and the hash, which the pod has as a label.
-fn deployment_of<'m>(replica_set: &'m OwnerReference<'_>, pod: &Meta<'_>) -> Option<&'m str> {
+fn owning_deployment<'m>(replica_set: &'m OwnerReference<'_>, pod: &Meta<'_>) -> Option<&'m str> {
     let hash = pod
         .labels
         .get(POD_TEMPLATE_HASH)
@@ -47,7 +49,7 @@ fn deployment_of<'m>(replica_set: &'m OwnerReference<'_>, pod: &Meta<'_>) -> Opt
 
 /// The CronJob of a Job: the Job's name is the CronJob's and the minute of its schedule, counted since 1970. Only a minute of
 /// these days counts: other numbers are of whichever meaning.
-fn cron_job_of(job: &str, today: Date) -> Option<&str> {
+fn owning_cron_job(job: &str, today: Date) -> Option<&str> {
     /// A Job may wait, and its pods are made again: for a week it is surely known.
     const DAYS: i32 = 7;
     const MINUTES_OF_A_DAY: i64 = 24 * 60;
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
 
     fn of(kind: Kind, json: &str) -> Option<String> {
-        workload_of(kind, &serde_json::from_str(json).unwrap(), date(2026, 11, 22))
+        root_owner(kind, &serde_json::from_str(json).unwrap(), date(2026, 11, 22))
     }
 
     fn owned(owner: &str, labels: &str) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
+use super::string_enum::named;
 
 /// A label selector (`metav1.LabelSelector`); empty, it selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

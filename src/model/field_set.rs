@@ -1,16 +1,16 @@
 //! Which fields of interest a pod has, as a set of bits: a rule is called only where one that it needs is there.
 
 use super::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use super::object::Template;
+use super::os_selectors::{is_build_label, is_os_label};
 use super::pod::{
     Container, DEFAULT_MODE, FileSource, NodeSelectorTerm, PodSpec, SecurityContext, Volume, WindowsOptions,
 };
-use super::selection::{is_build_label, is_os_label};
-use super::subject::Template;
 
 /// A set of fields of a pod. A field is in it where it is there; what is `null`, empty or only a default is not, unless a
 /// rule speaks of it all the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fields(u128);
+pub struct FieldSet(u128);
 
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -20,8 +20,8 @@ macro_rules! fields {
             $($name,)*
         }
 
-        impl Fields {
-            $($(#[$doc])* pub const $name: Fields = Fields(1 << Bit::$name as u32);)*
+        impl FieldSet {
+            $($(#[$doc])* pub const $name: FieldSet = FieldSet(1 << Bit::$name as u32);)*
         }
     };
 }
@@ -169,27 +169,27 @@ fields! {
     VOLUME_PLUGINS,
 }
 
-impl Fields {
+impl FieldSet {
     /// Every field: what is known of an object that has no pod.
-    pub const ALL: Fields = Fields(u128::MAX);
+    pub const ALL: FieldSet = FieldSet(u128::MAX);
 
     /// These and others.
     #[must_use]
-    pub const fn or(self, others: Fields) -> Fields {
-        Fields(self.0 | others.0)
+    pub const fn or(self, others: FieldSet) -> FieldSet {
+        FieldSet(self.0 | others.0)
     }
 
     /// Whether any of these is among the others.
-    pub const fn any_of(self, others: Fields) -> bool {
+    pub const fn any_of(self, others: FieldSet) -> bool {
         self.0 & others.0 != 0
     }
 
     /// The fields that are there in a pod, or in the template of one.
-    pub fn of(template: &Template<'_>) -> Fields {
-        let mut fields = Fields::ALWAYS;
-        fields.note(Fields::OS_LABEL, template.meta.labels.get(OS_LABEL).is_some());
-        fields.note(Fields::ANNOTATIONS, !template.meta.annotations.is_empty());
-        fields.note(Fields::CLAIMS, !template.claim_templates.is_empty());
+    pub fn of(template: &Template<'_>) -> FieldSet {
+        let mut fields = FieldSet::ALWAYS;
+        fields.note(FieldSet::OS_LABEL, template.meta.labels.get(OS_LABEL).is_some());
+        fields.note(FieldSet::ANNOTATIONS, !template.meta.annotations.is_empty());
+        fields.note(FieldSet::CLAIMS, !template.claim_templates.is_empty());
         fields.of_pod(&template.spec);
         for volume in &template.spec.volumes {
             fields.of_volume(volume);
@@ -199,54 +199,54 @@ impl Fields {
             containers += 1;
             fields.of_container(container);
         }
-        fields.note(Fields::SEVERAL_CONTAINERS, containers > 1);
+        fields.note(FieldSet::SEVERAL_CONTAINERS, containers > 1);
         fields
     }
 
-    fn note(&mut self, field: Fields, is_there: bool) {
+    fn note(&mut self, field: FieldSet, is_there: bool) {
         if is_there {
             self.0 |= field.0;
         }
     }
 
     fn of_pod(&mut self, pod: &PodSpec<'_>) {
-        self.note(Fields::OS, pod.os.is_some());
-        self.note(Fields::RUNTIME_CLASS, pod.runtime_class_name.is_some());
-        self.note(Fields::HOST_NETWORK, pod.host_network.0);
-        self.note(Fields::HOST_PID, pod.host_pid.0);
-        self.note(Fields::HOST_IPC, pod.host_ipc.0);
-        self.note(Fields::HOST_USERS, pod.host_users.0);
-        self.note(Fields::SHARE_PROCESS_NAMESPACE, pod.share_process_namespace.0);
+        self.note(FieldSet::OS, pod.os.is_some());
+        self.note(FieldSet::RUNTIME_CLASS, pod.runtime_class_name.is_some());
+        self.note(FieldSet::HOST_NETWORK, pod.host_network.0);
+        self.note(FieldSet::HOST_PID, pod.host_pid.0);
+        self.note(FieldSet::HOST_IPC, pod.host_ipc.0);
+        self.note(FieldSet::HOST_USERS, pod.host_users.0);
+        self.note(FieldSet::SHARE_PROCESS_NAMESPACE, pod.share_process_namespace.0);
         self.note(
-            Fields::DNS_WITH_HOST_NETWORK,
+            FieldSet::DNS_WITH_HOST_NETWORK,
             pod.dns_policy.as_deref() == Some("ClusterFirstWithHostNet"),
         );
-        self.note(Fields::DNS_CONFIG, pod.dns_config.is_some());
-        self.note(Fields::POD_RESOURCES, pod.resources.0);
-        self.note(Fields::RESOURCE_CLAIMS, !pod.resource_claims.is_empty());
+        self.note(FieldSet::DNS_CONFIG, pod.dns_config.is_some());
+        self.note(FieldSet::POD_RESOURCES, pod.resources.0);
+        self.note(FieldSet::RESOURCE_CLAIMS, !pod.resource_claims.is_empty());
         self.note(
-            Fields::GRACE_PERIOD,
+            FieldSet::GRACE_PERIOD,
             pod.termination_grace_period_seconds.is_some(),
         );
         self.of_selection(pod);
         let Some(context) = &pod.security_context else {
             return;
         };
-        self.note(Fields::APP_ARMOR_PROFILE, context.app_armor_profile.0);
-        self.note(Fields::SE_LINUX_OPTIONS, context.se_linux_options.0);
-        self.note(Fields::SECCOMP_PROFILE, context.seccomp_profile.0);
-        self.note(Fields::RUN_AS_USER, context.run_as_user.0);
-        self.note(Fields::RUN_AS_GROUP, context.run_as_group.0);
-        self.note(Fields::SUPPLEMENTAL_GROUPS, context.supplemental_groups.0);
+        self.note(FieldSet::APP_ARMOR_PROFILE, context.app_armor_profile.0);
+        self.note(FieldSet::SE_LINUX_OPTIONS, context.se_linux_options.0);
+        self.note(FieldSet::SECCOMP_PROFILE, context.seccomp_profile.0);
+        self.note(FieldSet::RUN_AS_USER, context.run_as_user.0);
+        self.note(FieldSet::RUN_AS_GROUP, context.run_as_group.0);
+        self.note(FieldSet::SUPPLEMENTAL_GROUPS, context.supplemental_groups.0);
         self.note(
-            Fields::SUPPLEMENTAL_GROUPS_POLICY,
+            FieldSet::SUPPLEMENTAL_GROUPS_POLICY,
             context.supplemental_groups_policy.is_some(),
         );
-        self.note(Fields::SE_LINUX_CHANGE_POLICY, context.se_linux_change_policy.0);
-        self.note(Fields::FS_GROUP, context.fs_group.0);
-        self.note(Fields::FS_GROUP_CHANGE_POLICY, context.fs_group_change_policy.0);
-        self.note(Fields::SYSCTLS, !context.sysctls.is_empty());
-        self.note(Fields::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
+        self.note(FieldSet::SE_LINUX_CHANGE_POLICY, context.se_linux_change_policy.0);
+        self.note(FieldSet::FS_GROUP, context.fs_group.0);
+        self.note(FieldSet::FS_GROUP_CHANGE_POLICY, context.fs_group_change_policy.0);
+        self.note(FieldSet::SYSCTLS, !context.sysctls.is_empty());
+        self.note(FieldSet::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
         self.of_windows_options(context.windows_options.as_ref());
     }
 
@@ -255,11 +255,14 @@ impl Fields {
             term.match_expressions.iter().for_each(|e| each(&e.key));
         };
         let mut required = |key: &str| {
-            self.note(Fields::SELECTS_OS, is_os_label(key));
-            self.note(Fields::SELECTS_BUILD, is_build_label(key));
-            self.note(Fields::SELECTS_ARCH, matches!(key, ARCH_LABEL | BETA_ARCH_LABEL));
+            self.note(FieldSet::SELECTS_OS, is_os_label(key));
+            self.note(FieldSet::SELECTS_BUILD, is_build_label(key));
             self.note(
-                Fields::SELECTS_BETA,
+                FieldSet::SELECTS_ARCH,
+                matches!(key, ARCH_LABEL | BETA_ARCH_LABEL),
+            );
+            self.note(
+                FieldSet::SELECTS_BETA,
                 matches!(key, BETA_OS_LABEL | BETA_ARCH_LABEL),
             );
         };
@@ -273,7 +276,7 @@ impl Fields {
         for preferred in affinity.iter().flat_map(|affinity| &affinity.preferred) {
             keys_of(&preferred.preference, &mut |key| {
                 self.note(
-                    Fields::SELECTS_BETA,
+                    FieldSet::SELECTS_BETA,
                     matches!(key, BETA_OS_LABEL | BETA_ARCH_LABEL),
                 );
             });
@@ -281,20 +284,20 @@ impl Fields {
     }
 
     fn of_container(&mut self, container: &Container<'_>) {
-        self.note(Fields::IMAGE, container.image.is_some());
-        self.note(Fields::COMMAND, !container.command.is_empty());
-        self.note(Fields::WORKING_DIR, container.working_dir.is_some());
-        self.note(Fields::ENV, !container.env.is_empty());
-        self.note(Fields::PORTS, !container.ports.is_empty());
-        self.note(Fields::VOLUME_DEVICES, !container.volume_devices.is_empty());
+        self.note(FieldSet::IMAGE, container.image.is_some());
+        self.note(FieldSet::COMMAND, !container.command.is_empty());
+        self.note(FieldSet::WORKING_DIR, container.working_dir.is_some());
+        self.note(FieldSet::ENV, !container.env.is_empty());
+        self.note(FieldSet::PORTS, !container.ports.is_empty());
+        self.note(FieldSet::VOLUME_DEVICES, !container.volume_devices.is_empty());
         self.note(
-            Fields::TERMINATION_MESSAGE_PATH,
+            FieldSet::TERMINATION_MESSAGE_PATH,
             container.termination_message_path.is_some(),
         );
         if let Some(resources) = &container.resources {
-            self.note(Fields::LIMITS, !resources.limits.is_empty());
-            self.note(Fields::REQUESTS, !resources.requests.is_empty());
-            self.note(Fields::RESOURCE_CLAIMS, !resources.claims.is_empty());
+            self.note(FieldSet::LIMITS, !resources.limits.is_empty());
+            self.note(FieldSet::REQUESTS, !resources.requests.is_empty());
+            self.note(FieldSet::RESOURCE_CLAIMS, !resources.claims.is_empty());
         }
         let hooks = container.lifecycle.as_ref();
         let handlers = [
@@ -305,19 +308,19 @@ impl Fields {
             hooks.and_then(|hooks| hooks.pre_stop.as_ref()),
         ];
         let has_command = handlers.iter().flatten().any(|handler| handler.exec.is_some());
-        self.note(Fields::EXEC, has_command);
+        self.note(FieldSet::EXEC, has_command);
         if let Some(lifecycle) = &container.lifecycle {
-            self.note(Fields::STOP_SIGNAL, lifecycle.stop_signal.is_some());
+            self.note(FieldSet::STOP_SIGNAL, lifecycle.stop_signal.is_some());
         }
-        self.note(Fields::SEVERAL_MOUNTS, container.volume_mounts.len() > 1);
+        self.note(FieldSet::SEVERAL_MOUNTS, container.volume_mounts.len() > 1);
         for mount in &container.volume_mounts {
-            self.note(Fields::VOLUME_MOUNTS, true);
+            self.note(FieldSet::VOLUME_MOUNTS, true);
             self.note(
-                Fields::SUB_PATH,
+                FieldSet::SUB_PATH,
                 mount.sub_path.is_some() || mount.sub_path_expr.is_some(),
             );
-            self.note(Fields::MOUNT_PROPAGATION, mount.mount_propagation.is_some());
-            self.note(Fields::RECURSIVE_READ_ONLY, mount.recursive_read_only.is_some());
+            self.note(FieldSet::MOUNT_PROPAGATION, mount.mount_propagation.is_some());
+            self.note(FieldSet::RECURSIVE_READ_ONLY, mount.recursive_read_only.is_some());
         }
         if let Some(context) = &container.security_context {
             self.of_security_context(context);
@@ -325,48 +328,48 @@ impl Fields {
     }
 
     fn of_security_context(&mut self, context: &SecurityContext<'_>) {
-        self.note(Fields::APP_ARMOR_PROFILE, context.app_armor_profile.0);
-        self.note(Fields::SE_LINUX_OPTIONS, context.se_linux_options.0);
-        self.note(Fields::SECCOMP_PROFILE, context.seccomp_profile.0);
-        self.note(Fields::RUN_AS_USER, context.run_as_user.0);
-        self.note(Fields::RUN_AS_GROUP, context.run_as_group.0);
-        self.note(Fields::CAPABILITIES, context.capabilities.0);
+        self.note(FieldSet::APP_ARMOR_PROFILE, context.app_armor_profile.0);
+        self.note(FieldSet::SE_LINUX_OPTIONS, context.se_linux_options.0);
+        self.note(FieldSet::SECCOMP_PROFILE, context.seccomp_profile.0);
+        self.note(FieldSet::RUN_AS_USER, context.run_as_user.0);
+        self.note(FieldSet::RUN_AS_GROUP, context.run_as_group.0);
+        self.note(FieldSet::CAPABILITIES, context.capabilities.0);
         self.note(
-            Fields::READ_ONLY_ROOT_FILESYSTEM,
+            FieldSet::READ_ONLY_ROOT_FILESYSTEM,
             context.read_only_root_filesystem.0,
         );
-        self.note(Fields::PRIVILEGED, context.privileged.0);
+        self.note(FieldSet::PRIVILEGED, context.privileged.0);
         self.note(
-            Fields::ALLOW_PRIVILEGE_ESCALATION,
+            FieldSet::ALLOW_PRIVILEGE_ESCALATION,
             context.allow_privilege_escalation.0,
         );
-        self.note(Fields::PROC_MOUNT, context.proc_mount.0);
-        self.note(Fields::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
+        self.note(FieldSet::PROC_MOUNT, context.proc_mount.0);
+        self.note(FieldSet::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true));
         self.of_windows_options(context.windows_options.as_ref());
     }
 
     fn of_windows_options(&mut self, options: Option<&WindowsOptions<'_>>) {
         let Some(options) = options else { return };
-        self.note(Fields::WINDOWS_OPTIONS, true);
-        self.note(Fields::HOST_PROCESS, options.host_process == Some(true));
-        self.note(Fields::RUN_AS_USER_NAME, options.run_as_user_name.is_some());
-        self.note(Fields::GMSA_NAME, options.gmsa_credential_spec_name.is_some());
-        self.note(Fields::GMSA_SPEC, options.gmsa_credential_spec.is_some());
+        self.note(FieldSet::WINDOWS_OPTIONS, true);
+        self.note(FieldSet::HOST_PROCESS, options.host_process == Some(true));
+        self.note(FieldSet::RUN_AS_USER_NAME, options.run_as_user_name.is_some());
+        self.note(FieldSet::GMSA_NAME, options.gmsa_credential_spec_name.is_some());
+        self.note(FieldSet::GMSA_SPEC, options.gmsa_credential_spec.is_some());
     }
 
     fn of_volume(&mut self, volume: &Volume<'_>) {
         let medium = volume.empty_dir.as_ref().and_then(|dir| dir.medium.as_ref());
-        self.note(Fields::MEDIUM, medium.is_some());
-        self.note(Fields::HOST_PATH, volume.host_path.is_some());
+        self.note(FieldSet::MEDIUM, medium.is_some());
+        self.note(FieldSet::HOST_PATH, volume.host_path.is_some());
         self.note(
-            Fields::FILES,
+            FieldSet::FILES,
             volume.projected.is_some() || volume.config_map.is_some() || volume.secret.is_some(),
         );
         for files in [&volume.secret, &volume.config_map, &volume.downward_api] {
             self.of_files(files.as_ref());
         }
         if let Some(projected) = &volume.projected {
-            self.note(Fields::FILE_MODES, is_mode(projected.default_mode));
+            self.note(FieldSet::FILE_MODES, is_mode(projected.default_mode));
             for source in &projected.sources {
                 for files in [&source.secret, &source.config_map, &source.downward_api] {
                     self.of_files(files.as_ref());
@@ -374,12 +377,12 @@ impl Fields {
             }
         }
         self.note(
-            Fields::CLAIMS,
+            FieldSet::CLAIMS,
             volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some(),
         );
-        self.note(Fields::CSI, volume.csi.is_some());
-        self.note(Fields::NFS, volume.nfs.0);
-        self.note(Fields::IMAGE_VOLUME, volume.image.0);
+        self.note(FieldSet::CSI, volume.csi.is_some());
+        self.note(FieldSet::NFS, volume.nfs.0);
+        self.note(FieldSet::IMAGE_VOLUME, volume.image.0);
         let plugins = [
             volume.iscsi,
             volume.fc,
@@ -396,13 +399,13 @@ impl Fields {
             volume.git_repo,
             volume.flex_volume,
         ];
-        self.note(Fields::VOLUME_PLUGINS, plugins.iter().any(|plugin| plugin.0));
+        self.note(FieldSet::VOLUME_PLUGINS, plugins.iter().any(|plugin| plugin.0));
     }
 
     fn of_files(&mut self, files: Option<&FileSource>) {
         let Some(files) = files else { return };
         let of_items = || files.items.iter().any(|item| item.mode.is_some());
-        self.note(Fields::FILE_MODES, is_mode(files.default_mode) || of_items());
+        self.note(FieldSet::FILE_MODES, is_mode(files.default_mode) || of_items());
     }
 }
 
@@ -414,15 +417,15 @@ fn is_mode(mode: Option<i64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::subject::{Stage, Subject};
+    use crate::model::object::{Object, ReviewStage};
     use crate::model::workload::Kind;
 
     #[test]
     fn what_is_null_or_empty_is_not_there() {
         let fields = |spec: &str| {
             let json = format!(r#"{{"metadata": {{"labels": {{}}, "annotations": null}}, "spec": {spec}}}"#);
-            Fields::of(
-                Subject::parse(Kind::Pod, &json, Stage::Written)
+            FieldSet::of(
+                Object::parse(Kind::Pod, &json, ReviewStage::Written)
                     .unwrap()
                     .template()
                     .unwrap(),
@@ -435,34 +438,34 @@ mod tests {
             r#"{"securityContext": {"sysctls": [], "runAsNonRoot": false, "windowsOptions": null}}"#,
             r#"{"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}}"#,
         ] {
-            assert_eq!(fields(nothing), Fields::ALWAYS, "{nothing}");
+            assert_eq!(fields(nothing), FieldSet::ALWAYS, "{nothing}");
         }
         for (there, field) in [
-            (r#"{"hostUsers": true}"#, Fields::HOST_USERS),
+            (r#"{"hostUsers": true}"#, FieldSet::HOST_USERS),
             (
                 r#"{"initContainers": [{"securityContext": {"privileged": false}}]}"#,
-                Fields::PRIVILEGED,
+                FieldSet::PRIVILEGED,
             ),
             (
                 r#"{"ephemeralContainers": [{}], "containers": [{}]}"#,
-                Fields::SEVERAL_CONTAINERS,
+                FieldSet::SEVERAL_CONTAINERS,
             ),
-            (r#"{"volumes": [{"projected": {}}]}"#, Fields::FILES),
-            (r#"{"volumes": [{"csi": {"driver": "d"}}]}"#, Fields::CSI),
+            (r#"{"volumes": [{"projected": {}}]}"#, FieldSet::FILES),
+            (r#"{"volumes": [{"csi": {"driver": "d"}}]}"#, FieldSet::CSI),
             (
                 r#"{"containers": [{"livenessProbe": {"exec": {"command": ["cat"]}}}]}"#,
-                Fields::EXEC,
+                FieldSet::EXEC,
             ),
             (
                 r#"{"containers": [{"lifecycle": {"preStop": {"exec": {"command": ["sleep"]}}}}]}"#,
-                Fields::EXEC,
+                FieldSet::EXEC,
             ),
             (
                 r#"{"containers": [{"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}, "readinessProbe": {"httpGet": {}}}]}"#,
-                Fields::ALWAYS,
+                FieldSet::ALWAYS,
             ),
         ] {
-            assert_eq!(fields(there), Fields::ALWAYS.or(field), "{there}");
+            assert_eq!(fields(there), FieldSet::ALWAYS.or(field), "{there}");
         }
     }
 }
