@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::object::ReviewStage;
 use transom::model::policy::Policy;
@@ -68,7 +68,7 @@ fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
     manifests.learn(&mut facts, policies);
     let mut findings = 0;
     let errors = manifests.check(&facts, policies, ReviewStage::Written, |checked| {
-        findings += checked.inspection.findings.len();
+        findings += checked.evaluation.findings.len();
     });
     assert!(errors.is_empty(), "{:?}", errors.first());
     assert!(findings > 0, "a dump with Windows pods has findings");

@@ -10,9 +10,9 @@ mod inputs;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use transom::admission::{Context, Phase, review};
-use transom::engine::effective::PolicySet;
-use transom::engine::{infer, inspect};
+use transom::admission::{AdmissionContext, Phase, review};
+use transom::engine::policy_set::PolicySet;
+use transom::engine::{evaluate, infer_os};
 use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::Policy;
 use transom::model::workload::Kind;
@@ -26,7 +26,7 @@ fn main() {
     let facts = cluster::facts();
     let policy = Policy::standalone();
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let context = Context {
+    let context = AdmissionContext {
         facts: &facts,
         policies: &policies,
     };
@@ -58,8 +58,8 @@ fn main() {
             time(0, &|| drop(black_box(answer(Phase::Mutate))));
             time(1, &|| drop(black_box(answer(Phase::Validate))));
             time(2, &|| drop(black_box(parse())));
-            time(3, &|| drop(black_box(infer(&subject, &facts, &policy))));
-            time(4, &|| drop(black_box(inspect(&subject, &facts, &policy))));
+            time(3, &|| drop(black_box(infer_os(&subject, &facts, &policy))));
+            time(4, &|| drop(black_box(evaluate(&subject, &facts, &policy))));
         }
         print!("{mebibytes:<5}");
         for times in &mut medians {

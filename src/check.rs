@@ -18,8 +18,8 @@ use serde_json::Value;
 pub use self::choice::Choice;
 pub use self::scope::Scope;
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
-use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::{Inspection, because, infer, inspect};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::{Evaluation, action_reason, evaluate, infer_os};
 use crate::manifest::{self, Document, Locator, Position, Step};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::json_types::Str;
@@ -77,7 +77,7 @@ pub struct Checked<'d> {
     /// Why a finding does something else than its severity says, in the order of the findings.
     pub because: Vec<Option<String>>,
     /// What was found.
-    pub inspection: Inspection,
+    pub evaluation: Evaluation,
 }
 
 impl<'d> Checked<'d> {
@@ -352,7 +352,7 @@ impl Manifests {
         let workload_of = |(document, kind): &(&Document, Kind)| {
             let subject = self.subject_of(document, *kind, ReviewStage::Written).ok()?;
             let policy = policies.effective(&no_user(&subject, known));
-            let is_windows = infer(&subject, known, &policy).verdict == Verdict::Windows;
+            let is_windows = infer_os(&subject, known, &policy).verdict == Verdict::Windows;
             is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
         };
         in_order(objects, workload_of, |workload| workloads.extend(workload));
@@ -446,8 +446,8 @@ impl Manifests {
             (off.validation, off.placement, off.ignored_fields) =
                 (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
         }
-        let inspection = inspect(&subject, facts, &policy);
-        let why = |finding| because(finding, &subject, &policy).filter(|_| not_admitted.is_none());
+        let evaluation = evaluate(&subject, facts, &policy);
+        let why = |finding| action_reason(finding, &subject, &policy).filter(|_| not_admitted.is_none());
         let written = subject.meta.namespace.to_string();
         let assumed = || self.scope.namespace.clone().unwrap_or_default();
         Ok(Some(Checked {
@@ -465,10 +465,10 @@ impl Manifests {
             owner: (subject.meta.controller())
                 .filter(|_| subject.made_by == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
-            because: inspection.findings.iter().map(why).collect(),
+            because: evaluation.findings.iter().map(why).collect(),
             choice,
             not_admitted,
-            inspection,
+            evaluation,
         }))
     }
 
@@ -499,10 +499,10 @@ fn steps_of(error: &ObjectError) -> Vec<Step<'_>> {
 }
 
 /// No user is known who asks; the object is in its own namespace.
-fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> Asker<'q> {
+fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> PolicyQuery<'q> {
     let namespace = &*subject.namespace;
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
-    Asker {
+    PolicyQuery {
         namespace,
         labels,
         user: "",

@@ -27,8 +27,8 @@ pub use self::placement::AssumedPlacement;
 pub use self::statement::{Because, By, Class, Proposal, Statement, Verified};
 pub use self::target::{NoRelease, Target};
 use self::workload::{Key, Reading, Workload};
-use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::infer;
+use crate::engine::infer_os;
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::build::{Build, Isolation};
 use crate::model::facts::Facts;
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
@@ -312,14 +312,14 @@ impl<'f> Planner<'f> {
             .namespaces
             .get(&*subject.namespace)
             .map(|it| &it.labels);
-        let policy = self.policies.effective(&Asker {
+        let policy = self.policies.effective(&PolicyQuery {
             namespace: &subject.namespace,
             labels,
             user: "",
             groups: &[],
             today: self.facts.today,
         });
-        let inference = infer(subject, self.facts, &policy);
+        let inference = infer_os(subject, self.facts, &policy);
         let is_windows = match inference.verdict {
             Verdict::Windows => true,
             Verdict::Unknown => runs_on_windows,

@@ -21,7 +21,7 @@ use crate::cluster::around::Around;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
 use crate::model::node::major_minor;
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 use crate::model::text::list;
 use crate::plan::Plan;
 use crate::render::can_move;
@@ -120,7 +120,7 @@ pub struct Section {
     pub statements: Vec<Statement>,
 }
 
-named! {
+string_enum! {
     /// What is to be done about a statement.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "lowercase")]

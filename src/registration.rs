@@ -20,7 +20,7 @@ pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
 use self::conditions::{Sieve, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
 use crate::model::node::PoolLabel;
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
@@ -59,7 +59,7 @@ pub enum Endpoint {
     Url(String),
 }
 
-named! {
+string_enum! {
     /// What happens to a request when Transom cannot be asked.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum FailurePolicy {

@@ -51,18 +51,18 @@ pub struct Summary {
 impl Summary {
     /// Counts one object.
     pub fn count(&mut self, checked: &Checked<'_>) {
-        let inspection = &checked.inspection;
+        let evaluation = &checked.evaluation;
         self.subjects += 1;
-        self.windows += usize::from(inspection.inference.verdict == Verdict::Windows);
-        self.denied += usize::from(inspection.decision() == Decision::Deny);
+        self.windows += usize::from(evaluation.inference.verdict == Verdict::Windows);
+        self.denied += usize::from(evaluation.decision() == Decision::Deny);
         self.not_admitted += usize::from(checked.not_admitted.is_some());
-        self.findings += inspection.findings.len();
-        self.exempted += inspection
+        self.findings += evaluation.findings.len();
+        self.exempted += evaluation
             .exempted
             .iter()
             .map(|(_, found)| found.len())
             .sum::<usize>();
-        for finding in inspection.open() {
+        for finding in evaluation.open() {
             self.open[finding.severity as usize] += 1;
         }
     }

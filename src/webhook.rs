@@ -33,7 +33,7 @@ use std::pin::Pin;
 
 use hyper::StatusCode;
 
-use crate::admission::{Oversize, Record};
+use crate::admission::{AuditRecord, Oversize};
 use crate::process::tasks::TaskEnded;
 use crate::tls::identity::CertificateError;
 
@@ -82,7 +82,7 @@ pub struct Reply {
     /// An AdmissionReview in JSON; with a status other than 200, JSON or plain text.
     pub body: Vec<u8>,
     /// What there is to count and trace of the review; nothing is counted without.
-    pub record: Option<Record>,
+    pub record: Option<AuditRecord>,
 }
 
 /// Why the webhook's server did not start, or did not go on.

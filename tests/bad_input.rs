@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::admission::{Context, MalformedReview, Phase, review};
+use transom::admission::{AdmissionContext, MalformedReview, Phase, review};
 use transom::check::{Input, Manifests, Unreadable};
-use transom::engine::effective::PolicySet;
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::image::ImageRef;
 use transom::model::object::ReviewStage;
@@ -36,7 +36,7 @@ fn respond_by(phase: Phase, body: &[u8], policies: &PolicySet) -> Result<Value, 
     let answer = review(
         phase,
         body,
-        &Context {
+        &AdmissionContext {
             facts: &facts(),
             policies,
         },
@@ -373,8 +373,8 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
             started.elapsed()
         );
     }
-    let repaired = respond_by(Phase::Mutate, &body, &by(IgnoredFields::Remove)).unwrap();
-    assert_bounded(&repaired);
+    let removed = respond_by(Phase::Mutate, &body, &by(IgnoredFields::Remove)).unwrap();
+    assert_bounded(&removed);
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn check(bytes: &[u8]) -> (usize, Vec<Unreadable>) {
     let started = Instant::now();
     let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
-        for finding in &checked.inspection.findings {
+        for finding in &checked.evaluation.findings {
             assert!(places.of(&finding.path).line >= 1);
             findings += 1;
             assert!(

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::civil::date;
 use serde_json::Value;
 use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::engine::policy_set::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::field_set::FieldSet;
@@ -118,7 +118,7 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
     let mut fired = Vec::new();
     let errors = manifests.check(&facts, &policies, case.stage, |checked| {
         for finding in checked
-            .inspection
+            .evaluation
             .findings
             .iter()
             .filter(|f| f.rule.id == rule.id)
@@ -276,7 +276,7 @@ fn has_several_severities(rule: &Rule) -> bool {
     let mut differs = false;
     for bad in rule.bad {
         each_object(bad, |subject, facts, policy| {
-            let findings = transom::engine::inspect(subject, facts, policy).findings;
+            let findings = transom::engine::evaluate(subject, facts, policy).findings;
             let mut of_rule = findings.iter().filter(|finding| finding.rule.id == rule.id);
             differs |= of_rule.any(|finding| finding.severity != rule.severity);
         });

@@ -1222,10 +1222,10 @@ fn kubectl_debug_works_on_a_windows_pod() {
     let containers = stored["spec"]["ephemeralContainers"].as_array().unwrap();
     let added: Vec<&str> = containers.iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(added, profiles);
-    let repaired = audited(cluster, "debug", "target");
+    let removed = audited(cluster, "debug", "target");
     assert!(
-        repaired.contains_key("mutate-deny.transom.dev/removed"),
-        "{repaired:?}"
+        removed.contains_key("mutate-deny.transom.dev/removed"),
+        "{removed:?}"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::civil::date;
 use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::response::{Denial, Ruling, encode};
+use super::response::{Denial, ReviewDecision, encode};
 use super::{Phase, Request};
 use crate::model::edit::Edit;
 use crate::model::json_types::Str;
@@ -48,15 +48,15 @@ pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
         word.into(),
     )];
     let ruling = match phase {
-        Phase::Mutate => Ruling {
+        Phase::Mutate => ReviewDecision {
             patch: &mark,
-            ..Ruling::default()
+            ..ReviewDecision::default()
         },
         Phase::Validate => {
             let mutated = annotation(PROBED_ANNOTATION) == Some(word);
-            Ruling {
+            ReviewDecision {
                 denial: Some(Denial::Probe(rejection_message(word, mutated))),
-                ..Ruling::default()
+                ..ReviewDecision::default()
             }
         }
     };

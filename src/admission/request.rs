@@ -17,7 +17,7 @@ use crate::model::strict_json;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 
-pub use self::head::{BeingDeleted, Head, read_head};
+pub use self::head::{BeingDeleted, ReviewHead, read_head};
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub(super) enum RequestObject<'a> {
 
 impl<'a> Request<'a> {
     /// The namespace by which the request is judged; none where the object has none, or is not looked at.
-    pub fn namespace_to_know(&self) -> Option<&str> {
+    pub fn policy_namespace(&self) -> Option<&str> {
         self.looked_at()?;
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
     }

@@ -8,7 +8,7 @@ use super::pod_policy::{ExemptionSpec, RuntimeClassSpec, ValidationSpec, Windows
 use super::problem::{Place, Problem, place, spell};
 use super::schema::{USERS_IN_FULL, WHOM};
 use super::selector;
-use crate::engine::effective::{DatedExemption, StoredPolicy};
+use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::Taint;
 use crate::model::policy::{Action, Exemption, Explicit, PlacementParts, Policy, RulesVersion};

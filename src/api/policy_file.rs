@@ -10,7 +10,7 @@ use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{MOST_PROBLEMS, Place, Problem};
 use super::read::read;
 use super::{API_VERSION, NODE_POLICY, POD_POLICY};
-use crate::engine::effective::StoredPolicy;
+use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, Position, Step};
 
 /// A `WindowsPodPolicy` as it is written in a file: nothing unknown, and no more of the metadata than its name.

@@ -10,7 +10,7 @@ use super::compile::{LeftOut, Unknown, compile};
 use super::pod_policy::WindowsPodPolicySpec;
 use super::problem::{Place, Problem, in_one_line};
 use super::read::read;
-use crate::engine::effective::StoredPolicy;
+use crate::engine::policy_set::StoredPolicy;
 
 /// A stored policy, and what of it this version does not know.
 #[derive(Clone, PartialEq, Debug)]

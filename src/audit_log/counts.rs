@@ -1,8 +1,8 @@
 //! What is counted of requests.
 
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// What came of a request, or would have. A request may have several.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Outcome {

@@ -1,6 +1,6 @@
 //! Which policy counted for an object, and why: so that a report cannot be taken for that of another policy.
 
-use crate::engine::effective::{Asker, PolicySet};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::policy::{Action, PlacementMode, Policy};
 
 /// The policy that counted.
@@ -18,7 +18,7 @@ pub struct Choice {
 
 impl Choice {
     /// How the policies came to `effective` for an object.
-    pub fn of(policies: &PolicySet, asker: &Asker<'_>, effective: &Policy) -> Self {
+    pub fn of(policies: &PolicySet, asker: &PolicyQuery<'_>, effective: &Policy) -> Self {
         let none = std::collections::BTreeMap::new();
         let labels = asker.labels.unwrap_or(&none);
         let stored = policies.stored();

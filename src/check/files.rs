@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::{Input, Manifests, Unreadable};
 use crate::api::{DeclaredPools, PolicyFile, read_policies};
-use crate::engine::effective::PolicySet;
 use crate::engine::exemption::matches;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Manifests, Role, Unreadable, role};
 use crate::api::{read_node_policy, read_policy};
-use crate::engine::effective::StoredPolicy;
+use crate::engine::policy_set::StoredPolicy;
 
 impl Manifests {
     /// Reads every policy among the inputs; one that cannot be used is an error of the input. Two of a name

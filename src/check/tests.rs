@@ -36,7 +36,7 @@ fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_judged() {
         let manifests = parsed(&object);
         let mut seen = Vec::new();
         let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
-            seen.push((checked.owner.clone(), checked.inspection.decision()));
+            seen.push((checked.owner.clone(), checked.evaluation.decision()));
         });
         let decision = if owner.is_some() {
             Decision::Allow

@@ -15,7 +15,7 @@ use super::options::{
 };
 use crate::check::files::{policies, read_except};
 use crate::check::{Checked, Manifests, Scope, Unreadable};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;

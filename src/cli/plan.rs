@@ -17,7 +17,7 @@ use crate::cluster::once;
 use crate::cluster::snapshot::Snapshots;
 use crate::cluster::survey::{AROUND, visit_list};
 use crate::cluster::walk::{Met, walk};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;

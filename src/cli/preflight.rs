@@ -16,7 +16,7 @@ use crate::cluster::snapshot::Snapshots;
 use crate::cluster::survey::visit_list;
 use crate::cluster::walk::{Met, Unlisted, walk};
 use crate::cluster::{around, once};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::build::Release;
 use crate::model::facts::Facts;
 use crate::model::workload::Kind;

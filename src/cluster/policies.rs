@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::revisions::{RevisionView, of_policy};
 pub use super::revisions::{generation, text};
 use crate::api::{DecodedPolicy, PolicyError, decode_policy};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
 
 /// What became of one stored policy.

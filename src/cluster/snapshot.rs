@@ -11,7 +11,7 @@ use super::facts;
 use super::policies::{Outcome, PodPolicies, is_said_to_count};
 use super::pools::Memory;
 use super::view::{ClusterView, same};
-use crate::engine::effective::{Asker, PolicySet};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{PlacementMode, Policy};
 use crate::process::day_of;
@@ -126,7 +126,7 @@ impl Snapshot {
         let registered = self.registered.as_ref();
         let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
             || !registered.is_some_and(|registered| registered.mutates_in(labelled));
-        let asker = Asker {
+        let asker = PolicyQuery {
             namespace,
             labels,
             user: "",

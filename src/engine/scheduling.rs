@@ -11,7 +11,7 @@ use crate::rules::scheduling::Givable;
 
 /// What happens to the pods of an object before they are scheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
+pub enum AdmissionStage {
     /// Nothing: so the controller of a DaemonSet reads its template.
     AsWritten,
     /// Their RuntimeClass is merged in, and nothing else.
@@ -24,11 +24,11 @@ pub enum Admission {
 pub fn constraints<'c>(
     subject: &'c Object<'c>,
     facts: &'c Facts,
-    admission: Admission,
+    admission: AdmissionStage,
 ) -> Option<Constraints<'c>> {
     let pod: &PodSpec<'c> = subject.pod()?;
     let class = (pod.runtime_class_name.as_deref())
-        .filter(|_| admission != Admission::AsWritten)
+        .filter(|_| admission != AdmissionStage::AsWritten)
         .and_then(|name| facts.runtime_classes.get(name));
     Some(Constraints::new(pod, class))
 }
@@ -40,14 +40,14 @@ pub fn untolerated<'t>(
     taints: &'t [Taint],
     facts: &Facts,
     policy: &Policy,
-    admission: Admission,
+    admission: AdmissionStage,
 ) -> Vec<&'t Taint> {
     let Some(constraints) = constraints(subject, facts, admission) else {
         return Vec::new();
     };
     let places = policy.placement == PlacementMode::Apply && policy.parts.tolerations;
-    let givable =
-        (admission == Admission::Placed && places).then(|| Givable::of(&subject.namespace, facts, policy));
+    let givable = (admission == AdmissionStage::Placed && places)
+        .then(|| Givable::of(&subject.namespace, facts, policy));
     (constraints.untolerated(taints))
         .filter(|taint| !givable.as_ref().is_some_and(|givable| givable.tolerates(taint)))
         .collect()

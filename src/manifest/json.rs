@@ -154,7 +154,7 @@ fn explain(error: &serde_json::Error) -> Error {
 fn check(text: &str) -> Result<(), Error> {
     let duplicate = Cell::new(None);
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let Err(error) = (Check {
+    let Err(error) = (JsonChecker {
         text,
         duplicate: &duplicate,
     })
@@ -186,12 +186,12 @@ fn check(text: &str) -> Result<(), Error> {
 type Duplicate = (Option<usize>, Option<usize>);
 
 #[derive(Clone, Copy)]
-struct Check<'t> {
+struct JsonChecker<'t> {
     text: &'t str,
     duplicate: &'t Cell<Option<Duplicate>>,
 }
 
-impl Check<'_> {
+impl JsonChecker<'_> {
     /// The offset of a key's opening quote.
     fn offset(&self, key: &Key<'_>) -> Option<usize> {
         let Key(Cow::Borrowed(key)) = key else { return None };
@@ -206,7 +206,7 @@ impl Check<'_> {
 #[serde(transparent)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Check<'_> {
+impl<'de> DeserializeSeed<'de> for JsonChecker<'_> {
     type Value = ();
 
     fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -214,7 +214,7 @@ impl<'de> DeserializeSeed<'de> for Check<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Check<'_> {
+impl<'de> Visitor<'de> for JsonChecker<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

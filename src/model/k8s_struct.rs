@@ -2,7 +2,7 @@
 
 /// Structs that are read from the JSON of an object: fields have their names there in camel case, absent ones are the
 /// default, others are skipped unread, and strings are borrowed. The names are Kubernetes' and documented there.
-macro_rules! views {
+macro_rules! k8s_structs {
     (#![$derive:meta] $(
         $(#[$of_struct:meta])*
         pub struct $name:ident<$lifetime:lifetime> {
@@ -18,4 +18,4 @@ macro_rules! views {
         }
     )*};
 }
-pub(super) use views;
+pub(super) use k8s_structs;

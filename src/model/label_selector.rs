@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::string_enum::named;
+use super::string_enum::string_enum;
 
 /// A label selector (`metav1.LabelSelector`); empty, it selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct LabelExpression {
     pub values: Vec<String>,
 }
 
-named! {
+string_enum! {
     /// How a label is compared.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
     pub enum LabelOperator {

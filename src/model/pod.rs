@@ -5,9 +5,9 @@
 use serde::Deserialize;
 
 use super::json_types::{Flag, IsPresent, List, Map, Quantity, SharedList, Str};
-use super::k8s_struct::views;
+use super::k8s_struct::k8s_structs;
 
-views! {
+k8s_structs! {
     #![derive(Deserialize, Clone, PartialEq, Debug, Default)]
 
     /// `v1.PodSpec`.

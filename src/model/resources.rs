@@ -5,10 +5,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::json_types::{IsPresent, List, Map, Quantity, Str};
-use super::k8s_struct::views;
+use super::k8s_struct::k8s_structs;
 use super::pod::{ClaimSpec, CsiSource, HostPath, NodeSelector, Toleration};
 
-views! {
+k8s_structs! {
     #![derive(Deserialize, Clone, Debug, Default)]
 
     /// `metav1.ObjectMeta`.

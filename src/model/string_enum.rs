@@ -1,7 +1,7 @@
 //! Enums whose variants go by a name in every output: the macro that says variant and name in one place.
 
 /// An enum with `ALL` its variants, the name of each as `as_str`, and `Display` with that name.
-macro_rules! named {
+macro_rules! string_enum {
     (
         $(#[$of_enum:meta])*
         pub enum $name:ident {
@@ -32,4 +32,4 @@ macro_rules! named {
         }
     };
 }
-pub(crate) use named;
+pub(crate) use string_enum;

@@ -5,7 +5,7 @@ use super::nodes::Nodes;
 use super::requirements::{Place, Requirement, Requirements, Term, least};
 use super::statement::{Because, By, Class, Statement};
 use super::target::named;
-use crate::engine::{Admission, untolerated};
+use crate::engine::{AdmissionStage, untolerated};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
@@ -128,9 +128,9 @@ impl<'w> World<'w> {
         let subject = cx.subject;
         // The controller of a DaemonSet reads its template, before placement.
         let admission = if subject.kind == Kind::DaemonSet || subject.is_daemonset_pod() {
-            Admission::AsWritten
+            AdmissionStage::AsWritten
         } else {
-            Admission::Placed
+            AdmissionStage::Placed
         };
         let lacking = untolerated(subject, &host.taints, self.facts, self.policy, admission);
         Candidate {

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 use crate::rules;
 
-named! {
+string_enum! {
     /// What an upgrade means for a workload, the mildest first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -25,7 +25,7 @@ named! {
     }
 }
 
-named! {
+string_enum! {
     /// What holds a workload to the old build, or keeps it off the new one.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -89,7 +89,7 @@ impl Because {
     }
 }
 
-named! {
+string_enum! {
     /// What a registry has said of a proposed image.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{MOST, Sight, Statement};
 use crate::cluster::around::AnyNode;
-use crate::engine::scheduling::{Admission, Constraints, constraints};
+use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::node_affinity::Match;
@@ -50,7 +50,7 @@ impl<'w> DaemonSets<'w> {
         let title = format!("DaemonSet {name}");
         let evidence = [&title];
         // The controller reads the template: no RuntimeClass, and nothing of placement.
-        let Some(constraints) = constraints(subject, self.facts, Admission::AsWritten) else {
+        let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
             return;
         };
         let lands = |nodes: &[&'w AnyNode]| -> Vec<String> {

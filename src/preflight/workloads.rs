@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::daemon_sets::DaemonSets;
 use super::wanted;
 use super::{MOST, Sight, Statement, count};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
 use crate::model::object::{Object, ReviewStage};

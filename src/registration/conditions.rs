@@ -2,7 +2,7 @@
 //!
 //! Each pod of a cluster pays for them, so they are cheap before they are exact: [`Pools::sign`] reads fields with `has`
 //! and `in`, walks each list once and compares words, never patterns. It is complete: it holds for whatever
-//! [`crate::engine::inspect`] would deny, warn of or change by what stands in the object and its RuntimeClass, and it
+//! [`crate::engine::evaluate`] would deny, warn of or change by what stands in the object and its RuntimeClass, and it
 //! meets no `null` that is an error, because an entry that fails open would then not be called. A pod that it lets
 //! through for nothing costs one call.
 //!

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use self::deviations::Call;
 use super::conditions::{REST, hears};
 use super::names;
-use crate::engine::effective::StoredPolicy;
+use crate::engine::policy_set::StoredPolicy;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::node::{PoolLabel, PoolLabelValue};
 use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};

@@ -108,7 +108,7 @@ impl Json {
     /// Takes one object in.
     pub fn add(&mut self, checked: &Checked<'_>) {
         self.summary.count(checked);
-        let inspection = &checked.inspection;
+        let evaluation = &checked.evaluation;
         let mut places = checked.places();
         self.subjects.push(JsonObject {
             source: checked.source.to_owned(),
@@ -121,8 +121,8 @@ impl Json {
             verdict: checked
                 .kind
                 .has_pod()
-                .then(|| inspection.inference.verdict.as_str()),
-            evidence: (inspection.inference.evidence.iter())
+                .then(|| evaluation.inference.verdict.as_str()),
+            evidence: (evaluation.inference.evidence.iter())
                 .map(|e| JsonEvidence {
                     path: e.path.to_string(),
                     value: e.value.clone(),
@@ -131,16 +131,16 @@ impl Json {
                 .collect(),
             decision: match checked.not_admitted {
                 Some(_) => Decision::Skip,
-                None => inspection.decision(),
+                None => evaluation.decision(),
             }
             .as_str(),
             not_admitted: checked.not_admitted.clone(),
             policy: policy(&checked.choice),
-            findings: (inspection.findings.iter().zip(&checked.because))
+            findings: (evaluation.findings.iter().zip(&checked.because))
                 .map(|(finding, because)| found(&mut places, finding, because.clone()))
                 .collect(),
             exempted: exempted(&mut places, checked),
-            patch: to_json_patch(&inspection.edits),
+            patch: to_json_patch(&evaluation.edits),
         });
     }
 
@@ -183,7 +183,7 @@ fn policy(choice: &Choice) -> JsonPolicy {
 
 fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
     let mut all = Vec::new();
-    for (note, findings) in &checked.inspection.exempted {
+    for (note, findings) in &checked.evaluation.exempted {
         all.extend(findings.iter().map(|finding| Exempted {
             finding: found(places, finding, None),
             exemption: note.clone(),

@@ -78,8 +78,8 @@ impl<W: Write> TextReport<W> {
             *self.choices.entry(checked.choice.clone()).or_default() += 1;
         }
         let mut places = checked.places();
-        let inspection = &checked.inspection;
-        for (finding, because) in inspection.findings.iter().zip(&checked.because) {
+        let evaluation = &checked.evaluation;
+        for (finding, because) in evaluation.findings.iter().zip(&checked.because) {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
             let is_mild = !finding.is_open() || finding.action < Action::Warn;
@@ -102,7 +102,7 @@ impl<W: Write> TextReport<W> {
             };
             self.finding(checked, &shown, places.of(&finding.path))?;
         }
-        for (note, findings) in &inspection.exempted {
+        for (note, findings) in &evaluation.exempted {
             for finding in findings {
                 if finding.severity == Severity::Advice && self.quiet_advice {
                     continue;
@@ -126,8 +126,8 @@ impl<W: Write> TextReport<W> {
         let has_errors = |mut findings: Box<dyn Iterator<Item = &Finding> + '_>| {
             findings.any(|finding| finding.severity == Severity::Error)
         };
-        let inspection = &checked.inspection;
-        if inspection.decision() == Decision::Deny {
+        let evaluation = &checked.evaluation;
+        if evaluation.decision() == Decision::Deny {
             let owner = match &checked.owner {
                 Some(owner) if checked.namespace.is_empty() => one_line(owner).into_owned(),
                 Some(owner) => {
@@ -136,17 +136,17 @@ impl<W: Write> TextReport<W> {
                 }
                 None => format!("{kind} {name}"),
             };
-            let rules = inspection.open().filter(|finding| finding.action == Action::Deny);
+            let rules = evaluation.open().filter(|finding| finding.action == Action::Deny);
             let denied = self.denied.entry(owner).or_default();
             denied.extend(rules.map(|finding| finding.rule.name));
             writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")
         } else if let Some(why) = &checked.not_admitted
-            && has_errors(Box::new(inspection.open()))
+            && has_errors(Box::new(evaluation.open()))
         {
             let why = one_line(why);
             writeln!(self.out, "{BOLD}{kind} {name} would pass{BOLD:#}: {why}\n")
         } else if let Some(owner) = &checked.owner
-            && has_errors(Box::new(inspection.of_the_owner()))
+            && has_errors(Box::new(evaluation.of_the_owner()))
         {
             let owner = one_line(owner);
             writeln!(
@@ -336,7 +336,7 @@ fn title(checked: &Checked<'_>) -> String {
     } else {
         &checked.name
     };
-    let conflicting = checked.inspection.inference.verdict == Verdict::Conflicting;
+    let conflicting = checked.evaluation.inference.verdict == Verdict::Conflicting;
     let suffix = if conflicting { ", Windows or Linux" } else { "" };
     let title = if checked.namespace.is_empty() {
         format!("{name}{suffix}")
@@ -389,7 +389,7 @@ mod tests {
 
     use super::{Text, TextReport, Unjudged, window};
     use crate::check::{Input, Manifests};
-    use crate::engine::effective::PolicySet;
+    use crate::engine::policy_set::PolicySet;
     use crate::manifest::Position;
     use crate::model::facts::Facts;
     use crate::model::object::ReviewStage;

@@ -1,7 +1,7 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
 use super::context::PodCx;
-use super::rule::{Check, Out, Rule};
+use super::rule::{Check, Reporter, Rule};
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field_set::FieldSet;
 use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
@@ -34,7 +34,7 @@ const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
 
 /// What holds the pod to nodes of an operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selects {
+pub(crate) enum OsSelection {
     /// Nothing.
     Nothing,
     /// A build label or a pool label that only Windows nodes have.
@@ -44,7 +44,7 @@ pub(crate) enum Selects {
 }
 
 /// What holds the pod to Windows nodes, by its own selectors or by its RuntimeClass.
-pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selects {
+pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> OsSelection {
     let class = cx.runtime_class().filter(|_| with_runtime_class);
     let own = cx
         .spec
@@ -55,13 +55,13 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
         .into_iter()
         .flat_map(|class| &class.node_selector)
         .map(|(k, v)| (k.as_str(), v.as_str()));
-    let mut best = Selects::Nothing;
+    let mut best = OsSelection::Nothing;
     for (key, value) in own.chain(of_class) {
         if os_of_label(key, value, &cx.facts.pool_labels) == Some(Os::Windows) {
             if is_os_label(key) {
-                return Selects::ByOs;
+                return OsSelection::ByOs;
             }
-            best = Selects::ByPool;
+            best = OsSelection::ByPool;
         }
     }
     let terms = cx.spec.required_terms();
@@ -74,11 +74,11 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
             || term.match_expressions.iter().any(by_label)
     };
     if is_windows && terms.iter().all(is_by_label) {
-        Selects::ByOs
-    } else if is_windows || best == Selects::ByPool {
-        Selects::ByPool
+        OsSelection::ByOs
+    } else if is_windows || best == OsSelection::ByPool {
+        OsSelection::ByPool
     } else {
-        Selects::Nothing
+        OsSelection::Nothing
     }
 }
 
@@ -200,13 +200,13 @@ static MISSING_OS_SELECTOR: Rule = Rule {
             return;
         }
         match selects_windows(cx, true) {
-            Selects::ByOs => {}
-            Selects::ByPool => {
+            OsSelection::ByOs => {}
+            OsSelection::ByPool => {
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
                     .says("the pod is held to Windows nodes by another label only");
             }
-            Selects::Nothing => {
+            OsSelection::Nothing => {
                 out.report(cx.at(&["nodeSelector"]));
             }
         }
@@ -406,7 +406,7 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
     ..Rule::BASE
 };
 
-fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Out<'_>) {
+fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
     for (key, _) in &cx.spec.node_selector {
         if is_beta(key) {
             out.report(cx.at(&["nodeSelector"]).key(key));
@@ -449,7 +449,7 @@ fn beta_labels_of_terms(
     terms: &[NodeSelectorTerm<'_>],
     counts: impl Fn(&str, Option<Os>) -> bool,
     base: &Path,
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
 ) {
     for (t, term) in terms.iter().enumerate() {
         for (e, expression) in term.match_expressions.iter().enumerate() {

@@ -4,7 +4,7 @@ pub mod reach;
 
 use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::PodCx;
-use super::os::{Selects, selects_windows, speaks_of_os};
+use super::os::{OsSelection, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::field_set::FieldSet;
@@ -417,10 +417,10 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != Selects::Nothing {
+        if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != OsSelection::Nothing {
             return;
         }
-        let by_class = selects_windows(cx, true) != Selects::Nothing;
+        let by_class = selects_windows(cx, true) != OsSelection::Nothing;
         let guessed = cx.inference.evidence.iter().all(|sign| {
             let microsoft =
                 ImageRef::parse(&sign.value).is_ok_and(|image| image.is_windows_only_repository());

@@ -4,7 +4,7 @@
 mod command;
 mod container;
 mod injection;
-mod old;
+mod version_gates;
 
 use super::rule::{Check, Rule};
 use crate::model::field_set::FieldSet;
@@ -24,15 +24,15 @@ pub static RULES: &[&Rule] = &[
     &container::RESOURCE_CLAIMS,
     &container::REQUESTS_NOT_EQUAL_LIMITS,
     &container::RESOURCE_LIMITS_MISSING,
-    &old::RESOURCES_OLD_VERSION,
-    &old::MULTI_CONTAINER_OLD_BUILD,
+    &version_gates::RESOURCES_OLD_VERSION,
+    &version_gates::MULTI_CONTAINER_OLD_BUILD,
     &container::STOP_SIGNAL,
-    &old::ENV_COLON,
+    &version_gates::ENV_COLON,
     &command::UNIX_COMMAND,
-    &old::TERMINATION_GRACE_PERIOD,
-    &old::TERMINATION_MESSAGE_PATH,
-    &old::STATEFUL_SET_OLD_VERSION,
-    &old::HPA_OLD_VERSION,
+    &version_gates::TERMINATION_GRACE_PERIOD,
+    &version_gates::TERMINATION_MESSAGE_PATH,
+    &version_gates::STATEFUL_SET_OLD_VERSION,
+    &version_gates::HPA_OLD_VERSION,
     &injection::LINUX_SIDECAR_INJECTION,
 ];
 

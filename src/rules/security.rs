@@ -1,7 +1,7 @@
 //! Linux security context fields: what the API server forbids on Windows pods and what Windows ignores.
 
 use super::context::{ContainerAt, PodCx};
-use super::rule::{Check, Out, Rule};
+use super::rule::{Check, Reporter, Rule};
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::IsPresent;
@@ -51,7 +51,7 @@ const FORBIDDEN: Rule = Rule {
 /// Reports a field of the pod's security context.
 fn of_pod(
     cx: &PodCx<'_>,
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
     field: &'static str,
     get: fn(&PodSecurityContext<'_>) -> IsPresent,
 ) {
@@ -68,7 +68,7 @@ fn of_pod(
 /// Reports a field of every container's security context.
 fn of_containers(
     cx: &PodCx<'_>,
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
     field: &'static str,
     get: fn(&SecurityContext<'_>) -> IsPresent,
 ) {

@@ -3,7 +3,7 @@
 mod drivers;
 
 use super::context::{Cx, PodCx};
-use super::rule::{Check, Out, Rule};
+use super::rule::{Check, Reporter, Rule};
 use crate::model::field_set::FieldSet;
 use crate::model::object::Body;
 use crate::model::path::Path;
@@ -102,7 +102,7 @@ fn is_block(claim: &ClaimSpec<'_>) -> bool {
     claim.volume_mode.as_deref() == Some("Block")
 }
 
-fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Out<'_>) {
+fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Reporter<'_>) {
     let templates = cx
         .template
         .iter()

@@ -1,8 +1,8 @@
 //! Volumes and paths: what Windows cannot mount, and paths that do not mean on Windows what they say.
 
 mod mounts;
+mod named_pipes;
 mod paths;
-mod pipes;
 mod sources;
 
 use super::context::{ContainerAt, Cx, PodCx};
@@ -34,7 +34,7 @@ pub static RULES: &[&Rule] = &[
     &paths::MOUNT_PATH_CASE_COLLISION,
     &mounts::MOUNT_PROPAGATION,
     &sources::SECRET_VOLUME_OLD_BUILD,
-    &pipes::DOCKER_PIPE,
+    &named_pipes::DOCKER_PIPE,
 ];
 
 const STORAGE: &str = "https://kubernetes.io/docs/concepts/storage/windows-storage/";

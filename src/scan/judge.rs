@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::judged::{Fate, Foreign, Found, Judged, Outcome};
 use super::world::{NotAsked, World};
-use crate::admission::{Context, Foresight, foresee};
+use crate::admission::{AdmissionContext, Simulation, simulate_create};
 use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::edit::Edit;
@@ -119,11 +119,11 @@ pub fn look_at(world: &World<'_>, subject: &Object<'_>, json: &str) -> Result<Lo
     if around.has_ended(kind) {
         return Ok(Looked::Passed(Passed::Finished));
     }
-    let context = Context {
+    let context = AdmissionContext {
         facts: world.facts,
         policies: &world.policies,
     };
-    let foresight = foresee(kind, json, &context)?;
+    let foresight = simulate_create(kind, json, &context)?;
     let not_asked = world.not_asked(&subject.namespace);
     Ok(Looked::Judged(Box::new(judged(
         subject,
@@ -137,11 +137,11 @@ pub fn look_at(world: &World<'_>, subject: &Object<'_>, json: &str) -> Result<Lo
 fn judged(
     subject: &Object<'_>,
     around: Around,
-    foresight: &Foresight<'_>,
+    foresight: &Simulation<'_>,
     not_asked: Option<&NotAsked>,
     world: &World<'_>,
 ) -> Judged {
-    let inference = &foresight.inspection.inference;
+    let inference = &foresight.evaluation.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
     let words = not_asked.map(|why| why.words(&subject.namespace));
     let outcome = match (not_asked, foresight.denied_in) {
@@ -153,7 +153,7 @@ fn judged(
     let decision = match outcome {
         Outcome::NotAsked => Decision::Skip,
         Outcome::Denied => Decision::Deny,
-        _ if foresight.inspection.would_deny().next().is_some() => Decision::WouldDeny,
+        _ if foresight.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
         Outcome::Changed => Decision::Patch,
         Outcome::Passes => Decision::Allow,
     };
@@ -193,16 +193,16 @@ fn judged(
 }
 
 /// The findings with what becomes of each.
-fn findings(foresight: &Foresight<'_>, not_asked: Option<&str>) -> Vec<Found> {
-    let inspection = &foresight.inspection;
-    let mut all: Vec<Found> = (inspection.findings.iter().zip(&foresight.because))
-        .filter(|(finding, _)| finding.wanted > Action::Disabled)
+fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<Found> {
+    let evaluation = &foresight.evaluation;
+    let mut all: Vec<Found> = (evaluation.findings.iter().zip(&foresight.because))
+        .filter(|(finding, _)| finding.enforced_action > Action::Disabled)
         .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
         .collect();
     all.extend(
         (foresight.mended.iter()).map(|finding| found(finding, fate(finding, &foresight.policy), None)),
     );
-    for (note, lifted) in &inspection.exempted {
+    for (note, lifted) in &evaluation.exempted {
         let lifted = lifted.iter();
         all.extend(lifted.map(|finding| found(finding, Fate::Exempted, Some(note.clone()))));
     }
@@ -236,7 +236,7 @@ fn found(finding: &Finding, fate: Fate, because: Option<String>) -> Found {
         path: finding.path.to_string(),
         message: finding.message.to_string(),
         remedy: finding.remedy.to_string(),
-        would_deny: fate != Fate::Exempted && finding.is_open() && finding.wanted == Action::Deny,
+        would_deny: fate != Fate::Exempted && finding.is_open() && finding.enforced_action == Action::Deny,
         fate,
         because,
     }

@@ -6,13 +6,13 @@ use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::os::Verdict;
 use crate::model::severity::{Class, Severity};
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 use crate::model::workload::Kind;
 
 /// The uid of an object.
 pub type Uid = String;
 
-named! {
+string_enum! {
     /// What becomes of one finding at the next create of its object.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "lowercase")]
@@ -34,7 +34,7 @@ named! {
     }
 }
 
-named! {
+string_enum! {
     /// What becomes of an object at its next create.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]

@@ -12,7 +12,7 @@ use self::status::{Around, Said};
 use super::report::{PodTrouble, Wrong};
 use super::world::World;
 use crate::cluster::node::NodeView;
-use crate::engine::infer;
+use crate::engine::infer_os;
 use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
@@ -62,7 +62,7 @@ pub fn trouble(
         subject,
         spec,
         owner: owner.map(str::to_owned).or_else(controller),
-        inference: infer(subject, ground.world.facts, &policy),
+        inference: infer_os(subject, ground.world.facts, &policy),
         policy: &policy,
         ground,
     };

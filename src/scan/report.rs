@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::judged::{Fate, Judged, Outcome};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/scan/v1";
@@ -159,7 +159,7 @@ pub struct Namespace {
     pub not_asked: Option<String>,
 }
 
-named! {
+string_enum! {
     /// What is wrong with where a pod is.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cluster::snapshot::Snapshot;
-use crate::engine::effective::{Asker, PolicySet};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{IgnoredFields, Mode, Policy};
 use crate::registration::configurations::Configurations;
@@ -91,7 +91,7 @@ impl<'w> World<'w> {
     /// The policy that counts in a namespace, for a requester of whom nothing is known.
     pub fn policy_in(&self, namespace: &str) -> Cow<'_, Policy> {
         let known = self.facts.namespaces.get(namespace);
-        self.policies.effective(&Asker {
+        self.policies.effective(&PolicyQuery {
             namespace,
             labels: known.map(|known| &known.labels),
             user: "",

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::admission::{Record, ReviewLabels};
+use crate::admission::{AuditRecord, ReviewLabels};
 use crate::model::os::Verdict;
 
 /// Logs a review.
-pub fn log(record: &Record) {
-    let Record {
+pub fn log(record: &AuditRecord) {
+    let AuditRecord {
         labels:
             ReviewLabels {
                 r#type,

@@ -13,7 +13,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::policies::Outcome;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::probe::Arrival;
-use crate::engine::effective::ExemptionState;
+use crate::engine::policy_set::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
 use crate::process::metrics::Metrics;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use crate::admission::{
-    self, Context, Head, MalformedReview, Oversize, Phase, Request, decode, probe, read_head,
+    self, AdmissionContext, MalformedReview, Oversize, Phase, Request, ReviewHead, decode, probe, read_head,
 };
 use crate::cluster::snapshot::{Latest, Snapshot};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
 use crate::serve::audit;
 use crate::webhook::{News, Reply, Review, Sent};
@@ -86,7 +86,7 @@ impl Review for Reviewer {
 /// A review as far as it can be read.
 enum Read<'b> {
     Whole(Request<'b>),
-    Head(Head<'b>, Oversize),
+    Head(ReviewHead<'b>, Oversize),
 }
 
 impl<'b> Read<'b> {
@@ -106,7 +106,7 @@ impl<'b> Read<'b> {
 
     fn judge(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
         let facts = &snapshot.facts;
-        let context = Context { facts, policies };
+        let context = AdmissionContext { facts, policies };
         let answer = match self {
             Read::Whole(request) => match probe::answer(phase, &request) {
                 Some(body) => {
@@ -116,9 +116,9 @@ impl<'b> Read<'b> {
                         record: None,
                     };
                 }
-                None => admission::judge(phase, request, &context),
+                None => admission::review_request(phase, request, &context),
             },
-            Read::Head(head, oversize) => admission::judge_head(phase, &head, oversize, &context),
+            Read::Head(head, oversize) => admission::review_head(phase, &head, oversize, &context),
         };
         audit::log(&answer.record);
         Reply {
@@ -132,7 +132,7 @@ impl<'b> Read<'b> {
 /// The namespace by which a request is judged, where it is none of those that are known.
 fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Option<&'r str> {
     let is_unknown = |namespace: &&str| !snapshot.facts.namespaces.contains_key(*namespace);
-    request.namespace_to_know().filter(is_unknown)
+    request.policy_namespace().filter(is_unknown)
 }
 
 fn malformed(phase: Phase, sent: Sent<'_>, error: &MalformedReview) -> Reply {

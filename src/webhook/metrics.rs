@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::Reply;
 use super::limits::Shed;
 use super::shares::Gauges;
-use crate::admission::{Phase, Record, ReviewLabels};
+use crate::admission::{AuditRecord, Phase, ReviewLabels};
 use crate::process::metrics::Metrics;
 
 /// From 10 µs, a small pod, to beyond the 2 s for which the API server waits.
@@ -23,23 +23,23 @@ const BUCKETS: [f64; 19] = [
 ];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct WebhookType {
+struct WebhookTypeLabels {
     r#type: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Finding {
+struct FindingLabels {
     rule: &'static str,
     r#type: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Reason {
+struct ReasonLabels {
     reason: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct TooLarge {
+struct TooLargeLabels {
     r#type: &'static str,
     decision: &'static str,
 }
@@ -90,8 +90,8 @@ impl<L: Clone + Eq + Hash> Counters<L> {
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
-    findings: Counters<Finding>,
-    too_large: Counters<TooLarge>,
+    findings: Counters<FindingLabels>,
+    too_large: Counters<TooLargeLabels>,
     mutating: Histogram,
     validating: Histogram,
     panics: Counter,
@@ -106,10 +106,11 @@ pub(super) struct ReviewMetrics {
 impl ReviewMetrics {
     /// All at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let rejected = Family::<Reason, Counter>::default();
-        let durations = Family::<WebhookType, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let rejected = Family::<ReasonLabels, Counter>::default();
+        let durations =
+            Family::<WebhookTypeLabels, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
         let duration = |phase: Phase| {
-            durations.get_or_create_owned(&WebhookType {
+            durations.get_or_create_owned(&WebhookTypeLabels {
                 r#type: phase.as_str(),
             })
         };
@@ -120,11 +121,11 @@ impl ReviewMetrics {
             mutating: duration(Phase::Mutate),
             validating: duration(Phase::Validate),
             panics: Counter::default(),
-            rejected_requests: rejected.get_or_create_owned(&Reason { reason: "requests" }),
-            rejected_bytes: rejected.get_or_create_owned(&Reason { reason: "bytes" }),
-            rejected_open: rejected.get_or_create_owned(&Reason { reason: "open" }),
-            rejected_share: rejected.get_or_create_owned(&Reason { reason: "share" }),
-            rejected_large: rejected.get_or_create_owned(&Reason { reason: "large" }),
+            rejected_requests: rejected.get_or_create_owned(&ReasonLabels { reason: "requests" }),
+            rejected_bytes: rejected.get_or_create_owned(&ReasonLabels { reason: "bytes" }),
+            rejected_open: rejected.get_or_create_owned(&ReasonLabels { reason: "open" }),
+            rejected_share: rejected.get_or_create_owned(&ReasonLabels { reason: "share" }),
+            rejected_large: rejected.get_or_create_owned(&ReasonLabels { reason: "large" }),
             in_flight: Gauges::default(),
         };
         metrics.register(|registry| {
@@ -187,14 +188,14 @@ impl ReviewMetrics {
         self.reviews.inc(&record.labels);
         for &rule in &record.rules {
             let r#type = record.labels.r#type;
-            self.findings.inc(&Finding { rule, r#type });
+            self.findings.inc(&FindingLabels { rule, r#type });
         }
     }
 
     /// A review was answered from its head.
     pub(super) fn too_large(&self, reply: &Reply) {
-        if let Some(Record { labels, .. }) = &reply.record {
-            self.too_large.inc(&TooLarge {
+        if let Some(AuditRecord { labels, .. }) = &reply.record {
+            self.too_large.inc(&TooLargeLabels {
                 r#type: labels.r#type,
                 decision: labels.decision,
             });
@@ -236,10 +237,10 @@ mod tests {
         let reply = Reply {
             status: StatusCode::OK,
             body: Vec::new(),
-            record: Some(Record {
+            record: Some(AuditRecord {
                 labels,
                 rules: vec!["a-rule"],
-                ..Record::default()
+                ..AuditRecord::default()
             }),
         };
         reviews.reviewed(Phase::Mutate, &reply, Duration::from_micros(20));

@@ -21,7 +21,7 @@ use super::reviews::{Endpoint, Reviews, Taken};
 use super::shares::Share;
 use super::span::ReviewSpan;
 use super::{Phase, Reply, Review};
-use crate::admission::Record;
+use crate::admission::AuditRecord;
 use crate::model::text::cut;
 use crate::process::metrics::Metrics;
 use crate::process::traces::Tracer;
@@ -122,7 +122,7 @@ fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &Reviews) -> Respon
 struct Weighed {
     status: StatusCode,
     body: Bytes,
-    record: Option<Record>,
+    record: Option<AuditRecord>,
 }
 
 /// The bytes of a reply, with their share.
@@ -160,7 +160,7 @@ async fn weighed(reply: Reply, taken: Arc<Taken>, reviews: &Reviews) -> Result<W
 #[derive(Clone)]
 struct Told {
     bytes: usize,
-    record: Option<Record>,
+    record: Option<AuditRecord>,
 }
 
 /// The answer to a review of so many bytes, where a span wants to know.

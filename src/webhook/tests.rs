@@ -64,10 +64,10 @@ impl Review for Measure {
         Reply {
             status: StatusCode::OK,
             body: format!("{{\"length\":{}{head}}}", body.len()).into_bytes(),
-            record: Some(Record {
+            record: Some(AuditRecord {
                 labels,
                 rules: vec!["a-rule"],
-                ..Record::default()
+                ..AuditRecord::default()
             }),
         }
     }

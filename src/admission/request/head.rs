@@ -13,7 +13,7 @@ use crate::model::json_types::{IsPresent, Str};
 
 /// What the head of a review says.
 #[derive(Debug, Default)]
-pub struct Head<'a> {
+pub struct ReviewHead<'a> {
     /// The request, without its objects.
     pub request: Request<'a>,
     /// Whether the object is being deleted.
@@ -36,11 +36,11 @@ pub enum BeingDeleted {
 ///
 /// # Errors
 /// They are not those of an AdmissionReview whose request has a uid.
-pub fn read_head(bytes: &[u8]) -> Result<Head<'_>, MalformedReview> {
-    let mut read = Reading::default();
+pub fn read_head(bytes: &[u8]) -> Result<ReviewHead<'_>, MalformedReview> {
+    let mut read = HeadSeed::default();
     // The bytes end in the middle of a value. What was read before that is kept.
     let _ = OfReview(&mut read).deserialize(&mut serde_json::Deserializer::from_slice(bytes));
-    let Reading {
+    let HeadSeed {
         kind,
         api_version,
         head,
@@ -55,10 +55,10 @@ pub fn read_head(bytes: &[u8]) -> Result<Head<'_>, MalformedReview> {
 }
 
 #[derive(Default)]
-struct Reading<'a> {
+struct HeadSeed<'a> {
     kind: Str<'a>,
     api_version: Str<'a>,
-    head: Head<'a>,
+    head: ReviewHead<'a>,
 }
 
 /// Reads an object member by member into what it borrows, so that an error keeps the members before it.
@@ -94,7 +94,7 @@ macro_rules! object {
 }
 
 object!(
-    OfReview(Reading<'a>),
+    OfReview(HeadSeed<'a>),
     |read, key, map| {
         let key: Str<'_> = key;
         match &*key {
@@ -108,7 +108,7 @@ object!(
 );
 
 object!(
-    OfRequest(Head<'a>),
+    OfRequest(ReviewHead<'a>),
     |head, member, map| {
         let member: RequestMember = member;
         let request = &mut head.request;
@@ -142,7 +142,7 @@ object!(
 );
 
 object!(
-    OfObject(Head<'a>),
+    OfObject(ReviewHead<'a>),
     |head, key, map| {
         let key: Str<'_> = key;
         match &*key {
@@ -154,7 +154,7 @@ object!(
 );
 
 object!(
-    OfMetadata(Head<'a>),
+    OfMetadata(ReviewHead<'a>),
     |head, key, map| {
         let key: Str<'_> = key;
         match &*key {
@@ -181,7 +181,7 @@ object!(
     }
 );
 
-impl Head<'_> {
+impl ReviewHead<'_> {
     /// What comes after `deletionTimestamp` is there, so that field is missing unless it was read.
     fn settle(&mut self) {
         if self.being_deleted == BeingDeleted::Unknown {
@@ -206,7 +206,7 @@ mod tests {
         "creationTimestamp":"2026-11-20T16:30:41Z","labels":{"a":"b"}},"spec":{"replicas":1}},"oldObject":null}}"#;
 
     /// The head that ends before some text.
-    fn before(text: &str) -> Head<'static> {
+    fn before(text: &str) -> ReviewHead<'static> {
         read_head(UPDATE.split_once(text).unwrap().0.as_bytes()).unwrap()
     }
 

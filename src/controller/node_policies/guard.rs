@@ -15,7 +15,7 @@ pub use self::hurt::Hurt;
 
 use self::hurt::{Remedy, Victim};
 use crate::cluster::snapshot::NamespacePolicy;
-use crate::engine::{Admission, infer, untolerated};
+use crate::engine::{AdmissionStage, infer_os, untolerated};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::object::{Object, ReviewStage};
@@ -144,16 +144,16 @@ impl<'g> Guard<'g> {
 
     fn look_at_template(&mut self, subject: &Object<'_>, json: &str, place: Place) {
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, self.facts, &counts.policy);
+        let inference = infer_os(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
             return;
         }
         // A DaemonSet's controller reads the template: what placement does to its pods comes too late.
         let in_template = subject.kind == Kind::DaemonSet;
         let admission = if in_template {
-            Admission::AsWritten
+            AdmissionStage::AsWritten
         } else {
-            Admission::Placed
+            AdmissionStage::Placed
         };
         let lacking = self.lacking(subject, &counts, admission);
         if !lacking.is_empty() {
@@ -176,7 +176,7 @@ impl<'g> Guard<'g> {
             return;
         }
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, self.facts, &counts.policy);
+        let inference = infer_os(subject, self.facts, &counts.policy);
         let kind = owner.as_ref().and_then(|(_, kind)| *kind);
         if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
             let known = |owner: Place| self.owners.get(&owner).cloned().unwrap_or(owner);
@@ -201,7 +201,7 @@ impl<'g> Guard<'g> {
     ) -> Option<(Vec<&'g Taint>, &'static str)> {
         let pod = subject.pod()?;
         let on_windows = (self.windows_nodes).contains(pod.node_name.as_deref().unwrap_or_default());
-        let merged = self.lacking(subject, counts, Admission::Merged);
+        let merged = self.lacking(subject, counts, AdmissionStage::Merged);
         let evicting = merged.iter().filter(|taint| taint.effect == "NoExecute");
         let evicting: Vec<&Taint> = evicting.copied().collect();
         if on_windows && !evicting.is_empty() {
@@ -213,7 +213,7 @@ impl<'g> Guard<'g> {
             Verdict::Windows if pod.is_bound() && owner.is_some() => return None,
             // It is made anew some day, and placed then.
             Verdict::Windows if pod.is_bound() => (
-                self.lacking(subject, counts, Admission::Placed),
+                self.lacking(subject, counts, AdmissionStage::Placed),
                 "it does not tolerate",
             ),
             // It was admitted already: neither placement nor another template helps it any more.
@@ -249,10 +249,10 @@ impl<'g> Guard<'g> {
         &self,
         subject: &Object<'_>,
         counts: &NamespacePolicy,
-        admission: Admission,
+        admission: AdmissionStage,
     ) -> Vec<&'g Taint> {
         let admission = match admission {
-            Admission::Placed if !counts.places => Admission::Merged,
+            AdmissionStage::Placed if !counts.places => AdmissionStage::Merged,
             other => other,
         };
         untolerated(subject, self.taints, self.facts, &counts.policy, admission)

@@ -16,7 +16,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::view::LabelAuthor;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
-use crate::engine::namespace_labels::Ignored;
+use crate::engine::namespace_labels::IgnoredLabel;
 use crate::model::text::cut;
 use crate::registration;
 
@@ -100,8 +100,8 @@ impl LabelNote {
 }
 
 /// What does nothing, why, and the command that mends it.
-fn message(namespace: &str, label: &Ignored) -> String {
-    let Ignored { key, value, why, .. } = label;
+fn message(namespace: &str, label: &IgnoredLabel) -> String {
+    let IgnoredLabel { key, value, why, .. } = label;
     let shown = if value.is_empty() { "\"\"" } else { value };
     let mut text = format!("the label {key}={shown} of namespace {namespace} does nothing: {why}");
     match label.meant {

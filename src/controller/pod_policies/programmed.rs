@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::api::DecodedPolicy;
 use crate::cluster::view::ClusterView;
 use crate::controller::conditions::{Statement, Told};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::registration::configurations::{Configurations, Gap};
 

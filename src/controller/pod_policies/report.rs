@@ -19,7 +19,7 @@ use crate::api::{
 use crate::cluster::policies::{Outcome, generation, text};
 use crate::cluster::snapshot::{Reporting, Snapshot};
 use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
-use crate::engine::effective::{ExemptionState, SOON};
+use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
 use crate::rules;

@@ -15,7 +15,7 @@ use crate::cluster::policies::Outcome;
 use crate::cluster::revisions::{RevisionView, revision_of};
 use crate::cluster::snapshot::{Snapshot, Snapshots};
 use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
-use crate::engine::effective::{Asker, PolicySet};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
 use crate::model::policy::{Action, PlacementMode, Policy};
@@ -114,7 +114,7 @@ fn next_generation(policy: &Value, spec: &Value) -> Value {
 }
 
 fn effective(set: &PolicySet) -> Policy {
-    let asker = Asker {
+    let asker = PolicyQuery {
         namespace: "web",
         labels: None,
         user: "",

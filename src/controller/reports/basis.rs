@@ -107,7 +107,7 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
-    use crate::engine::effective::PolicySet;
+    use crate::engine::policy_set::PolicySet;
     use crate::model::facts::{Facts, NamespaceFacts};
     use crate::model::node::{Host, Taint};
     use crate::model::policy::Policy;

@@ -4,9 +4,9 @@ use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::cluster::errors::{Failure, answered};
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// A kind of report that others read.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum Dialect {

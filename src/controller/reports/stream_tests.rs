@@ -22,7 +22,7 @@ use super::{Context, Gauges, Settings, run};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{Reporting, Snapshot};
 use crate::cluster::view::ClusterView;
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::process::metrics::{Metrics, Reconciles};

@@ -14,7 +14,7 @@ use super::session::Session;
 use super::tell::{Note, Owner};
 use crate::cluster::errors::answered;
 use crate::cluster::pace::Allowance;
-use crate::engine::infer;
+use crate::engine::infer_os;
 use crate::model::json_types::{IsPresent, Str};
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
@@ -85,7 +85,7 @@ impl Session<'_> {
             status.phase.as_str() == "Pending" && spec.node_name.is_empty() && !metadata.deletion_timestamp.0;
         let is_ours = || {
             let policy = world.policy_in(&subject.namespace);
-            let verdict = infer(subject, world.facts, &policy).verdict;
+            let verdict = infer_os(subject, world.facts, &policy).verdict;
             matches!(verdict, Verdict::Windows | Verdict::Conflicting)
         };
         let is_known = waits && self.ledger().is_waiting(&metadata.uid);

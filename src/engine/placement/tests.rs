@@ -6,7 +6,7 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::{Admission, inspect, untolerated};
+use crate::engine::{AdmissionStage, evaluate, untolerated};
 use crate::model::edit::to_json_patch;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
@@ -105,8 +105,8 @@ fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
                 let text = pod.to_string();
                 let mut subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
                 subject.editable = Editable::Pod;
-                let said = untolerated(&subject, &all, &facts, policy, Admission::Placed);
-                let edits = inspect(&subject, &facts, policy).edits;
+                let said = untolerated(&subject, &all, &facts, policy, AdmissionStage::Placed);
+                let edits = evaluate(&subject, &facts, policy).edits;
                 assert_eq!(
                     said,
                     left(&pod, &edits, &facts, class, &all),
@@ -197,8 +197,8 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
         facts.pools.extend(declared.then(|| pool.clone()));
         let text = pod.to_string();
         let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
-        let inspection = inspect(&subject, &facts, &policy);
-        let edits = to_json_patch(&inspection.edits).to_string();
+        let evaluation = evaluate(&subject, &facts, &policy);
+        let edits = to_json_patch(&evaluation.edits).to_string();
         assert_eq!(
             edits.contains("windows-build"),
             requires.is_some(),
@@ -208,7 +208,7 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
             requires.is_none_or(|text| edits.contains(text)),
             "{nodes:?} {declared}: {edits}"
         );
-        let open: Vec<_> = inspection.open().map(|finding| finding.rule.name).collect();
+        let open: Vec<_> = evaluation.open().map(|finding| finding.rule.name).collect();
         assert_eq!(
             open.contains(&"missing-build-selector"),
             requires.is_none(),
@@ -238,7 +238,7 @@ fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
         json_patch::merge(&mut pod, over);
         let text = pod.to_string();
         let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
-        let edits = inspect(&subject, facts, &Policy::standalone()).edits;
+        let edits = evaluate(&subject, facts, &Policy::standalone()).edits;
         json_patch::patch(&mut pod, &to_json_patch(&edits)).unwrap();
         let containers = pod["spec"]["containers"].as_array().unwrap().clone();
         [
@@ -331,13 +331,13 @@ fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
         json_patch::merge(&mut pod["spec"], &over);
         let text = pod.to_string();
         let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
-        let inspection = inspect(&subject, &facts, &Policy::standalone());
-        let edits = to_json_patch(&inspection.edits).to_string();
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let edits = to_json_patch(&evaluation.edits).to_string();
         assert_eq!(edits.contains("windows-build"), requires, "{over}: {edits}");
-        let refused = inspection
+        let refused = evaluation
             .denials()
             .any(|finding| finding.rule.name == "image-build-mismatch");
-        assert_eq!(refused, unfit, "{over}: {:?}", inspection.findings);
+        assert_eq!(refused, unfit, "{over}: {:?}", evaluation.findings);
     }
 }
 
@@ -362,7 +362,7 @@ fn linux_pods_are_kept_off_by_nodes_and_pools_that_may_be_there() {
         };
         let pod = r#"{"spec": {"containers": [{"name": "c", "image": "c"}]}}"#;
         let subject = Object::parse(Kind::Pod, pod, ReviewStage::Written).unwrap();
-        !inspect(&subject, &facts, &policy).edits.is_empty()
+        !evaluate(&subject, &facts, &policy).edits.is_empty()
     };
     assert!(guards(Some(&untainted), None));
     assert!(guards(Some(&named), None));
@@ -421,7 +421,7 @@ fn edits_beside(
     json_patch::merge(&mut pod["spec"], spec);
     let text = pod.to_string();
     let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
-    to_json_patch(&inspect(&subject, &facts, policy).edits).to_string()
+    to_json_patch(&evaluate(&subject, &facts, policy).edits).to_string()
 }
 
 fn image(image: &str) -> Value {

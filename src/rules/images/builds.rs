@@ -5,7 +5,7 @@ use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibili
 use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     id: "TSM601",
@@ -104,8 +104,8 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 /// No author names more builds than there are; the bound keeps the work in proportion to the pod.
 const MOST_BUILDS: usize = 64;
 
-fn check(cx: &PodCx<'_>, out: &mut Out<'_>) {
-    let kernel = Kernel::of(cx);
+fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
+    let kernel = HostKernel::of(cx);
     if kernel.isolation == Isolation::HostProcess {
         return;
     }
@@ -142,20 +142,20 @@ fn check(cx: &PodCx<'_>, out: &mut Out<'_>) {
 }
 
 /// Whose kernel the pod's containers run on.
-struct Kernel {
+struct HostKernel {
     isolation: Isolation,
     /// Whether the pod names a RuntimeClass that is not known, which may isolate with Hyper-V.
     in_doubt: bool,
 }
 
-impl Kernel {
-    fn of(cx: &PodCx<'_>) -> Kernel {
+impl HostKernel {
+    fn of(cx: &PodCx<'_>) -> HostKernel {
         let names_class = cx
             .spec
             .runtime_class_name
             .as_deref()
             .is_some_and(|name| !name.is_empty());
-        Kernel {
+        HostKernel {
             isolation: cx.isolation(),
             in_doubt: names_class && cx.runtime_class().is_none(),
         }
@@ -197,7 +197,7 @@ impl Kernel {
 
     fn report(
         &self,
-        out: &mut Out<'_>,
+        out: &mut Reporter<'_>,
         imaged: &Imaged<'_>,
         build: Build,
         sure: bool,
@@ -239,7 +239,7 @@ impl Kernel {
 }
 
 fn report_pair(
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
     imaged: &Imaged<'_>,
     build: Build,
     other: &Imaged<'_>,

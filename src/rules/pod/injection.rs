@@ -6,7 +6,7 @@ use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     id: "TSM422",
@@ -83,7 +83,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
 /// Where the injector is asked for: by the pod (`None`), or by this of its namespace.
 type ByNamespace<'n> = Option<(&'static str, &'n str)>;
 
-fn report(out: &mut Out<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
+fn report(out: &mut Reporter<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
     let adds = format!("{injector} will add containers for Linux to this Windows pod");
     out.report(path).says(match by {
         None => adds,
@@ -96,7 +96,7 @@ fn is_true(value: &str) -> bool {
     matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
     const INJECT: &str = "sidecar.istio.io/inject";
     const REVISION: &str = "istio.io/rev";
     const INJECTION: &str = "istio-injection";
@@ -129,7 +129,7 @@ fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) 
     }
 }
 
-fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
     const INJECT: &str = "linkerd.io/inject";
     let asks = |value: &str| matches!(value, "enabled" | "ingress");
     let path = || cx.meta_at("annotations").key(INJECT);
@@ -145,7 +145,7 @@ fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>
     }
 }
 
-fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
     const KEYS: [&str; 7] = [
         "instrumentation.opentelemetry.io/inject-apache-httpd",
         "instrumentation.opentelemetry.io/inject-dotnet",

@@ -10,7 +10,7 @@ use crate::model::severity::Severity;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::{Cx, PodCx};
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 use crate::rules::volumes::windows_volume;
 
 const CSI_ON_WINDOWS: &str = "https://kubernetes.io/docs/concepts/storage/volumes/#windows-csi-proxy";
@@ -108,7 +108,7 @@ fn is_of_linux(fs_type: &str) -> bool {
         .any(|known| known.eq_ignore_ascii_case(fs_type))
 }
 
-fn report_file_system(out: &mut Out<'_>, path: Path, fs_type: &str, whose: &str) {
+fn report_file_system(out: &mut Reporter<'_>, path: Path, fs_type: &str, whose: &str) {
     out.report(path).says(format!(
         "{whose} asks for {fs_type}, which Windows cannot mount, and a Windows workload uses it"
     ));

@@ -9,7 +9,7 @@ use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 const YAML: &str = "https://yaml.org/spec/1.2.2/#57-escaped-characters";
 
@@ -221,7 +221,7 @@ pub(super) static PATH_CONTROL_CHARACTER: Rule = Rule {
     ..Rule::BASE
 };
 
-fn control_characters_of_pod(pod: &PodCx<'_>, out: &mut Out<'_>) {
+fn control_characters_of_pod(pod: &PodCx<'_>, out: &mut Reporter<'_>) {
     for volume in pod.volumes() {
         if let Some(source) = &volume.host_path {
             control_character(&source.path, || volume.at(&["hostPath", "path"]), out);
@@ -254,7 +254,7 @@ fn control_characters_of_pod(pod: &PodCx<'_>, out: &mut Out<'_>) {
     }
 }
 
-fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Out<'_>) {
+fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Reporter<'_>) {
     let is_control = |c: char| matches!(c, '\0'..='\x1f' | '\x7f' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let Some(found) = path.chars().find(|c| is_control(*c)) else {
         return;

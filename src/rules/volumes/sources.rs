@@ -10,7 +10,7 @@ use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::{PodCx, VolumeAt};
-use crate::rules::rule::{Builds, Check, Out, Rule};
+use crate::rules::rule::{Builds, Check, Reporter, Rule};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
@@ -119,7 +119,7 @@ pub(super) static VOLUME_DEFAULT_MODE: Rule = Rule {
     ..Rule::BASE
 };
 
-fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
+fn file_modes(volume: &VolumeAt<'_>, out: &mut Reporter<'_>) {
     for (field, files) in [
         ("secret", &volume.secret),
         ("configMap", &volume.config_map),
@@ -135,13 +135,13 @@ fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
     }
 }
 
-fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Out<'_>) {
+fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Reporter<'_>) {
     if let Some(mode) = mode.filter(|mode| *mode != DEFAULT_MODE) {
         report_mode(mode, volume.at(&[source, "defaultMode"]), out);
     }
 }
 
-fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Out<'_>) {
+fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Reporter<'_>) {
     for (index, item) in files.iter().flat_map(|files| files.items.iter().enumerate()) {
         if let Some(mode) = item.mode {
             report_mode(mode, at().field("items").item(index).field("mode"), out);
@@ -149,7 +149,7 @@ fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Out<'
     }
 }
 
-fn report_mode(mode: i64, path: Path, out: &mut Out<'_>) {
+fn report_mode(mode: i64, path: Path, out: &mut Reporter<'_>) {
     out.report(path)
         .says(format!(
             "Windows files have no modes; {mode} (octal {mode:04o}) protects nothing"

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::node::NodeView;
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::scan::judge::{Passed, look};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Pod, Told};
 use crate::cluster::node::NodeView;
-use crate::engine::scheduling::{Admission, constraints, untolerated};
+use crate::engine::scheduling::{AdmissionStage, constraints, untolerated};
 use crate::model::build::{Build, Compatibility, Isolation, compatibility};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
@@ -56,7 +56,7 @@ impl Pod<'_> {
                 format!("label nodes so, or let the RuntimeClass {name} select labels that they have"),
             ));
         }
-        let constraints = constraints(self.subject, self.ground.world.facts, Admission::Merged)?;
+        let constraints = constraints(self.subject, self.ground.world.facts, AdmissionStage::Merged)?;
         let selected = classed
             .into_iter()
             .filter(|node| constraints.matches(*node) == Match::Yes);
@@ -192,7 +192,7 @@ impl Pod<'_> {
         let mut lacking: BTreeSet<Taint> = BTreeSet::new();
         for node in nodes {
             let taints = node.taints();
-            let kept_off = untolerated(self.subject, &taints, facts, self.policy, Admission::Merged);
+            let kept_off = untolerated(self.subject, &taints, facts, self.policy, AdmissionStage::Merged);
             let lasting: Vec<&Taint> = kept_off.into_iter().filter(|taint| taint.lasts()).collect();
             if lasting.is_empty() {
                 return None;
@@ -202,7 +202,7 @@ impl Pod<'_> {
         let lacking: Vec<Taint> = lacking.into_iter().collect();
         let is_placed = self.ground.world.not_asked(&self.subject.namespace).is_none()
             && self.subject.meta.controller().is_some()
-            && untolerated(self.subject, &lacking, facts, self.policy, Admission::Placed).is_empty();
+            && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
         let tolerations: Vec<String> = (lacking.iter())
             .map(|taint| {
                 let Taint { key, value, effect } = taint;

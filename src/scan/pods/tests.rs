@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::node::NodeView;
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::Host;
 use crate::model::object::ReviewStage;

@@ -5,7 +5,7 @@ use jiff::civil::date;
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
 use transom::model::object::ReviewStage;
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     manifests.learn(&mut facts, &policies);
     manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
-        for finding in &checked.inspection.findings {
+        for finding in &checked.evaluation.findings {
             let position = places.of(&finding.path);
             assert!((1..=bytes.len() + 1).contains(&position.line));
         }

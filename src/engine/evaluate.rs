@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use super::changes::Changes;
 use super::exemption;
-use super::os::infer;
+use super::mutation::Mutation;
+use super::os_inference::infer_os;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
 use crate::model::object::Object;
@@ -14,10 +14,10 @@ use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, Policy};
 use crate::model::requester::Origin;
 use crate::model::severity::{Class, Severity};
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 use crate::rules::{self, Cx, Finding, Image};
 
-named! {
+string_enum! {
     /// What admission does with the object.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum Decision {
@@ -36,7 +36,7 @@ named! {
 
 /// What is to be said of one object, and done with it.
 #[derive(Clone, Debug)]
-pub struct Inspection {
+pub struct Evaluation {
     /// The verdict, with the evidence for it.
     pub inference: Inference,
     /// Every finding of the object as it stands, in the order in which a person would mend them; those that an edit
@@ -47,14 +47,14 @@ pub struct Inspection {
     /// What admission would change if the parts of the policy in dry run were on; empty where none is.
     pub would_edit: Vec<Edit>,
     /// The fields among the edits that repair takes out.
-    pub repaired: Vec<Path>,
+    pub removed: Vec<Path>,
     /// The fields that kept placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
     /// The findings that an exemption lifted, by the exemption's note.
     pub exempted: Vec<(String, Vec<Finding>)>,
 }
 
-impl Inspection {
+impl Evaluation {
     /// The findings that no edit resolves.
     pub fn open(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.is_open())
@@ -86,7 +86,7 @@ impl Inspection {
     /// The open findings that would deny the object if the policy denied.
     pub fn would_deny(&self) -> impl Iterator<Item = &Finding> {
         let is_held_back = |finding: &&Finding| {
-            finding.wanted == Action::Deny
+            finding.enforced_action == Action::Deny
                 && Action::Disabled < finding.action
                 && finding.action < Action::Deny
         };
@@ -95,15 +95,15 @@ impl Inspection {
 }
 
 /// Judges one object. Pure: the same object, facts and policy give the same inspection.
-pub fn inspect(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inspection {
-    let inference = infer(subject, facts, policy);
+pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
+    let inference = infer_os(subject, facts, policy);
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();
     // Of more findings of a rule than are kept, the one that counts most is; what is exempt does not count.
     let weigh = |finding: &Finding| {
         let lifted = exemption::is_lifted(finding, subject.pod(), policy);
-        (!lifted).then(|| wanted(finding, subject, policy))
+        (!lifted).then(|| enforced_action(finding, subject, policy))
     };
     for rule in rules::asked(&as_written) {
         rule.run_weighed(&as_written, &mut findings, &weigh);
@@ -111,23 +111,23 @@ pub fn inspect(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inspecti
     let is_cut = findings.iter().any(|finding| !finding.beyond.is_empty());
     let exempted = exemption::lift(&mut findings, subject.pod(), policy);
     for finding in &mut findings {
-        finding.wanted = wanted(finding, subject, policy);
-        finding.action = finding.wanted.min(policy.validation);
+        finding.enforced_action = enforced_action(finding, subject, policy);
+        finding.action = finding.enforced_action.min(policy.validation);
     }
     let is_complete = policy.actions.is_empty() && exempted.is_empty() && !is_cut;
-    let changes = Changes::plan(&as_written, &findings, is_complete);
+    let changes = Mutation::plan(&as_written, &findings, is_complete);
     changes.resolve(&as_written, &mut findings);
     findings.sort_by_cached_key(order);
 
-    let repaired = changes.repaired().cloned().collect();
+    let removed = changes.removed().cloned().collect();
     let changes = changes.of_admission(subject);
-    Inspection {
+    Evaluation {
         edits: changes.edits.into_iter().map(|(edit, _)| edit).collect(),
         would_edit: changes.would_edit,
         withheld: changes.withheld,
         inference,
         findings,
-        repaired,
+        removed,
         exempted,
     }
 }
@@ -145,9 +145,9 @@ fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<O
 /// A denial must reach a person: of an object that the controller of its owner made, only what cannot run anyway is
 /// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod
 /// runs whatever we say.
-fn wanted(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Action {
+fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Action {
     let action = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
-    let action = if is_let_be(finding, subject, policy) {
+    let action = if is_tolerated(finding, subject, policy) {
         action.min(policy.ignored_fields.most())
     } else {
         action
@@ -168,7 +168,7 @@ fn wanted(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Action {
 
 /// Whether the policy's word for ignored fields counts for a finding: not where the API server refuses the field, where the
 /// author counts on something that the pod then does without, or where the policy has a word for the rule itself.
-fn is_let_be(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> bool {
+fn is_tolerated(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> bool {
     let says_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
     finding.is_ignored_field()
         && !finding.rule.asks_for_node

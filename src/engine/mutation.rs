@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::draft::Draft;
-use super::placement::{Forbidden, Placement};
-use super::repair;
+use super::field_removal;
+use super::placement::{ForbiddenFields, Placement};
+use super::pod_patch::PodPatch;
 use crate::model::edit::Edit;
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::object::{Editable, Object, Template};
@@ -16,7 +16,7 @@ use crate::rules::{Cx, Finding, Resolver};
 
 /// What is changed in a pod so that it runs where it can run.
 #[derive(Default)]
-pub struct Changes<'p> {
+pub struct Mutation<'p> {
     /// The edits that the policy has on, each with what made it.
     pub edits: Vec<(Edit, Resolver)>,
     /// The edits that there would be if everything in dry run were on; empty where nothing is in dry run.
@@ -27,38 +27,38 @@ pub struct Changes<'p> {
     changed: Option<Template<'p>>,
 }
 
-impl<'p> Changes<'p> {
+impl<'p> Mutation<'p> {
     /// Plans what the policy has on, and beside it what would be if everything in dry run were on too.
     ///
     /// `findings` are those of the object as written; `is_complete` where no rule was off, and none was lifted or cut.
     pub fn plan(as_written: &Cx<'p>, findings: &[Finding], is_complete: bool) -> Self {
         let Some(template) = as_written.template else {
-            return Changes::default();
+            return Mutation::default();
         };
         let policy = as_written.policy;
-        let drafting = Drafting {
+        let drafting = MutationBuilder {
             template,
             findings,
             placement: Placement {
                 as_written: *as_written,
                 forbidden: if is_complete {
-                    Forbidden::Among(findings)
+                    ForbiddenFields::Among(findings)
                 } else {
-                    Forbidden::Unknown
+                    ForbiddenFields::Unknown
                 },
             },
         };
-        let repairs = policy.ignored_fields == IgnoredFields::Remove;
-        let (on, withheld) = drafting.draft(policy.placement == PlacementMode::Apply, repairs);
+        let removes = policy.ignored_fields == IgnoredFields::Remove;
+        let (on, withheld) = drafting.draft(policy.placement == PlacementMode::Apply, removes);
         let (edits, changed) = on.into_parts();
-        let mut changes = Changes {
+        let mut changes = Mutation {
             edits,
             would_edit: Vec::new(),
             withheld,
             changed,
         };
         if policy.placement == PlacementMode::DryRun {
-            let (both, withheld) = drafting.draft(true, repairs);
+            let (both, withheld) = drafting.draft(true, removes);
             changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
             changes.withheld = withheld;
         }
@@ -94,10 +94,10 @@ impl<'p> Changes<'p> {
             }
             (after.iter()).any(|other| other.rule == finding.rule && other.path == finding.path)
         };
-        let repaired: HashSet<&Path> = self.repaired().collect();
+        let removed: HashSet<&Path> = self.removed().collect();
         for finding in findings {
             if !is_still_there(finding) {
-                finding.resolved_by = Some(if repaired.contains(&finding.path) {
+                finding.resolved_by = Some(if removed.contains(&finding.path) {
                     Resolver::Removal
                 } else {
                     Resolver::Placement
@@ -107,30 +107,30 @@ impl<'p> Changes<'p> {
     }
 
     /// The fields that repair takes out.
-    pub fn repaired(&self) -> impl Iterator<Item = &Path> {
-        let by_repair = self.edits.iter().filter(|(_, by)| *by == Resolver::Removal);
-        by_repair.map(|(edit, _)| edit.path())
+    pub fn removed(&self) -> impl Iterator<Item = &Path> {
+        let by_removal = self.edits.iter().filter(|(_, by)| *by == Resolver::Removal);
+        by_removal.map(|(edit, _)| edit.path())
     }
 
     /// What of it admission does or tells: nothing for an object that admission does not edit.
     pub fn of_admission(self, subject: &Object<'_>) -> Self {
         if subject.editable == Editable::Nothing {
-            return Changes::default();
+            return Mutation::default();
         }
         self
     }
 }
 
 /// What drafts are made from.
-struct Drafting<'p, 'f> {
+struct MutationBuilder<'p, 'f> {
     template: &'p Template<'p>,
     findings: &'f [Finding],
     placement: Placement<'p, 'f>,
 }
 
-impl<'p> Drafting<'p, '_> {
+impl<'p> MutationBuilder<'p, '_> {
     /// The pod with placement and repair, as far as they are on; and the fields that kept `spec.os.name` from being set.
-    fn draft(&self, placement: bool, repair: bool) -> (Draft<'p, 'p>, Vec<Path>) {
+    fn draft(&self, placement: bool, removal: bool) -> (PodPatch<'p, 'p>, Vec<Path>) {
         let Cx {
             subject,
             inference,
@@ -138,25 +138,27 @@ impl<'p> Drafting<'p, '_> {
             ..
         } = self.placement.as_written;
         let spec = subject.spec_path();
-        let mut draft = Draft::new(self.template, spec.clone());
+        let mut draft = PodPatch::new(self.template, spec.clone());
         let mut withheld = Vec::new();
         match inference.verdict {
             Verdict::Windows if self.is_drafted_whole() => {
-                let repair = repair && self.is_repaired();
+                let removal = removal && self.removes_ignored_fields();
                 let added: &[Path] = if placement { &subject.added_fields } else { &[] };
-                (draft, withheld) = self.whole(placement, repair, added);
+                (draft, withheld) = self.whole(placement, removal, added);
                 let says_windows = draft.pod().os_name() == Some(Os::Windows.label());
                 if self.is_constrained() && !says_windows {
                     (draft, withheld) = self.whole(placement, false, &[]);
                 }
             }
             // Its controller reads placement in the template itself, and nothing else of it: its pods are repaired.
-            Verdict::Windows if subject.kind == Kind::DaemonSet && repair && self.is_repaired() => {
-                repair::plan(&mut draft, self.findings, &spec);
+            Verdict::Windows
+                if subject.kind == Kind::DaemonSet && removal && self.removes_ignored_fields() =>
+            {
+                field_removal::plan_removals(&mut draft, self.findings, &spec);
             }
             // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
             Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
-                repair::plan(&mut draft, self.findings, &spec.field("ephemeralContainers"));
+                field_removal::plan_removals(&mut draft, self.findings, &spec.field("ephemeralContainers"));
             }
             Verdict::Linux | Verdict::Unknown
                 if placement && policy.linux_pods == LinuxPods::Apply && self.is_drafted_whole() =>
@@ -169,11 +171,11 @@ impl<'p> Drafting<'p, '_> {
     }
 
     /// The whole pod with placement and repair, and without these fields.
-    fn whole(&self, placement: bool, repair: bool, added: &[Path]) -> (Draft<'p, 'p>, Vec<Path>) {
+    fn whole(&self, placement: bool, removal: bool, added: &[Path]) -> (PodPatch<'p, 'p>, Vec<Path>) {
         let spec = self.placement.as_written.subject.spec_path();
-        let mut draft = Draft::new(self.template, spec.clone());
-        if repair {
-            repair::plan(&mut draft, self.findings, &spec);
+        let mut draft = PodPatch::new(self.template, spec.clone());
+        if removal {
+            field_removal::plan_removals(&mut draft, self.findings, &spec);
         }
         for field in added {
             draft.remove(field);
@@ -195,7 +197,7 @@ impl<'p> Drafting<'p, '_> {
 
     /// Whether repair of the pod, or of the pods of a template, mends what is found: not where the API server refuses the
     /// template itself for it, before there is a pod.
-    fn is_repaired(&self) -> bool {
+    fn removes_ignored_fields(&self) -> bool {
         let subject = self.placement.as_written.subject;
         let template = self.template;
         template.has_spec

@@ -13,38 +13,38 @@ use crate::model::object::Object;
 use crate::model::path::{Path, Segment};
 
 /// Who owns which fields of an object.
-pub struct Ownership<'a> {
-    managers: Vec<Entry<'a>>,
+pub struct ManagedFields<'a> {
+    managers: Vec<ManagedFieldsEntry<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry<'a> {
+struct ManagedFieldsEntry<'a> {
     #[serde(default, borrow)]
-    fields_v1: Tree<'a>,
+    fields_v1: FieldTree<'a>,
 }
 
 /// A tree of `fieldsV1`; what is no object is a leaf.
 #[derive(Default)]
-struct Tree<'a>(Vec<(Str<'a>, Tree<'a>)>);
+struct FieldTree<'a>(Vec<(Str<'a>, FieldTree<'a>)>);
 
-impl<'a> Ownership<'a> {
+impl<'a> ManagedFields<'a> {
     /// Reads `metadata.managedFields`. An object without any, or with some that do not parse, is its author's own.
     pub fn of(managed_fields: Option<&'a RawValue>) -> Self {
         let managers = managed_fields.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        Ownership {
+        ManagedFields {
             managers: managers.unwrap_or_default(),
         }
     }
 
     /// Whether some field manager owns the field, or what it stands in as a whole.
     pub fn owns(&self, path: &Path) -> bool {
-        let owns = |entry: &Entry<'_>| entry.fields_v1.covers(path.segments());
+        let owns = |entry: &ManagedFieldsEntry<'_>| entry.fields_v1.covers(path.segments());
         self.managers.is_empty() || self.managers.iter().any(owns)
     }
 }
 
-impl Tree<'_> {
+impl FieldTree<'_> {
     /// Whether the tree has a path in it. A leaf owns everything below it, but for one of [`STRUCTS`]. Items that are told apart by something else
     /// than a name (`mountPath`, `containerPort`) count as owned with their list.
     fn covers(&self, path: &[Segment]) -> bool {
@@ -80,42 +80,42 @@ impl Tree<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Tree<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for FieldTree<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Below;
         impl<'de> Visitor<'de> for Below {
-            type Value = Tree<'de>;
+            type Value = FieldTree<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("anything")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldTree<'de>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Tree(members))
+                Ok(FieldTree(members))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<FieldTree<'de>, A::Error> {
                 while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Tree::default())
+                Ok(FieldTree::default())
             }
-            fn visit_unit<E>(self) -> Result<Tree<'de>, E> {
-                Ok(Tree::default())
+            fn visit_unit<E>(self) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
             }
-            fn visit_bool<E>(self, _: bool) -> Result<Tree<'de>, E> {
-                Ok(Tree::default())
+            fn visit_bool<E>(self, _: bool) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
             }
-            fn visit_i64<E>(self, _: i64) -> Result<Tree<'de>, E> {
-                Ok(Tree::default())
+            fn visit_i64<E>(self, _: i64) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
             }
-            fn visit_u64<E>(self, _: u64) -> Result<Tree<'de>, E> {
-                Ok(Tree::default())
+            fn visit_u64<E>(self, _: u64) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
             }
-            fn visit_f64<E>(self, _: f64) -> Result<Tree<'de>, E> {
-                Ok(Tree::default())
+            fn visit_f64<E>(self, _: f64) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
             }
-            fn visit_str<E>(self, _: &str) -> Result<Tree<'de>, E> {
-                Ok(Tree::default())
+            fn visit_str<E>(self, _: &str) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
             }
         }
         deserializer.deserialize_any(Below)
@@ -182,7 +182,7 @@ mod tests {
         let entries = entries(
             r#"{"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:securityContext": {"f:runAsUser": {}}}}, "f:tolerations": {}}}"#,
         );
-        let owner = Ownership::of(Some(&entries));
+        let owner = ManagedFields::of(Some(&entries));
         let containers = Path::of(&["spec", "containers"]);
         let field = |name: &str| {
             containers
@@ -201,7 +201,7 @@ mod tests {
             )
         );
         assert!(owner.owns(&Path::of(&["spec", "tolerations"]).item(0)));
-        assert!(Ownership::of(None).owns(&field("anything")));
+        assert!(ManagedFields::of(None).owns(&field("anything")));
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
                 {"k:{\"name\":\"web\"}": {".": {}, "f:resources": {}, "f:securityContext":
                     {".": {}, "f:capabilities": {}}}}}}"#,
         );
-        let owner = Ownership::of(Some(&entries));
+        let owner = ManagedFields::of(Some(&entries));
         let of_pod = |fields: &[&'static str]| Path::of(&["spec"]).fields(fields);
         let of_web = |fields: &[&'static str]| of_pod(&["containers"]).named_item(0, "web").fields(fields);
         for (path, owned) in [

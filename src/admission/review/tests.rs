@@ -11,7 +11,7 @@ use crate::model::facts::NamespaceFacts;
 
 /// What an answer says.
 #[derive(Debug)]
-struct Said {
+struct AnswerSummary {
     denial: Option<String>,
     /// The messages and fields of its causes.
     causes: Vec<String>,
@@ -25,18 +25,18 @@ struct Said {
     decision: &'static str,
 }
 
-fn ruling(phase: Phase, object: &Value) -> Said {
+fn decide(phase: Phase, object: &Value) -> AnswerSummary {
     ruling_of(phase, "alice", object, Policy::standalone())
 }
 
 /// The same, for a user and a policy.
-fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> Said {
+fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> AnswerSummary {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     ruling_in(&facts, phase, user, object, policy)
 }
 
 /// The same, in a cluster.
-fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Policy) -> Said {
+fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Policy) -> AnswerSummary {
     let kind = json!({"group": "", "version": "v1", "kind": object["kind"]});
     let kind = if object["kind"] == "Pod" {
         kind
@@ -49,17 +49,17 @@ fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Po
         "operation": "CREATE", "object": object,
     }})
     .to_string();
-    let context = Context {
+    let context = AdmissionContext {
         facts,
         policies: &PolicySet::new(Vec::new(), policy),
     };
-    let answer = judge(phase, decode(review.as_bytes()).unwrap(), &context);
+    let answer = review_request(phase, decode(review.as_bytes()).unwrap(), &context);
     let answer_record = answer.record;
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     let response = &answer["response"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
     assert_eq!(response["allowed"] == true, response["status"].is_null());
-    Said {
+    AnswerSummary {
         denial: text(&response["status"]["message"]),
         patch: text(&response["patch"]).map_or_else(Vec::new, |patch| {
             serde_json::from_slice(&BASE64_STANDARD.decode(patch).unwrap()).unwrap()
@@ -89,7 +89,7 @@ fn patch(written: &Value, pod: &Value) -> Vec<Value> {
     let fields = json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
         "fieldsV1": {"f:spec": written}}]);
     let metadata = json!({"name": "web", "managedFields": fields});
-    let ruling = ruling(
+    let ruling = decide(
         Phase::Mutate,
         &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}),
     );
@@ -151,13 +151,13 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
             "containers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}],
         },
     });
-    let debugger = ruling(Phase::Validate, &pod);
+    let debugger = decide(Phase::Validate, &pod);
     assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
     assert_eq!(debugger.warnings.len(), 3, "{debugger:?}");
     // What no profile writes is the author's.
     let mut with_user = pod.clone();
     with_user["spec"]["securityContext"] = json!({"runAsUser": 0});
-    let denied = ruling(Phase::Validate, &with_user);
+    let denied = decide(Phase::Validate, &with_user);
     assert_eq!(denied.denied_by.as_deref(), Some("run-as-user"), "{denied:?}");
     // A container that another webhook added does not hide what kubectl wrote; the author's own second one does.
     let mut with_sidecar = pod.clone();
@@ -166,7 +166,7 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
         .unwrap()
         .push(json!({"name": "sidecar", "image": "sidecar:1", "securityContext": {"privileged": true}}));
     assert!(
-        ruling(Phase::Validate, &with_sidecar)
+        decide(Phase::Validate, &with_sidecar)
             .denied_by
             .unwrap()
             .contains("host-pid")
@@ -174,17 +174,17 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
     with_sidecar["metadata"]["managedFields"] = json!([{"manager": "kubectl-debug", "operation": "Update",
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:hostPID": {}, "f:hostIPC": {}, "f:hostNetwork": {},
             "f:containers": {"k:{\"name\":\"debugger\"}": {}}}}}]);
-    let injected = ruling(Phase::Validate, &with_sidecar);
+    let injected = decide(Phase::Validate, &with_sidecar);
     assert_eq!(injected.denied_by.as_deref(), Some("privileged"), "{injected:?}");
     // The label alone is no way round: without a node, the pod is one like any other.
     pod["spec"].as_object_mut().unwrap().remove("nodeName");
-    assert!(ruling(Phase::Validate, &pod).denial.is_some());
+    assert!(decide(Phase::Validate, &pod).denial.is_some());
     pod["spec"]["nodeName"] = json!("win-1");
     pod["spec"]["hostname"] = json!("debugger");
     pod["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
     pod["spec"]["hostNetwork"] = json!(false);
     assert!(
-        ruling(Phase::Validate, &pod).denial.is_some(),
+        decide(Phase::Validate, &pod).denial.is_some(),
         "the API server refuses it anyway"
     );
 }
@@ -236,11 +236,11 @@ fn the_annotation_of_mirror_pods_counts_only_if_the_kubelet_of_the_node_asks() {
         }})
         .to_string();
         let policies = PolicySet::new(Vec::new(), Policy::standalone());
-        let context = Context {
+        let context = AdmissionContext {
             facts: &facts,
             policies: &policies,
         };
-        let answer = judge(Phase::Validate, decode(review.as_bytes()).unwrap(), &context);
+        let answer = review_request(Phase::Validate, decode(review.as_bytes()).unwrap(), &context);
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         answer["response"]["allowed"] == true
     };
@@ -424,7 +424,7 @@ fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
             format!(r#""object": {object}, "operation": "CREATE", {kind}, "uid": "u""#),
             format!(r#"{kind}, "object": {object}, "uid": "u", "operation": "CREATE""#),
         ];
-        let context = Context {
+        let context = AdmissionContext {
             facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
             policies: &PolicySet::new(Vec::new(), Policy::standalone()),
         };
@@ -432,7 +432,7 @@ fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
             let review = format!(
                 r#"{{"request": {{{request}}}, "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}}"#
             );
-            let answer = |phase| judge(phase, decode(review.as_bytes()).unwrap(), &context).body;
+            let answer = |phase| review_request(phase, decode(review.as_bytes()).unwrap(), &context).body;
             [answer(Phase::Mutate), answer(Phase::Validate)].map(|body| String::from_utf8(body).unwrap())
         });
         assert_eq!(answered[0], answered[1], "{object}");
@@ -485,7 +485,7 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
     let by_author_too = json!({"f:securityContext": {"f:fsGroup": {}}, "f:containers": {}});
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let agent = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
-    let repairs = || Policy {
+    let removing = || Policy {
         ignored_fields: IgnoredFields::Remove,
         ..Policy::standalone()
     };
@@ -500,7 +500,7 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
         .into_iter()
         .filter(|edit| !edit.ends_with("NonRoot"))
         .collect();
-    for policy in [Policy::standalone(), repairs()] {
+    for policy in [Policy::standalone(), removing()] {
         let after = |written, labels, owner| after_scc(written, labels, owner, policy.clone());
         assert_eq!(after(&by_author, &[], &Value::Null), all);
         // Pod Security asks for it, of a Windows pod too.
@@ -515,12 +515,12 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
     );
     // Repair takes out what the author wrote as well, so that it can.
     assert_eq!(
-        after_scc(&by_author_too, &[], &Value::Null, repairs()),
+        after_scc(&by_author_too, &[], &Value::Null, removing()),
         without_non_root
     );
     let off = Policy {
         placement: PlacementMode::Disabled,
-        ..repairs()
+        ..removing()
     };
     assert_eq!(after_scc(&by_author, &[], &Value::Null, off), [""; 0]);
 }
@@ -601,7 +601,7 @@ fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
         review["request"]["operation"] = json!(operation);
         review["request"]["subResource"] = json!(subresource);
         let review = review.to_string();
-        let context = Context {
+        let context = AdmissionContext {
             facts: &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
             policies: &PolicySet::new(
                 Vec::new(),
@@ -611,8 +611,8 @@ fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
                 },
             ),
         };
-        let record = judge(Phase::Validate, decode(review.as_bytes()).unwrap(), &context).record;
-        let Record {
+        let record = review_request(Phase::Validate, decode(review.as_bytes()).unwrap(), &context).record;
+        let AuditRecord {
             uid,
             subresource,
             namespace,
@@ -667,11 +667,11 @@ fn the_annotations_name_the_workload_and_the_rules_that_denied_and_a_linux_pod_h
     pod["metadata"]["labels"] = json!({"pod-template-hash": "5d4f8c7b9"});
     pod["metadata"]["ownerReferences"][0]["name"] = "web-5d4f8c7b9".into();
     for phase in [Phase::Mutate, Phase::Validate] {
-        let said = ruling(phase, &pod);
+        let said = decide(phase, &pod);
         assert_eq!(said.owner.as_deref(), Some("Deployment web"), "{phase:?}");
         assert!(said.annotations.contains(&"v1".to_owned()), "{said:?}");
     }
-    let denied_by = ruling(Phase::Validate, &pod).denied_by.unwrap();
+    let denied_by = decide(Phase::Validate, &pod).denied_by.unwrap();
     assert!(denied_by.split(',').any(|rule| rule == "host-pid"), "{denied_by}");
     assert!(
         !denied_by.contains("missing-"),
@@ -679,7 +679,7 @@ fn the_annotations_name_the_workload_and_the_rules_that_denied_and_a_linux_pod_h
     );
     let linux = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"},
         "spec": {"containers": [{"name": "a", "image": "a"}]}});
-    assert_eq!(ruling(Phase::Validate, &linux).annotations, Vec::<String>::new());
+    assert_eq!(decide(Phase::Validate, &linux).annotations, Vec::<String>::new());
 }
 
 #[test]
@@ -690,7 +690,7 @@ fn a_denial_names_the_containers_of_a_problem_in_one_line_and_denying_lines_come
         "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
         "initContainers": [container("setup".to_owned())], "containers": containers,
     }});
-    let denial = ruling(Phase::Validate, &pod).denial.unwrap();
+    let denial = decide(Phase::Validate, &pod).denial.unwrap();
     let lines: Vec<&str> = denial.lines().collect();
     assert!(
         lines[0].starts_with("12 problems with Pod default/web for Windows:"),

@@ -52,7 +52,7 @@ fn bounded(text: &str) -> String {
 
 /// Every fact of a review, each of bounded size: it is logged.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct AuditRecord {
     /// What it is counted by.
     pub labels: ReviewLabels,
     /// The review's uid.
@@ -77,12 +77,12 @@ pub struct Record {
     pub policy: String,
 }
 
-impl Record {
+impl AuditRecord {
     /// What is known of a review before it is judged.
     pub(super) fn of(phase: Phase, request: &Request<'_>) -> Self {
         const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
         let operation = OPERATIONS.into_iter().find(|known| **known == *request.operation);
-        Record {
+        AuditRecord {
             labels: ReviewLabels {
                 r#type: phase.as_str(),
                 operation: operation.unwrap_or("other"),
@@ -95,7 +95,7 @@ impl Record {
             namespace: bounded(&request.namespace),
             name: bounded(&request.name),
             user: bounded(&request.user_info.username),
-            ..Record::default()
+            ..AuditRecord::default()
         }
     }
 

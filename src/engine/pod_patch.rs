@@ -23,16 +23,16 @@ use crate::rules::Resolver;
 ///
 /// The pod is copied at the first edit only.
 #[derive(Clone, Debug)]
-pub struct Draft<'t, 'a> {
+pub struct PodPatch<'t, 'a> {
     template: Cow<'t, Template<'a>>,
     spec: Path,
     edits: Vec<(Edit, Resolver)>,
 }
 
-impl<'t, 'a> Draft<'t, 'a> {
+impl<'t, 'a> PodPatch<'t, 'a> {
     /// A draft that changes nothing yet.
     pub fn new(template: &'t Template<'a>, spec: Path) -> Self {
-        Draft {
+        PodPatch {
             template: Cow::Borrowed(template),
             spec,
             edits: Vec::new(),

@@ -31,15 +31,15 @@ fn judged(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static 
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(kind, &spec(over));
     let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
-    let inspection = inspect(&subject, &facts, policy);
-    let open = inspection.open().filter(|finding| finding.action >= Action::Warn);
+    let evaluation = evaluate(&subject, &facts, policy);
+    let open = evaluation.open().filter(|finding| finding.action >= Action::Warn);
     let open = open.map(|finding| finding.rule.name).collect();
-    let repaired = inspection.findings.iter();
-    let repaired = repaired.filter(|finding| finding.resolved_by == Some(Resolver::Removal));
+    let removed = evaluation.findings.iter();
+    let removed = removed.filter(|finding| finding.resolved_by == Some(Resolver::Removal));
     (
-        inspection.decision(),
+        evaluation.decision(),
         open,
-        repaired.map(|finding| finding.rule.name).collect(),
+        removed.map(|finding| finding.rule.name).collect(),
     )
 }
 
@@ -99,8 +99,8 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
                 let (decision, open, _) = judged(kind, &over, &with(let_be));
                 assert_eq!((decision, open), (passes, told), "{case} {let_be}");
             }
-            let (decision, open, repaired) = judged(kind, &over, &with(IgnoredFields::Remove));
-            assert_eq!((decision, open, repaired), (passes, vec![], vec![rule]), "{case}");
+            let (decision, open, removed) = judged(kind, &over, &with(IgnoredFields::Remove));
+            assert_eq!((decision, open, removed), (passes, vec![], vec![rule]), "{case}");
         }
     }
 }
@@ -142,7 +142,7 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
 
 /// The API server asks the template what it asks a pod: it would refuse the workload before any pod could be repaired.
 #[test]
-fn repair_resolves_nothing_in_a_template_that_the_api_server_refuses() {
+fn removal_resolves_nothing_in_a_template_that_the_api_server_refuses() {
     let over = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
     for kind in KINDS {
         let expected = if kind == Kind::Pod {
@@ -188,7 +188,7 @@ fn a_rule_with_a_word_of_its_own_goes_by_that() {
 
 /// Its controller compares what places a pod: tolerations may be added, the rest of placement stands in the template.
 #[test]
-fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
+fn ignored_fields_are_removed_from_pods_of_a_daemonset_and_their_template_is_not_placed() {
     let over = json!({"shareProcessNamespace": false});
     let pod = json!({"metadata": {"ownerReferences": [
             {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]},
@@ -196,14 +196,14 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
     .to_string();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
-    let inspection = inspect(&subject, &facts, &with(IgnoredFields::Remove));
-    let paths: Vec<String> = inspection
+    let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Remove));
+    let paths: Vec<String> = evaluation
         .edits
         .iter()
         .map(|edit| edit.path().to_string())
         .collect();
     assert_eq!(paths, ["spec.shareProcessNamespace", "spec.tolerations"]);
-    assert_eq!(inspection.repaired.len(), 1);
+    assert_eq!(evaluation.removed.len(), 1);
 
     let template = object(Kind::DaemonSet, &spec(&over));
     let subject = Object::parse(Kind::DaemonSet, &template, ReviewStage::Written).unwrap();
@@ -212,11 +212,11 @@ fn pods_of_a_daemonset_are_repaired_and_their_template_is_not_placed() {
             placement,
             ..with(IgnoredFields::Remove)
         };
-        let inspection = inspect(&subject, &facts, &policy);
-        assert!(inspection.edits.is_empty() && inspection.would_edit.is_empty());
+        let evaluation = evaluate(&subject, &facts, &policy);
+        assert!(evaluation.edits.is_empty() && evaluation.would_edit.is_empty());
         let by_placement = |finding: &&Finding| finding.resolved_by == Some(Resolver::Placement);
         assert_eq!(
-            inspection.findings.iter().find(by_placement).map(|f| f.rule.name),
+            evaluation.findings.iter().find(by_placement).map(|f| f.rule.name),
             None
         );
     }
@@ -239,8 +239,8 @@ fn a_gmsa_name_that_nothing_will_resolve_is_reported_at_the_workload() {
         facts.has_gmsa = has_gmsa;
         let json = object(kind, &spec(&account));
         let subject = Object::parse(kind, &json, stage).unwrap();
-        let inspection = inspect(&subject, &facts, &Policy::standalone());
-        let mut open = inspection.open();
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let mut open = evaluation.open();
         let found = open.find(|finding| finding.rule.name == "gmsa-name-unresolved");
         assert_eq!(
             found.map(|finding| finding.action),
@@ -271,8 +271,8 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
         };
         let json = object(kind, &spec(&over));
         let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
-        let inspection = inspect(&subject, &facts, &Policy::standalone());
-        let mut warned = inspection.open().filter(|finding| finding.action == Action::Warn);
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let mut warned = evaluation.open().filter(|finding| finding.action == Action::Warn);
         let warned = warned.any(|finding| finding.rule.name == "os-name-missing");
         assert_eq!(warned, expected, "{kind} {has_scc} {says}");
     }
@@ -283,8 +283,8 @@ fn findings(kubernetes: u32, spec: &Value, policy: &Policy) -> Vec<(&'static str
     let facts = Facts::new(kubernetes, date(2026, 1, 1));
     let json = object(Kind::Pod, spec);
     let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
-    let inspection = inspect(&subject, &facts, policy);
-    let findings = inspection.open().map(|f| (f.rule.name, f.severity, f.class));
+    let evaluation = evaluate(&subject, &facts, policy);
+    let findings = evaluation.open().map(|f| (f.rule.name, f.severity, f.class));
     findings.collect()
 }
 
@@ -383,8 +383,8 @@ fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
         let json = object(Kind::Pod, &spec(&of_pod));
         let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
         let facts = Facts::new(kubernetes, date(2026, 1, 1));
-        let inspection = inspect(&subject, &facts, &with(IgnoredFields::Warn));
-        assert_eq!(inspection.decision(), expected, "{kubernetes}");
+        let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Warn));
+        assert_eq!(evaluation.decision(), expected, "{kubernetes}");
     }
 }
 
@@ -394,16 +394,16 @@ fn containers(prefix: &str, count: usize, image: &str, context: &Value) -> Vec<V
     (0..count).map(each).collect()
 }
 
-fn inspection_of(over: &Value, policy: &Policy, made_by: Origin) -> Inspection {
+fn inspection_of(over: &Value, policy: &Policy, made_by: Origin) -> Evaluation {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(Kind::Pod, &spec(over));
     let mut subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
     subject.made_by = made_by;
-    inspect(&subject, &facts, policy)
+    evaluate(&subject, &facts, policy)
 }
 
-fn count(inspection: &Inspection, rule: &str) -> usize {
-    let of_rule = inspection.findings.iter().filter(|found| found.rule.name == rule);
+fn count(evaluation: &Evaluation, rule: &str) -> usize {
+    let of_rule = evaluation.findings.iter().filter(|found| found.rule.name == rule);
     of_rule.count()
 }
 
@@ -503,7 +503,7 @@ fn only_findings_that_no_exemption_lifts_are_too_many() {
 }
 
 #[test]
-fn repair_leaves_no_finding_behind_that_was_too_many_to_keep() {
+fn removal_leaves_no_finding_behind_that_was_too_many_to_keep() {
     let many = containers(
         "a",
         MOST_OF_A_RULE * 2,
@@ -513,8 +513,8 @@ fn repair_leaves_no_finding_behind_that_was_too_many_to_keep() {
     let subject = object(Kind::Pod, &spec(&json!({ "containers": many })));
     let subject = Object::parse(Kind::Pod, &subject, ReviewStage::Written).unwrap();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-    let inspection = inspect(&subject, &facts, &with(IgnoredFields::Remove));
-    let open: Vec<_> = inspection
+    let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Remove));
+    let open: Vec<_> = evaluation
         .open()
         .filter(|found| found.rule.name == "privileged")
         .collect();

@@ -8,11 +8,11 @@ use jiff::Span;
 use jiff::civil::Date;
 
 use super::exemption::matches;
-use super::namespace_labels::{self, Ignored, InForce, NamespaceOverrides};
+use super::namespace_labels::{self, EffectivePolicy, IgnoredLabel, NamespaceOverrides};
 use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
 use crate::model::policy::{Exemption, Policy};
-use crate::model::string_enum::named;
+use crate::model::string_enum::string_enum;
 
 /// An exemption as it is written down.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub struct DatedExemption {
     pub expires: Date,
 }
 
-named! {
+string_enum! {
     /// How an exemption stands on a day.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum ExemptionState {
@@ -87,7 +87,7 @@ impl StoredPolicy {
 
 /// Who asks, where and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'q> {
+pub struct PolicyQuery<'q> {
     /// The namespace.
     pub namespace: &'q str,
     /// The namespace's labels, where known.
@@ -150,10 +150,10 @@ impl PolicySet {
 
     /// The labels that were written for Transom and do nothing in a namespace that has these. A label that a
     /// policy selects namespaces by does something.
-    pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<Ignored> {
+    pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<IgnoredLabel> {
         let selecting = self.selecting(labels);
         let counts = selecting.unwrap_or(&self.fallback);
-        let in_force = InForce {
+        let in_force = EffectivePolicy {
             policy: &counts.policy,
             overrides: counts.overrides,
             is_built_in: selecting.is_none(),
@@ -165,7 +165,7 @@ impl PolicySet {
     }
 
     /// The effective policy for a user in a namespace. Copies nothing where no label and no exemption changes it.
-    pub fn effective(&self, asker: &Asker<'_>) -> Cow<'_, Policy> {
+    pub fn effective(&self, asker: &PolicyQuery<'_>) -> Cow<'_, Policy> {
         let none = BTreeMap::new();
         let labels = asker.labels.unwrap_or(&none);
         let stored = self.selecting(labels).unwrap_or(&self.fallback);
@@ -182,7 +182,7 @@ impl PolicySet {
     }
 }
 
-fn is_in_force(dated: &DatedExemption, asker: &Asker<'_>) -> bool {
+fn is_in_force(dated: &DatedExemption, asker: &PolicyQuery<'_>) -> bool {
     let for_whom = dated.usernames.is_empty() && dated.groups.is_empty()
         || dated.usernames.iter().any(|user| user == asker.user)
         || dated
@@ -208,8 +208,8 @@ mod tests {
             .collect()
     }
 
-    fn ask<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> Asker<'q> {
-        Asker {
+    fn ask<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> PolicyQuery<'q> {
+        PolicyQuery {
             namespace: "web",
             labels: Some(labels),
             user,
@@ -339,12 +339,12 @@ mod tests {
         let none = labels(&[]);
         assert_eq!(set.effective(&ask(&none, "alice")).exemptions.len(), 1);
         assert!(set.effective(&ask(&none, "bob")).exemptions.is_empty());
-        let late = Asker {
+        let late = PolicyQuery {
             today: date(2026, 6, 2),
             ..ask(&none, "alice")
         };
         assert!(set.effective(&late).exemptions.is_empty());
-        let elsewhere = Asker {
+        let elsewhere = PolicyQuery {
             namespace: "db",
             ..ask(&none, "alice")
         };

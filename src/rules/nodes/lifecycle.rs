@@ -192,7 +192,7 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::inspect;
+    use crate::engine::evaluate;
     use crate::model::facts::Facts;
     use crate::model::object::{Object, ReviewStage};
     use crate::model::policy::Policy;
@@ -206,12 +206,12 @@ mod tests {
             "{kernel}", "containerRuntimeVersion": "containerd://{containerd}"}}}}}}"#
         );
         let subject = Object::parse(Kind::Node, &node, ReviewStage::Written).unwrap();
-        let inspection = inspect(
+        let evaluation = evaluate(
             &subject,
             &Facts::new(Facts::KUBERNETES, today),
             &Policy::standalone(),
         );
-        let ours = inspection
+        let ours = evaluation
             .findings
             .into_iter()
             .filter(|f| ["TSM907", "TSM910"].contains(&f.rule.id));

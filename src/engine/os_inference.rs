@@ -17,14 +17,14 @@ mod linux_signs;
 ///
 /// The first sign decides; if strong signs disagree, the verdict is Conflicting. Weak signs (images, the namespace's
 /// default) apply only if there is no strong one, and prove nothing if they disagree.
-pub fn infer(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
+pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
         return Inference {
             verdict: Verdict::Unknown,
             evidence: Vec::new(),
         };
     };
-    let mut signs = Signs {
+    let mut signs = OsEvidence {
         spec: subject.spec_path(),
         evidence: Vec::new(),
     };
@@ -69,12 +69,12 @@ fn weigh(evidence: &[Evidence]) -> Verdict {
     }
 }
 
-struct Signs {
+struct OsEvidence {
     spec: Path,
     evidence: Vec<Evidence>,
 }
 
-impl Signs {
+impl OsEvidence {
     fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
         /// Longer than any legal label value; an image name may be longer, and then its beginning tells enough.
         const LONGEST: usize = 259;
@@ -102,7 +102,7 @@ impl Signs {
 
     fn of_node_selector(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         let selector = &pod.node_selector;
-        let path = |signs: &Signs, key: &str| signs.spec.clone().field("nodeSelector").key(key);
+        let path = |signs: &OsEvidence, key: &str| signs.spec.clone().field("nodeSelector").key(key);
         for key in [OS_LABEL, BETA_OS_LABEL] {
             if let Some((value, os)) = selector.get(key).and_then(|v| Some((v, Os::parse_lenient(v)?))) {
                 self.add(EvidenceKind::NodeSelector, path(self, key), &**value, os);
@@ -266,7 +266,7 @@ mod tests {
             json!({"metadata": {"name": "a"}, "spec": {"initContainers": init, "containers": containers}});
         json_patch::merge(&mut pod, over);
         let pod = pod.to_string();
-        infer(
+        infer_os(
             &Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap(),
             facts,
             policy,
@@ -383,7 +383,7 @@ mod tests {
         let verdict = |labels: &[(&str, &str)]| {
             let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
             facts.runtime_classes.insert("class".to_owned(), selects(labels));
-            infer(&subject, &facts, &Policy::standalone()).verdict
+            infer_os(&subject, &facts, &Policy::standalone()).verdict
         };
         let handled = |handler: &str, labels: &[(&str, &str)]| {
             let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
@@ -392,7 +392,7 @@ mod tests {
                 ..selects(labels)
             };
             facts.runtime_classes.insert("class".to_owned(), class);
-            infer(&subject, &facts, &Policy::standalone()).verdict
+            infer_os(&subject, &facts, &Policy::standalone()).verdict
         };
         assert_eq!(handled("runhcs-wcow-process", &[]), Verdict::Windows);
         assert_eq!(

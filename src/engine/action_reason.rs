@@ -6,7 +6,7 @@ use crate::model::requester::Origin;
 use crate::rules::Finding;
 
 /// Why a finding's action is not that of its severity; `None` where it is, and for objects that nothing is ever done to.
-pub fn because(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Option<String> {
+pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Option<String> {
     let usual = Action::of_severity(finding.severity);
     if finding.action == usual || !subject.kind.has_pod() {
         return None;
@@ -14,9 +14,9 @@ pub fn because(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Opti
     let Policy { name, validation, .. } = policy;
     let rule = finding.rule.name;
     let said = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
-    let why = if finding.wanted > finding.action {
+    let why = if finding.enforced_action > finding.action {
         format!("the policy {name} says {} at most", validation.as_str())
-    } else if said == finding.wanted {
+    } else if said == finding.enforced_action {
         format!("the policy {name} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror {
         "a mirror pod runs whatever admission says".to_owned()
@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::inspect;
+    use crate::engine::evaluate;
     use crate::model::facts::Facts;
     use crate::model::object::ReviewStage;
     use crate::model::policy::IgnoredFields;
@@ -72,16 +72,16 @@ mod tests {
             let json = object.to_string();
             let mut subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
             subject.find_debugger(|_| true);
-            let inspection = inspect(
+            let evaluation = evaluate(
                 &subject,
                 &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
                 &policy,
             );
-            let found = inspection
+            let found = evaluation
                 .findings
                 .iter()
                 .find(|found| found.rule.name == "seccomp-profile");
-            let why = because(found.unwrap(), &subject, &policy);
+            let why = action_reason(found.unwrap(), &subject, &policy);
             assert_eq!(why, Some(format!("Warn instead of Deny: {expected}")), "{kind}");
         }
     }

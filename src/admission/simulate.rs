@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::judge::{Context, inspect_as_written, parse, policy_for};
-use super::ownership::Ownership;
-use super::record::Phase;
+use super::audit_record::Phase;
+use super::decision::ReviewContext;
+use super::managed_fields::ManagedFields;
 use super::request::{Request, RequestObject};
-use super::ruling::Case;
-use crate::engine::{Inspection, because};
+use super::review::{AdmissionContext, evaluate_as_written, parse, policy_for};
+use crate::engine::{Evaluation, action_reason};
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::json::at;
 use crate::model::object::ObjectError;
@@ -21,11 +21,11 @@ use crate::rules::Finding;
 
 /// What would become of an object that is created.
 #[derive(Clone, Debug)]
-pub struct Foresight<'c> {
+pub struct Simulation<'c> {
     /// The policy that counts, for a requester who is in no exemption.
     pub policy: Cow<'c, Policy>,
     /// What the phase finds that answers last: `/mutate` where it denies, else `/validate`.
-    pub inspection: Inspection,
+    pub evaluation: Evaluation,
     /// Why a finding does something else than its severity says, in the order of the findings.
     pub because: Vec<Option<String>>,
     /// The phase that denies it, where one does.
@@ -43,17 +43,21 @@ pub struct Foresight<'c> {
 ///
 /// # Errors
 /// The object is not what its kind says.
-pub fn foresee<'c>(kind: Kind, json: &str, context: &Context<'c>) -> Result<Foresight<'c>, ObjectError> {
+pub fn simulate_create<'c>(
+    kind: Kind,
+    json: &str,
+    context: &AdmissionContext<'c>,
+) -> Result<Simulation<'c>, ObjectError> {
     let unbound = if kind == Kind::Pod { unbind(json) } else { None };
     let json = unbound.as_deref().unwrap_or(json);
     let namespace = namespace_of(json);
     let policy = policy_for(&request(&namespace, None), context);
-    let written = Foreseen::of(Phase::Mutate, kind, json, &namespace, context, &policy)?;
-    let edits = written.inspection.edits.clone();
-    let would_edit = written.inspection.would_edit.clone();
+    let written = SimulatedPhase::of(Phase::Mutate, kind, json, &namespace, context, &policy)?;
+    let edits = written.evaluation.edits.clone();
+    let would_edit = written.evaluation.would_edit.clone();
     if written.denied {
-        return Ok(Foresight {
-            inspection: written.inspection,
+        return Ok(Simulation {
+            evaluation: written.evaluation,
             because: written.because,
             denied_in: Some(Phase::Mutate),
             edits: Vec::new(),
@@ -64,16 +68,16 @@ pub fn foresee<'c>(kind: Kind, json: &str, context: &Context<'c>) -> Result<Fore
     }
     let patched = apply(json, &edits);
     let stored = patched.as_deref().unwrap_or(json);
-    let stored = Foreseen::of(Phase::Validate, kind, stored, &namespace, context, &policy)?;
+    let stored = SimulatedPhase::of(Phase::Validate, kind, stored, &namespace, context, &policy)?;
     let is_mended = |finding: &Finding| {
         let identity = finding.identity();
-        !finding.is_open() && (stored.inspection.findings.iter()).all(|other| other.identity() != identity)
+        !finding.is_open() && (stored.evaluation.findings.iter()).all(|other| other.identity() != identity)
     };
-    let mended = (written.inspection.findings.into_iter())
+    let mended = (written.evaluation.findings.into_iter())
         .filter(is_mended)
         .collect();
-    Ok(Foresight {
-        inspection: stored.inspection,
+    Ok(Simulation {
+        evaluation: stored.evaluation,
         because: stored.because,
         denied_in: stored.denied.then_some(Phase::Validate),
         edits,
@@ -84,19 +88,19 @@ pub fn foresee<'c>(kind: Kind, json: &str, context: &Context<'c>) -> Result<Fore
 }
 
 /// What one phase sees.
-struct Foreseen {
-    inspection: Inspection,
+struct SimulatedPhase {
+    evaluation: Evaluation,
     because: Vec<Option<String>>,
     denied: bool,
 }
 
-impl Foreseen {
+impl SimulatedPhase {
     fn of(
         phase: Phase,
         kind: Kind,
         json: &str,
         namespace: &str,
-        context: &Context<'_>,
+        context: &AdmissionContext<'_>,
         policy: &Policy,
     ) -> Result<Self, ObjectError> {
         let raw: Result<&RawValue, _> = serde_json::from_str(json);
@@ -107,22 +111,22 @@ impl Foreseen {
         let request = request(namespace, Some(raw));
         let mut subject = parse(phase, kind, &request, RequestObject::Raw(raw))?;
         subject.is_mirror = context.facts.is_stored_mirror(&subject);
-        let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, policy);
-        let ruling = Case::new(
+        let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, policy);
+        let decide = ReviewContext::new(
             phase,
             &request,
             &subject,
-            &inspection,
+            &evaluation,
             policy,
             context.facts.today,
         )
-        .ruling();
-        let denied = ruling.denial.is_some();
-        let why = |finding| because(finding, &subject, policy);
-        Ok(Foreseen {
-            because: inspection.findings.iter().map(why).collect(),
+        .decide();
+        let denied = decide.denial.is_some();
+        let why = |finding| action_reason(finding, &subject, policy);
+        Ok(SimulatedPhase {
+            because: evaluation.findings.iter().map(why).collect(),
             denied,
-            inspection,
+            evaluation,
         })
     }
 }
@@ -149,7 +153,7 @@ fn unbind(json: &str) -> Option<String> {
     let managed = at(json, &["metadata", "managedFields"]);
     let managed: Option<&RawValue> = managed.and_then(|text| serde_json::from_str(text).ok());
     // The binding leaves no trace among the managed fields; an object without any is its author's own.
-    if managed.is_some() && Ownership::of(managed).owns(&Path::of(&NODE)) {
+    if managed.is_some() && ManagedFields::of(managed).owns(&Path::of(&NODE)) {
         return None;
     }
     let mut pod: Value = serde_json::from_str(json).ok()?;

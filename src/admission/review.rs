@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use super::Answer;
+use super::ReviewAnswer;
 use super::annotations;
-use super::ownership::Ownership;
-use super::record::{Phase, Record};
+use super::audit_record::{AuditRecord, Phase};
+use super::decision::ReviewContext;
+use super::managed_fields::ManagedFields;
 use super::request::{Request, RequestObject, changes_nothing};
-use super::response::{Denial, Ruling, encode};
-use super::ruling::Case;
-use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::{Decision, Inspection, inspect, ratchet};
+use super::response::{Denial, ReviewDecision, encode};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::{Decision, Evaluation, evaluate, ratchet};
 use crate::model::debugger;
 use crate::model::facts::{Facts, SCC_ANNOTATION};
 use crate::model::mirror::Witness;
@@ -26,7 +26,7 @@ use crate::model::workload::Kind;
 
 /// What a review is judged by.
 #[derive(Clone, Copy)]
-pub struct Context<'c> {
+pub struct AdmissionContext<'c> {
     /// What is known of the cluster and the day.
     pub facts: &'c Facts,
     /// The policies.
@@ -34,45 +34,49 @@ pub struct Context<'c> {
 }
 
 /// Judges one request.
-pub fn judge(phase: Phase, mut request: Request<'_>, context: &Context<'_>) -> Answer {
-    let mut record = Record::of(phase, &request);
+pub fn review_request(
+    phase: Phase,
+    mut request: Request<'_>,
+    context: &AdmissionContext<'_>,
+) -> ReviewAnswer {
+    let mut record = AuditRecord::of(phase, &request);
     let object = request.object.take();
     let Some(kind) = request.looked_at() else {
-        return answer(&request, Ruling::default(), record);
+        return answer(&request, ReviewDecision::default(), record);
     };
     let policy = policy_for(&request, context);
     record.set_policy(&policy.name);
     if does_nothing(&policy) {
-        return answer(&request, Ruling::default(), record);
+        return answer(&request, ReviewDecision::default(), record);
     }
     let Some(object) = object else {
-        return refuse_unreadable(kind, &request, "the request carries no object", &policy, record);
+        return reject_unreadable(kind, &request, "the request carries no object", &policy, record);
     };
     if let ("UPDATE", RequestObject::Raw(object)) = (&*request.operation, &object)
         && changes_nothing(object, request.old_object)
     {
-        return answer(&request, Ruling::default(), record);
+        return answer(&request, ReviewDecision::default(), record);
     }
     let mut subject = match parse(phase, kind, &request, object) {
         Ok(subject) => subject,
-        Err(error) => return refuse_unreadable(kind, &request, &error.to_string(), &policy, record),
+        Err(error) => return reject_unreadable(kind, &request, &error.to_string(), &policy, record),
     };
     recognise_requester(&mut subject, &request, &policy);
-    let inspection = inspect_as_written(&mut subject, phase, &request, context.facts, &policy);
-    let ruling = Case::new(
+    let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, &policy);
+    let ruling = ReviewContext::new(
         phase,
         &request,
         &subject,
-        &inspection,
+        &evaluation,
         &policy,
         context.facts.today,
     )
-    .ruling();
+    .decide();
     record.set_name(subject.meta.display_name());
     record.labels.decision = ruling.decision().as_str();
     record.warned = !ruling.warnings.is_empty();
-    record.verdict = Some(inspection.inference.verdict);
-    record.rules = annotations::reported(&inspection)
+    record.verdict = Some(evaluation.inference.verdict);
+    record.rules = annotations::reported(&evaluation)
         .map(|finding| finding.rule.name)
         .collect();
     answer(&request, ruling, record)
@@ -86,16 +90,16 @@ fn recognise_requester(subject: &mut Object<'_>, request: &Request<'_>, policy: 
 }
 
 /// The answer to a request, with what there is to log of it.
-fn answer(request: &Request<'_>, ruling: Ruling<'_>, mut record: Record) -> Answer {
+fn answer(request: &Request<'_>, ruling: ReviewDecision<'_>, mut record: AuditRecord) -> ReviewAnswer {
     let body = encode(&request.uid, &ruling);
     record.annotations = ruling.annotations;
-    Answer { body, record }
+    ReviewAnswer { body, record }
 }
 
 /// The policy that counts for a request.
-pub(super) fn policy_for<'c>(request: &Request<'_>, context: &Context<'c>) -> Cow<'c, Policy> {
+pub(super) fn policy_for<'c>(request: &Request<'_>, context: &AdmissionContext<'c>) -> Cow<'c, Policy> {
     let namespace = context.facts.namespaces.get(&*request.namespace);
-    context.policies.effective(&Asker {
+    context.policies.effective(&PolicyQuery {
         namespace: &request.namespace,
         labels: namespace.map(|namespace| &namespace.labels),
         user: &request.user_info.username,
@@ -112,20 +116,20 @@ fn does_nothing(policy: &Policy) -> bool {
 }
 
 /// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
-fn refuse_unreadable(
+fn reject_unreadable(
     kind: Kind,
     request: &Request<'_>,
     why: &str,
     policy: &Policy,
-    mut record: Record,
-) -> Answer {
+    mut record: AuditRecord,
+) -> ReviewAnswer {
     let denies = policy.validation == Action::Deny;
     let decision = if denies { Decision::Deny } else { Decision::Allow };
-    let ruling = Ruling {
+    let ruling = ReviewDecision {
         denial: denies
             .then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {}", one_line(why)))),
         annotations: annotations::of_unevaluated(decision, &format!("unreadable: {why}"), Some(policy)),
-        ..Ruling::default()
+        ..ReviewDecision::default()
     };
     record.labels.decision = decision.as_str();
     answer(request, ruling, record)
@@ -157,7 +161,7 @@ pub(super) fn parse<'a>(
     };
     // Who owns which fields takes time to read: of few pods that is asked.
     if debugger::is_labelled(&subject.meta) {
-        let owners = Ownership::of(subject.meta.managed_fields);
+        let owners = ManagedFields::of(subject.meta.managed_fields);
         subject.find_debugger(|path| owners.owns(path));
     }
     Ok(subject)
@@ -165,36 +169,36 @@ pub(super) fn parse<'a>(
 
 /// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there, and where
 /// OpenShift stood in ours, as if its defaults were not.
-pub(super) fn inspect_as_written(
+pub(super) fn evaluate_as_written(
     subject: &mut Object<'_>,
     phase: Phase,
     request: &Request<'_>,
     facts: &Facts,
     policy: &Policy,
-) -> Inspection {
-    let inspection = inspect_against_old(subject, phase, request, facts, policy);
-    subject.os_is_added = stands_in_the_way_of_others(subject, &inspection, policy);
-    subject.added_fields = added_by_scc(subject, &inspection, facts);
+) -> Evaluation {
+    let evaluation = evaluate_against_old(subject, phase, request, facts, policy);
+    subject.os_is_added = stands_in_the_way_of_others(subject, &evaluation, policy);
+    subject.added_fields = added_by_scc(subject, &evaluation, facts);
     if !subject.os_is_added && subject.added_fields.is_empty() {
-        return inspection;
+        return evaluation;
     }
-    inspect_against_old(subject, phase, request, facts, policy)
+    evaluate_against_old(subject, phase, request, facts, policy)
 }
 
 /// What OpenShift's SecurityContextConstraints wrote into a Windows pod that did not say `spec.os.name: windows` when they
 /// were asked: they are asked before webhooks, and leave out only pods that say it.
-fn added_by_scc(subject: &Object<'_>, inspection: &Inspection, facts: &Facts) -> Vec<Path> {
+fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) -> Vec<Path> {
     let Some(template) = subject.template() else {
         return Vec::new();
     };
     if subject.editable != Editable::Pod
-        || inspection.inference.verdict != Verdict::Windows
+        || evaluation.inference.verdict != Verdict::Windows
         || template.spec.os_name().is_some()
         || template.meta.annotations.get(SCC_ANNOTATION).is_none()
     {
         return Vec::new();
     }
-    let forbidden = inspection
+    let forbidden = evaluation
         .findings
         .iter()
         .filter(|finding| finding.is_ignored_field());
@@ -207,7 +211,7 @@ fn added_by_scc(subject: &Object<'_>, inspection: &Inspection, facts: &Facts) ->
     if namespace.is_some_and(|namespace| !namespace.is_restricted()) {
         fields.extend(non_root(subject, &template.spec));
     }
-    let owners = Ownership::of(subject.meta.managed_fields);
+    let owners = ManagedFields::of(subject.meta.managed_fields);
     fields.retain(|field| !owners.owns(field));
     fields
 }
@@ -233,35 +237,35 @@ fn non_root(subject: &Object<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
 }
 
 /// Inspects an object; on UPDATE, what its old self had as well cannot deny.
-fn inspect_against_old(
+fn evaluate_against_old(
     subject: &Object<'_>,
     phase: Phase,
     request: &Request<'_>,
     facts: &Facts,
     policy: &Policy,
-) -> Inspection {
-    let mut inspection = inspect(subject, facts, policy);
-    if &*request.operation == "UPDATE" && !inspection.findings.is_empty() {
+) -> Evaluation {
+    let mut evaluation = evaluate(subject, facts, policy);
+    if &*request.operation == "UPDATE" && !evaluation.findings.is_empty() {
         let old = request
             .old_object
             .and_then(|old| parse(phase, subject.kind, request, RequestObject::Raw(old)).ok());
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
             recognise_requester(&mut old, request, policy);
-            ratchet::lower_known(subject.kind, &mut inspection, &inspect(&old, facts, policy));
+            ratchet::downgrade_existing(subject.kind, &mut evaluation, &evaluate(&old, facts, policy));
         }
     }
-    inspection
+    evaluation
 }
 
 /// Whether a pod would be refused for `spec.os.name`, which no author wrote: most likely we did, before another webhook
 /// added what the API server then refuses. Who wrote it takes time to tell, so that is asked last.
-fn stands_in_the_way_of_others(subject: &Object<'_>, inspection: &Inspection, policy: &Policy) -> bool {
+fn stands_in_the_way_of_others(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
     let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
     let is_refused = || {
         // A rule that is off does not tell.
         !policy.actions.is_empty()
-            || inspection
+            || evaluation
                 .findings
                 .iter()
                 .any(|finding| finding.rule.class == Class::Api)
@@ -269,7 +273,7 @@ fn stands_in_the_way_of_others(subject: &Object<'_>, inspection: &Inspection, po
     subject.editable == Editable::Pod
         && says_windows
         && is_refused()
-        && !Ownership::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
+        && !ManagedFields::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
 }
 
 #[cfg(test)]
