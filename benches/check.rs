@@ -10,7 +10,7 @@ mod dump;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use transom::check::{Input, Manifests};
+use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::object::ReviewStage;
@@ -32,7 +32,7 @@ fn main() {
                 "{objects} objects as {format}: {} bytes each",
                 text.len() / objects
             );
-            let input = || Input {
+            let input = || CheckInput {
                 source: "dump".to_owned(),
                 bytes: text.clone().into_bytes(),
             };

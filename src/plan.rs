@@ -29,7 +29,7 @@ pub use self::target::{NoRelease, Target};
 use self::workload::{Key, Reading, Workload};
 use crate::engine::infer_os;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::model::build::{Build, Isolation};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
@@ -388,7 +388,7 @@ impl<'f> Planner<'f> {
 
     fn knowledge(&self) -> Knowledge<'_> {
         let classes = &mut self.facts.runtime_classes.iter();
-        let of_hyper_v = classes.find(|(_, class)| class.isolation() == Isolation::HyperV);
+        let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
         Knowledge {
             facts: self.facts,
             target: self.question.to,
@@ -437,7 +437,7 @@ impl<'f> Planner<'f> {
         let mut said: Vec<Statement> = images.collect();
         said.extend(workload.statements.iter().cloned());
         let target = target::named(self.question.to);
-        if workload.kernel != Kernel::Known(Isolation::HostProcess) {
+        if workload.kernel != Kernel::Known(ContainerIsolation::HostProcess) {
             said.extend(workload.accounts.iter().map(|account| {
                 let proven = self.proven.get(&account.name).map(String::as_str);
                 let statement = account.state(&target, proven);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::civil::date;
 use serde_json::{Value, json};
 use transom::admission::{AdmissionContext, MalformedReview, Phase, review};
-use transom::check::{Input, Manifests, Unreadable};
+use transom::check::{CheckInput, Manifests, UnreadableInput};
 use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::image::ImageRef;
@@ -452,9 +452,9 @@ fn an_image_name_of_any_length_is_read_as_it_is_printed() {
 // ---- Manifests.
 
 /// What is found in one file, and what cannot be read.
-fn check(bytes: &[u8]) -> (usize, Vec<Unreadable>) {
+fn check(bytes: &[u8]) -> (usize, Vec<UnreadableInput>) {
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "file".into(),
         bytes: bytes.to_vec(),
     }]);

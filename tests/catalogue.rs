@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::civil::date;
 use serde_json::Value;
-use transom::check::{Input, Manifests};
+use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
@@ -90,7 +90,7 @@ fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)
         stage,
     } = case(example);
     let policies = PolicySet::new(Vec::new(), policy.clone());
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "example".into(),
         bytes: text.into_bytes(),
     }]);
@@ -109,7 +109,7 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
         case.text = text;
     }
     let policies = PolicySet::new(Vec::new(), case.policy);
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "example".into(),
         bytes: case.text.into_bytes(),
     }]);

@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::check::{Checked, Input, Manifests};
+use transom::check::{CheckInput, Checked, Manifests};
 use transom::engine::policy_set::PolicySet;
 use transom::engine::{Decision, Evaluation};
 use transom::model::edit::to_json_patch;
@@ -156,7 +156,7 @@ fn read(folder: &'static str, path: &Path) -> File {
     let text = fs::read_to_string(path).unwrap();
     let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
     let mut world = world(&text);
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: name.clone(),
         bytes: text.clone().into_bytes(),
     }]);
@@ -268,7 +268,7 @@ fn patched(answer: &Answer) -> Value {
 
 /// Checks one more object in the world of a file.
 fn again(world: &World, document: &Value) -> Evaluation {
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "again".into(),
         bytes: document.to_string().into_bytes(),
     }]);

@@ -29,8 +29,8 @@ use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
 use transom::model::policy::{Action, Mode};
 use transom::process::metrics::{Metrics, Reconcile, Reconciles};
-use transom::registration::configurations::{Configuration, Configurations, Entry};
-use transom::registration::{Options, mutating, validating};
+use transom::registration::configurations::{Configuration, Configurations, RegisteredEntry};
+use transom::registration::{RegistrationOptions, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
@@ -868,11 +868,11 @@ fn a_status_is_written_once(writer: &Writer) {
 }
 
 /// The configurations of these options, as the API server would have them.
-fn registered(options: &Options) -> Arc<Configurations> {
+fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
     let read = |configuration: Value| Configuration {
         title: "webhook configuration zz-transom".to_owned(),
         entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| Entry::read(webhook).unwrap())
+            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
             .collect(),
     };
     Arc::new(Configurations {
@@ -892,7 +892,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     });
     // Nothing is said before anybody knows.
     assert_eq!(writer.condition("base", "Programmed"), "");
-    let plain = registered(&Options::default());
+    let plain = registered(&RegistrationOptions::default());
     writer.register(plain);
     writer.until_condition("base", "Programmed", "False EntryMissing");
     // The labels of pools are asked about for every policy.
@@ -908,14 +908,14 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     let version = || writer.get("base", ".metadata.resourceVersion");
     let before = version();
     for _ in 0..10 {
-        writer.register(registered(&Options::default()));
+        writer.register(registered(&RegistrationOptions::default()));
         std::thread::sleep(Duration::from_millis(300));
     }
     assert_eq!(version(), before, "statuses are written without a change");
 
-    let mut options = Options {
+    let mut options = RegistrationOptions {
         linux_pods: Some(serde_json::from_value(json!({})).unwrap()),
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     writer.register(registered(&options));
     writer.until_condition("base", "Programmed", "False PoolLabelsUnknown");

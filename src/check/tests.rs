@@ -10,7 +10,7 @@ const POD: &str =
     r"{nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: [{name: a, image: a}]}";
 
 fn parsed(yaml: &str) -> Manifests {
-    Manifests::parse(vec![Input {
+    Manifests::parse(vec![CheckInput {
         source: "-".to_owned(),
         bytes: yaml.replace("POD", POD).into_bytes(),
     }])

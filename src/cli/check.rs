@@ -14,7 +14,7 @@ use super::options::{
     date,
 };
 use crate::check::files::{policies, read_except};
-use crate::check::{Checked, Manifests, Scope, Unreadable};
+use crate::check::{Checked, Manifests, Scope, UnreadableInput};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
@@ -117,7 +117,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         } else {
             continue;
         };
-        manifests.add_error(Unreadable {
+        manifests.add_error(UnreadableInput {
             source: path.display().to_string(),
             line: 0,
             message: empty.to_owned(),
@@ -186,7 +186,7 @@ impl Pass<'_> {
     }
 
     /// Checks the objects that the arguments select.
-    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> Vec<Unreadable> {
+    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> Vec<UnreadableInput> {
         let CheckArgs {
             namespaces, selector, ..
         } = self.args;

@@ -24,7 +24,7 @@ use crate::model::text::one_line;
 use crate::model::workload::Kind;
 use crate::plan::{Answer, Plan, Planner, Question, Target};
 use crate::process::today;
-use crate::registry::{Found, Registries};
+use crate::registry::{Registries, RegistryImage};
 use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
@@ -231,9 +231,9 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Pl
     for _ in 0..2 {
         for (image, found) in registries.ask(planner.open_images()).await {
             match found {
-                Found::Builds(builds) => planner.learn(image, Answer::Builds(builds)),
-                Found::Missing => planner.learn(image, Answer::Missing),
-                Found::Unknown(_) => {}
+                RegistryImage::Builds(builds) => planner.learn(image, Answer::Builds(builds)),
+                RegistryImage::Missing => planner.learn(image, Answer::Missing),
+                RegistryImage::Unknown(_) => {}
             }
         }
     }

@@ -16,7 +16,7 @@ use super::errors::{Failure, answered_within};
 use super::once::Unread;
 use super::survey::PAGE;
 use crate::model::node::{OS_LABEL, Taint};
-use crate::model::node_affinity::{LabelValue, NodeLabels};
+use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 
 pub use self::scaled::Scaled;
 
@@ -85,7 +85,7 @@ pub struct AnyNode {
     pub kubelet_version: String,
 }
 
-impl NodeLabels for AnyNode {
+impl KnownNodeLabels for AnyNode {
     fn node_name(&self) -> Option<&str> {
         Some(&self.name)
     }

@@ -27,7 +27,7 @@ use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
 use crate::registration::configuration_name;
-use crate::registration::configurations::{Configuration, Configurations, Entry};
+use crate::registration::configurations::{Configuration, Configurations, RegisteredEntry};
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -258,7 +258,11 @@ impl Reading<'_> {
                 let entries = object.as_ref().and_then(|object| object["webhooks"].as_array());
                 Some(Configuration {
                     title: format!("{} {name}", K::kind(&())),
-                    entries: entries.into_iter().flatten().filter_map(Entry::read).collect(),
+                    entries: entries
+                        .into_iter()
+                        .flatten()
+                        .filter_map(RegisteredEntry::read)
+                        .collect(),
                 })
             }
             Err(why) => {

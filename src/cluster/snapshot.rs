@@ -214,15 +214,15 @@ mod tests {
 
     use super::*;
     use crate::cluster::view::NamespaceView;
-    use crate::registration::configurations::{Configuration, Entry};
-    use crate::registration::{Options, mutating};
+    use crate::registration::configurations::{Configuration, RegisteredEntry};
+    use crate::registration::{RegistrationOptions, mutating};
 
     fn registered() -> Configurations {
-        let object = serde_json::to_value(mutating(&Options::default())).unwrap();
+        let object = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
         let entries = object["webhooks"].as_array().unwrap().iter();
         let configuration = Configuration {
             title: "zz-transom".to_owned(),
-            entries: entries.filter_map(Entry::read).collect(),
+            entries: entries.filter_map(RegisteredEntry::read).collect(),
         };
         Configurations {
             mutating: configuration.clone(),

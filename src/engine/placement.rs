@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pod_patch::PodPatch;
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, RESTRICTED_BUILD_LABEL, Taint,
@@ -208,7 +208,7 @@ impl<'p> Placement<'p, '_> {
             return;
         }
         let name = self.with(draft, |cx| {
-            if cx.isolation() == Isolation::HostProcess {
+            if cx.isolation() == ContainerIsolation::HostProcess {
                 return None;
             }
             let mut builds = cx
@@ -234,11 +234,12 @@ impl<'p> Placement<'p, '_> {
             let is_for = (class.node_selector.iter()).all(|(key, value)| match key.as_str() {
                 OS_LABEL | BETA_OS_LABEL => value == Os::Windows.label(),
                 BUILD_LABEL | RESTRICTED_BUILD_LABEL => Build::parse_label(value).is_some_and(|host| {
-                    compatibility(build, host, Isolation::Process) == Compatibility::Runs
+                    compatibility(build, host, ContainerIsolation::Process) == Compatibility::Runs
                 }),
                 _ => true,
             });
-            let fits = agrees && is_for && !class.has_overhead && class.isolation() == Isolation::Process;
+            let fits =
+                agrees && is_for && !class.has_overhead && class.isolation() == ContainerIsolation::Process;
             (fits && class_keeps_reach(cx, class)).then(|| name.clone())
         });
         if let Some(name) = name {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::build::{Build, Isolation};
+use super::build::{Build, ContainerIsolation};
 use super::mirror::Witness;
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
@@ -65,12 +65,12 @@ impl RuntimeClassFacts {
     }
 
     /// The isolation that the handler gives Windows containers (handlers of containerd 1.7 and of SIG Windows).
-    pub fn isolation(&self) -> Isolation {
+    pub fn isolation(&self) -> ContainerIsolation {
         let handler = self.handler.to_ascii_lowercase();
         if handler.contains("hypervisor") || handler.contains("hyperv") {
-            Isolation::HyperV
+            ContainerIsolation::HyperV
         } else {
-            Isolation::Process
+            ContainerIsolation::Process
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::statement::{Because, By, Class, Proposal, Statement, Verified};
 use super::target::named;
-use crate::model::build::{Build, Compatibility, Isolation, RELEASES, Release, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::text::{cut_middle, one_line, shown};
@@ -27,7 +27,7 @@ pub(super) struct Use {
 /// What separates the containers of a workload from its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kernel {
-    Known(Isolation),
+    Known(ContainerIsolation),
     /// It names a RuntimeClass that is not known: process or Hyper-V isolation.
     InDoubt,
 }
@@ -61,7 +61,7 @@ impl Knowledge<'_> {
     /// What is to be said of one image.
     pub(super) fn state(&self, used: &Use, kernel: Kernel) -> Statement {
         let text = &*used.image;
-        if kernel == Kernel::Known(Isolation::HostProcess) {
+        if kernel == Kernel::Known(ContainerIsolation::HostProcess) {
             let name = format!("HostProcess: any image on {} host", self.target);
             let message = format!(
                 "{} is in a HostProcess container, whose image need not match its node",
@@ -133,7 +133,7 @@ impl Knowledge<'_> {
             };
             each.max_by_key(rank)
         };
-        let Some((process, build)) = best(Isolation::Process) else {
+        let Some((process, build)) = best(ContainerIsolation::Process) else {
             let message = format!(
                 "{} is there for no Windows build, {}",
                 shown_image(&used.image),
@@ -144,7 +144,7 @@ impl Knowledge<'_> {
                 image,
             );
         };
-        let (hyper_v, isolated) = best(Isolation::HyperV).unwrap_or((process, build));
+        let (hyper_v, isolated) = best(ContainerIsolation::HyperV).unwrap_or((process, build));
         let row = |how: &str, build: Build| {
             Because::row(
                 format!("{how}: {build} image on {} host", self.target),
@@ -161,7 +161,7 @@ impl Knowledge<'_> {
         };
         let process_row = || row("process isolation", build);
         match (kernel, process) {
-            (Kernel::Known(Isolation::HyperV), _) if hyper_v == Compatibility::Runs => {
+            (Kernel::Known(ContainerIsolation::HyperV), _) if hyper_v == Compatibility::Runs => {
                 let statement = Statement::new(
                     Class::Unchanged,
                     &*used.path,
@@ -179,7 +179,7 @@ impl Knowledge<'_> {
                 .remedy(remedy)
                 .note()
             }
-            (Kernel::Known(Isolation::HyperV), _) => self.propose(
+            (Kernel::Known(ContainerIsolation::HyperV), _) => self.propose(
                 self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)),
                 image,
             ),
@@ -265,7 +265,7 @@ impl Knowledge<'_> {
             Some(Answer::Missing) => Verified::Missing,
             Some(Answer::Builds(builds)) => {
                 let runs = |build: &Build| {
-                    compatibility(*build, self.target, Isolation::Process) == Compatibility::Runs
+                    compatibility(*build, self.target, ContainerIsolation::Process) == Compatibility::Runs
                 };
                 if builds.iter().any(runs) {
                     Verified::Exists
@@ -341,7 +341,7 @@ impl Knowledge<'_> {
 fn base_release(target: Build) -> Option<&'static Release> {
     let runs = |release: &&Release| {
         !release.tags.is_empty()
-            && compatibility(release.build, target, Isolation::Process) == Compatibility::Runs
+            && compatibility(release.build, target, ContainerIsolation::Process) == Compatibility::Runs
     };
     RELEASES.iter().rev().find(runs)
 }

@@ -9,7 +9,7 @@ use crate::engine::{AdmissionStage, untolerated};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
-use crate::model::node_affinity::{LabelValue, Match, NodeLabels as _};
+use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
 use crate::model::os_selectors::is_build_label;
 use crate::model::policy::Policy;
 use crate::model::text::shown;

@@ -1,6 +1,6 @@
 //! What a pod template requires of its node: nodeSelector, RuntimeClass, required node affinity, the name of a node.
 
-use crate::model::node_affinity::{self, Match, NodeLabels};
+use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::os_selectors::is_build_label;
 use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS};
 use crate::rules::PodCx;
@@ -38,7 +38,7 @@ pub(super) struct Requirement<'c> {
 
 impl Requirement<'_> {
     /// Whether a node satisfies it.
-    pub(super) fn matches(&self, node: &impl NodeLabels) -> Match {
+    pub(super) fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         match self.comparison {
             Comparison::Label(value) => node_affinity::matches_label(self.key, value, node),
             Comparison::NodeName(name) => Match::from(node.node_name() == Some(name)),
@@ -168,7 +168,7 @@ impl<'c> Requirements<'c> {
     }
 
     /// Whether a node satisfies all of it.
-    pub(super) fn matches(&self, node: &impl NodeLabels) -> Match {
+    pub(super) fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         let always = least(&self.always, |requirement| requirement.matches(node));
         always.min(self.matches_terms(&|requirement| requirement.matches(node)))
     }

@@ -9,7 +9,7 @@ use super::pins::World;
 use super::requirements::Requirements;
 use super::statement::{Because, By, Class, Statement};
 use super::target::named;
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::image::ImageRef;
 use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
@@ -101,7 +101,7 @@ impl Reading<'_, '_> {
             .as_deref()
             .is_some_and(|name| !name.is_empty());
         if self.cx.spec.has_host_process() {
-            Kernel::Known(Isolation::HostProcess)
+            Kernel::Known(ContainerIsolation::HostProcess)
         } else if names_class && self.cx.runtime_class().is_none() {
             Kernel::InDoubt
         } else {

@@ -11,7 +11,7 @@ use super::values::Entry;
 use crate::api::{
     API_VERSION, DeclaredPools, POD_POLICY, PoolLabelSpec, WindowsNodePolicySpec, read_policies,
 };
-use crate::model::build::{Build, Isolation};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, PoolLabel, Taint};
 use crate::model::policy::{Mode, Policy};
@@ -149,7 +149,7 @@ fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
         let build = class.node_selector.get(BUILD_LABEL);
         let release = build.and_then(|build| Build::parse_label(build)?.release());
         if let Some(release) =
-            release.filter(|_| class.isolation() == Isolation::Process && !class.has_overhead)
+            release.filter(|_| class.isolation() == ContainerIsolation::Process && !class.has_overhead)
         {
             found.entry(release.name).or_default().push(name);
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::plain::write_json;
 use super::{Summary, Unjudged};
-use crate::check::{Checked, Choice, Places, Unreadable};
+use crate::check::{Checked, FieldPositions, PolicyChoice, UnreadableInput};
 use crate::engine::Decision;
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
@@ -150,7 +150,7 @@ impl Json {
     /// Whatever the writer says.
     pub fn finish(
         &self,
-        errors: &[Unreadable],
+        errors: &[UnreadableInput],
         unjudged: &Unjudged,
         out: &mut dyn Write,
     ) -> io::Result<Summary> {
@@ -172,7 +172,7 @@ impl Json {
     }
 }
 
-fn policy(choice: &Choice) -> JsonPolicy {
+fn policy(choice: &PolicyChoice) -> JsonPolicy {
     JsonPolicy {
         name: choice.policy.clone(),
         validation: choice.validation,
@@ -181,7 +181,7 @@ fn policy(choice: &Choice) -> JsonPolicy {
     }
 }
 
-fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
+fn exempted(places: &mut FieldPositions<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
     let mut all = Vec::new();
     for (note, findings) in &checked.evaluation.exempted {
         all.extend(findings.iter().map(|finding| Exempted {
@@ -192,7 +192,7 @@ fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
     all
 }
 
-fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) -> JsonFinding {
+fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<String>) -> JsonFinding {
     let position = places.of(&finding.path);
     JsonFinding {
         id: finding.rule.id,

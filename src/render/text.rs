@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::{Summary, Unjudged};
-use crate::check::{Checked, Choice, Text, Unreadable};
+use crate::check::{Checked, PolicyChoice, SourceLines, UnreadableInput};
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
@@ -34,7 +34,7 @@ pub struct TextReport<W> {
     resolved: usize,
     hidden: usize,
     /// The policies that counted, for how many objects with pods.
-    choices: BTreeMap<Choice, usize>,
+    choices: BTreeMap<PolicyChoice, usize>,
     /// Whether advice that neither denies nor warns is counted and not shown.
     quiet_advice: bool,
     /// What would be denied, by top owner: the object with its rules.
@@ -218,7 +218,7 @@ impl<W: Write> TextReport<W> {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(&mut self, errors: &[Unreadable], unjudged: &Unjudged) -> io::Result<Summary> {
+    pub fn finish(&mut self, errors: &[UnreadableInput], unjudged: &Unjudged) -> io::Result<Summary> {
         let red = AnsiColor::Red.on_default().bold();
         for error in errors {
             let at = if error.line == 0 {
@@ -309,7 +309,7 @@ impl<W: Write> TextReport<W> {
     fn policies(&mut self) -> io::Result<()> {
         let alone = self.choices.len() == 1;
         for (choice, objects) in &self.choices {
-            let Choice {
+            let PolicyChoice {
                 policy,
                 validation,
                 placement,
@@ -365,7 +365,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
 }
 
 /// The part of a line around a position, without control characters, and where the position is in it.
-fn window(text: &Text, position: Position) -> Option<(String, usize)> {
+fn window(text: &SourceLines, position: Position) -> Option<(String, usize)> {
     let at = position.column.saturating_sub(1);
     let line = text.excerpt(position.line, 0, WIDTH + 1)?;
     if line.chars().nth(WIDTH).is_none() {
@@ -387,8 +387,8 @@ mod tests {
 
     use jiff::civil::date;
 
-    use super::{Text, TextReport, Unjudged, window};
-    use crate::check::{Input, Manifests};
+    use super::{SourceLines, TextReport, Unjudged, window};
+    use crate::check::{CheckInput, Manifests};
     use crate::engine::policy_set::PolicySet;
     use crate::manifest::Position;
     use crate::model::facts::Facts;
@@ -404,7 +404,7 @@ mod tests {
              kind: Deployment, name: web, controller: true}}]}}, spec: {spec}}}\n---\n\
              {{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {spec}}}\n"
         );
-        let manifests = Manifests::parse(vec![Input {
+        let manifests = Manifests::parse(vec![CheckInput {
             source: "-".to_owned(),
             bytes: text.into_bytes(),
         }]);
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn findings_on_one_long_line_cost_no_count_of_the_line_each() {
-        let text = Text::new("{\"key\": 1}".repeat(2_000_000).into());
+        let text = SourceLines::new("{\"key\": 1}".repeat(2_000_000).into());
         let start = Instant::now();
         for finding in 0..2_000 {
             let position = Position {
@@ -446,8 +446,9 @@ mod tests {
 
     #[test]
     fn a_long_line_is_shown_around_the_field() {
-        let at =
-            |text: &str, line, column| window(&Text::new(text.into()), Position { line, column }).unwrap();
+        let at = |text: &str, line, column| {
+            window(&SourceLines::new(text.into()), Position { line, column }).unwrap()
+        };
         // Marks inside a line are every 4,096 bytes, and characters of several bytes lie across them.
         for before in ["a".repeat(1000), "aé\u{10000}".repeat(5000), "é".repeat(2048)] {
             let column = before.chars().count() + 1;
@@ -457,7 +458,7 @@ mod tests {
             assert_eq!(shown.chars().count(), 122);
             assert_eq!(at(&text, 1, 1), ("first".to_owned(), 0));
             assert_eq!(at(&text, 3, 2), ("last".to_owned(), 1));
-            let whole = Text::new(text.clone().into());
+            let whole = SourceLines::new(text.clone().into());
             let line = text.lines().nth(1).unwrap();
             for skip in [0, 1, 4095, 4096, 4097, 8191, 12_000, 1_000_000] {
                 let expected: String = line.chars().skip(skip).take(7).collect();

@@ -1,6 +1,6 @@
 //! What a check reads: the object, its pod as it is looked at now, the verdict, the facts and the policy.
 
-use crate::model::build::{Build, Isolation};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::field_set::FieldSet;
 use crate::model::image::{ImageRef, build_hint};
@@ -246,12 +246,12 @@ impl<'c> PodCx<'c> {
     }
 
     /// How the pod's containers are kept apart from the host.
-    pub fn isolation(&self) -> Isolation {
+    pub fn isolation(&self) -> ContainerIsolation {
         if self.spec.has_host_process() {
-            Isolation::HostProcess
+            ContainerIsolation::HostProcess
         } else {
             self.runtime_class()
-                .map_or(Isolation::Process, RuntimeClassFacts::isolation)
+                .map_or(ContainerIsolation::Process, RuntimeClassFacts::isolation)
         }
     }
 

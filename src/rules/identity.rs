@@ -6,7 +6,7 @@ mod user;
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
-use crate::model::build::Isolation;
+use crate::model::build::ContainerIsolation;
 use crate::model::edit::Edit;
 use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
@@ -388,7 +388,7 @@ static HOST_PROCESS_HYPERV: Rule = Rule {
     needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let Some(class) = cx.runtime_class() else { return };
-        if class.isolation() == Isolation::HyperV && cx.spec.has_host_process() {
+        if class.isolation() == ContainerIsolation::HyperV && cx.spec.has_host_process() {
             out.report(cx.at(&["runtimeClassName"]));
         }
     }),

@@ -6,7 +6,7 @@ mod linux;
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
-use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
 use crate::model::field_set::FieldSet;
 use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
 use crate::model::severity::{Class, Severity};
@@ -88,7 +88,7 @@ fn named(build: Build) -> String {
 
 /// The tag by which Microsoft publishes the newest base image that runs on a host. Nano Server of 2016 and 2019 goes by
 /// other names than Server Core.
-fn tag_for(host: Build, isolation: Isolation, nano_server: bool) -> Option<&'static str> {
+fn tag_for(host: Build, isolation: ContainerIsolation, nano_server: bool) -> Option<&'static str> {
     let runs = |build| compatibility(build, host, isolation) == Compatibility::Runs;
     let release = RELEASES
         .iter()
@@ -105,7 +105,7 @@ fn tag_for(host: Build, isolation: Isolation, nano_server: bool) -> Option<&'sta
 fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
     let oldest = cx.targets().first().copied();
     oldest
-        .and_then(|host| tag_for(host, Isolation::Process, nano_server))
+        .and_then(|host| tag_for(host, ContainerIsolation::Process, nano_server))
         .unwrap_or("ltsc2022")
 }
 

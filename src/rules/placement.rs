@@ -6,7 +6,7 @@ use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::PodCx;
 use super::os::{OsSelection, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
-use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
 use crate::model::field_set::FieldSet;
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
@@ -241,7 +241,7 @@ fn require(builds: &[Build]) -> String {
 
 /// A build that the pod selects among others, that some known node has, and that cannot run one of its images.
 fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
-    if cx.isolation() == Isolation::HostProcess {
+    if cx.isolation() == ContainerIsolation::HostProcess {
         return None;
     }
     let (named, any_other) = cx.named_builds();
@@ -461,7 +461,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
             return;
         }
         let isolation = cx.isolation();
-        if isolation == Isolation::HostProcess {
+        if isolation == ContainerIsolation::HostProcess {
             return;
         }
         let reached = reach::matched(cx);

@@ -13,7 +13,7 @@ use super::report::{PodTrouble, Wrong};
 use super::world::World;
 use crate::cluster::node::NodeView;
 use crate::engine::infer_os;
-use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _};
@@ -223,19 +223,19 @@ impl Pod<'_> {
         )
     }
 
-    fn isolation(&self) -> Isolation {
+    fn isolation(&self) -> ContainerIsolation {
         if self.spec.has_host_process() {
-            return Isolation::HostProcess;
+            return ContainerIsolation::HostProcess;
         }
         let class = self.class().ok().flatten();
-        class.map_or(Isolation::Process, |(_, class)| class.isolation())
+        class.map_or(ContainerIsolation::Process, |(_, class)| class.isolation())
     }
 
     fn wrong_build(&self, node: &NodeView, said: Said) -> Option<Told> {
         let isolation = self.isolation();
         // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
-        if isolation == Isolation::HostProcess {
+        if isolation == ContainerIsolation::HostProcess {
             return None;
         }
         let host = node.build();

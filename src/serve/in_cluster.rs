@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::certificates::CertificateArgs;
-use super::gauges::Gauges;
-use super::reviewer::Reviewer;
+use super::cluster_metrics::ClusterMetrics;
+use super::review_handler::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
 use crate::cluster::facts;
@@ -32,7 +32,7 @@ use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::registration::{self, configurations::Configurations};
 use crate::tls::source::CertificateSource;
-use crate::webhook::{self, Config, Listening, Server};
+use crate::webhook::{self, Listening, Server, WebhookConfig};
 
 /// Which cluster, and by which names Transom is known there.
 #[derive(Args, Clone, Debug)]
@@ -85,7 +85,7 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub async fn run(
     args: InClusterArgs,
     base: Facts,
-    mut config: Config,
+    mut config: WebhookConfig,
     behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -110,7 +110,7 @@ pub async fn run(
     let snapshots = Snapshots::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
-    let gauges = Gauges::new(&config.metrics);
+    let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
     let freshness = Freshness::new(&config.metrics);
     tasks.spawn("freshness", freshness.clone().tell());
@@ -120,7 +120,7 @@ pub async fn run(
     } else {
         Reporting::Off
     });
-    let following = Following {
+    let following = SnapshotTask {
         snapshots,
         registered,
         arrival,
@@ -220,17 +220,17 @@ fn stand_for_election(
 }
 
 /// What it takes to make a snapshot of each view of the cluster.
-struct Following {
+struct SnapshotTask {
     snapshots: Snapshots,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
     arrival: watch::Receiver<Option<Arc<Arrival>>>,
     reporting: watch::Receiver<Reporting>,
-    gauges: Gauges,
+    gauges: ClusterMetrics,
     readiness: Readiness,
     freshness: Freshness,
 }
 
-impl Following {
+impl SnapshotTask {
     /// Watches the cluster, and follows what the watches show.
     fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> Latest {
         let (publish, views) = watch::channel(None);
@@ -303,7 +303,7 @@ fn rest_after(took: Duration) -> Duration {
     took.saturating_mul(4).min(MOST)
 }
 
-impl Following {
+impl SnapshotTask {
     /// Whether this replica would enforce less than another one does. It is then not ready, so that a rollout stops and the
     /// other one stays. It ends when that one leads no more: the next leader says in the status what counts.
     fn lacks_a_policy(&self, snapshot: &Snapshot) -> bool {
@@ -381,7 +381,7 @@ fn start_controllers(
 /// Serves until the server has drained. A background task that ends before that ends the process: its work would
 /// not be done any more, without a sign.
 async fn outlive(
-    server: impl Future<Output = Result<(), webhook::Error>>,
+    server: impl Future<Output = Result<(), webhook::ServerError>>,
     tasks: &mut Tasks,
     election: &mut Tasks,
 ) -> anyhow::Result<()> {

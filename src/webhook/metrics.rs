@@ -10,9 +10,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::Reply;
-use super::limits::Shed;
-use super::shares::Gauges;
+use super::ReviewResponse;
+use super::inflight::InflightGauges;
+use super::limits::RejectReason;
 use crate::admission::{AuditRecord, Phase, ReviewLabels};
 use crate::process::metrics::Metrics;
 
@@ -100,7 +100,7 @@ pub(super) struct ReviewMetrics {
     rejected_open: Counter,
     rejected_share: Counter,
     rejected_large: Counter,
-    pub(super) in_flight: Gauges,
+    pub(super) in_flight: InflightGauges,
 }
 
 impl ReviewMetrics {
@@ -126,7 +126,7 @@ impl ReviewMetrics {
             rejected_open: rejected.get_or_create_owned(&ReasonLabels { reason: "open" }),
             rejected_share: rejected.get_or_create_owned(&ReasonLabels { reason: "share" }),
             rejected_large: rejected.get_or_create_owned(&ReasonLabels { reason: "large" }),
-            in_flight: Gauges::default(),
+            in_flight: InflightGauges::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -178,7 +178,7 @@ impl ReviewMetrics {
         new
     }
 
-    pub(super) fn reviewed(&self, phase: Phase, reply: &Reply, took: Duration) {
+    pub(super) fn reviewed(&self, phase: Phase, reply: &ReviewResponse, took: Duration) {
         let duration = match phase {
             Phase::Mutate => &self.mutating,
             Phase::Validate => &self.validating,
@@ -193,7 +193,7 @@ impl ReviewMetrics {
     }
 
     /// A review was answered from its head.
-    pub(super) fn too_large(&self, reply: &Reply) {
+    pub(super) fn too_large(&self, reply: &ReviewResponse) {
         if let Some(AuditRecord { labels, .. }) = &reply.record {
             self.too_large.inc(&TooLargeLabels {
                 r#type: labels.r#type,
@@ -206,13 +206,13 @@ impl ReviewMetrics {
         self.panics.inc();
     }
 
-    pub(super) fn shed(&self, shed: Shed) {
+    pub(super) fn shed(&self, shed: RejectReason) {
         match shed {
-            Shed::Requests => self.rejected_requests.inc(),
-            Shed::Bytes => self.rejected_bytes.inc(),
-            Shed::Open => self.rejected_open.inc(),
-            Shed::Share => self.rejected_share.inc(),
-            Shed::Large => self.rejected_large.inc(),
+            RejectReason::Requests => self.rejected_requests.inc(),
+            RejectReason::Bytes => self.rejected_bytes.inc(),
+            RejectReason::Open => self.rejected_open.inc(),
+            RejectReason::Share => self.rejected_share.inc(),
+            RejectReason::Large => self.rejected_large.inc(),
         };
     }
 }
@@ -234,7 +234,7 @@ mod tests {
             decision: "patch",
             dry_run: false,
         };
-        let reply = Reply {
+        let reply = ReviewResponse {
             status: StatusCode::OK,
             body: Vec::new(),
             record: Some(AuditRecord {
@@ -249,7 +249,7 @@ mod tests {
             .reviewed(Phase::Mutate, &reply, Duration::from_micros(20));
         reviews.too_large(&reply);
         metrics.policy_reloaded(true);
-        reviews.shed(Shed::Bytes);
+        reviews.shed(RejectReason::Bytes);
         let text = metrics.expose();
         for line in [
             "transom_reviews_total{type=\"mutating\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 2",

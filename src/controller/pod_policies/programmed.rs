@@ -7,7 +7,7 @@ use crate::cluster::view::ClusterView;
 use crate::controller::conditions::{Statement, Told};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
-use crate::registration::configurations::{Configurations, Gap};
+use crate::registration::configurations::{Configurations, CoverageGap};
 
 /// The condition. `decoded` is what of the policy counts, if anything; `unreached` what is to be said where calls of the API
 /// server do not arrive.
@@ -31,12 +31,12 @@ pub(super) fn programmed(
             .filter(|(_, labels)| counts(labels));
         registered.gaps(stored, &facts.pool_labels, &namespaces)
     });
-    let unreached = unreached.map(|said| Gap {
+    let unreached = unreached.map(|said| CoverageGap {
         reason: "CallsDoNotArrive",
         message: said.to_owned(),
     });
     let amiss = unreached.into_iter().chain(registered.amiss());
-    let gaps: Vec<Gap> = amiss.chain(gaps).collect();
+    let gaps: Vec<CoverageGap> = amiss.chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())

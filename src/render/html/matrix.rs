@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{count, release_name};
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::os::Verdict;
 use crate::scan::Judged;
 use crate::scan::report::Report;
@@ -27,11 +27,11 @@ impl Fit {
     /// Of a container build on a node build.
     pub(super) fn of(image: Build, node: Build) -> Fit {
         let with = |isolation| compatibility(image, node, isolation);
-        match with(Isolation::Process) {
+        match with(ContainerIsolation::Process) {
             Compatibility::Runs => Fit::Runs,
             Compatibility::Disputed => Fit::Disputed,
             Compatibility::Unknown => Fit::Unknown,
-            Compatibility::Fails if with(Isolation::HyperV) == Compatibility::Runs => Fit::HyperV,
+            Compatibility::Fails if with(ContainerIsolation::HyperV) == Compatibility::Runs => Fit::HyperV,
             Compatibility::Fails => Fit::Fails,
         }
     }

@@ -1,7 +1,7 @@
 //! The rule on Windows builds: whether the images of a pod run on the nodes that it requires, and all on one node.
 
 use super::{Imaged, VERSIONS, images, named, tag_for};
-use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
 use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
 use crate::rules::context::PodCx;
@@ -106,7 +106,7 @@ const MOST_BUILDS: usize = 64;
 
 fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
     let kernel = HostKernel::of(cx);
-    if kernel.isolation == Isolation::HostProcess {
+    if kernel.isolation == ContainerIsolation::HostProcess {
         return;
     }
     let required = cx.selected_builds();
@@ -143,7 +143,7 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
 
 /// Whose kernel the pod's containers run on.
 struct HostKernel {
-    isolation: Isolation,
+    isolation: ContainerIsolation,
     /// Whether the pod names a RuntimeClass that is not known, which may isolate with Hyper-V.
     in_doubt: bool,
 }
@@ -163,7 +163,7 @@ impl HostKernel {
 
     fn compatibility(&self, container: Build, host: Build) -> Compatibility {
         let known = compatibility(container, host, self.isolation);
-        if self.in_doubt && compatibility(container, host, Isolation::HyperV) != known {
+        if self.in_doubt && compatibility(container, host, ContainerIsolation::HyperV) != known {
             return Compatibility::Unknown;
         }
         known
@@ -212,8 +212,9 @@ impl HostKernel {
             Some(tag) => format!("use a tag for {tag}"),
             None => "use an image for the build of the nodes".to_owned(),
         };
-        let isolated = |host: &Build| compatibility(build, *host, Isolation::HyperV) == Compatibility::Runs;
-        if self.isolation == Isolation::Process && hosts.iter().any(isolated) {
+        let isolated =
+            |host: &Build| compatibility(build, *host, ContainerIsolation::HyperV) == Compatibility::Runs;
+        if self.isolation == ContainerIsolation::Process && hosts.iter().any(isolated) {
             remedy.push_str(", or Hyper-V isolation (RuntimeClass handler runhcs-wcow-hypervisor)");
         }
         let disputed = hosts

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::node::{Host, OWN_LABELS, Taint};
 use crate::model::node_affinity::Match;
@@ -37,7 +37,7 @@ pub struct ImageBuilds {
     pub builds: Vec<Build>,
     /// Whether every one is certain: from a registry, or from a tag of Microsoft's.
     pub are_certain: bool,
-    isolation: Isolation,
+    isolation: ContainerIsolation,
 }
 
 impl ImageBuilds {
@@ -47,7 +47,7 @@ impl ImageBuilds {
         let isolation = cx.isolation();
         let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
         let mut known: Vec<(Build, bool)> = Vec::new();
-        if isolation != Isolation::HostProcess && !in_doubt {
+        if isolation != ContainerIsolation::HostProcess && !in_doubt {
             known.extend(cx.containers().filter_map(|container| cx.image_build(&container)));
         }
         let are_certain = known.iter().all(|(_, certain)| *certain);

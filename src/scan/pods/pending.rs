@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Pod, Told};
 use crate::cluster::node::NodeView;
 use crate::engine::scheduling::{AdmissionStage, constraints, untolerated};
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
 use crate::model::os::Verdict;
@@ -238,7 +238,7 @@ impl Pod<'_> {
     fn unfit(&self, nodes: &Nodes<'_>) -> Option<Told> {
         let isolation = self.isolation();
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
-        if isolation == Isolation::HostProcess || in_doubt {
+        if isolation == ContainerIsolation::HostProcess || in_doubt {
             return None;
         }
         let images = Image::of_pod(self.spec, self.ground.world.facts);

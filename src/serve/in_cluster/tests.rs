@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::cluster::view::ClusterView;
 use crate::process::metrics::Metrics;
-use crate::process::room::Room;
+use crate::process::resource_limits::ResourceLimits;
 use crate::tls::args::TlsArgs;
 use crate::webhook::{LimitArgs, ListenArgs};
 
@@ -35,9 +35,9 @@ async fn refusal(flags: &[&str]) -> String {
         "127.0.0.1:0",
     ];
     let flags = Flags::try_parse_from(START.iter().chain(flags)).unwrap();
-    let config = Config {
+    let config = WebhookConfig {
         listen: flags.listen,
-        limits: flags.limits.within(Room::default()),
+        limits: flags.limits.within(ResourceLimits::default()),
         certificate: flags.tls.into(),
         clients: None,
         metrics: Metrics::new("0", None),
@@ -161,12 +161,12 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let metrics = Metrics::new("0", None);
     let readiness = Readiness::default();
     let (_tell, registered) = watch::channel(None);
-    let following = Following {
+    let following = SnapshotTask {
         snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
         registered,
         arrival: watch::channel(None).1,
         reporting: watch::channel(Reporting::Off).1,
-        gauges: Gauges::new(&metrics),
+        gauges: ClusterMetrics::new(&metrics),
         readiness: readiness.clone(),
         freshness: Freshness::default(),
     };

@@ -4,7 +4,7 @@
 use jiff::civil::date;
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
-use transom::check::{Input, Manifests};
+use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!((1..=bytes.len() + 1).contains(&error.line), "{error}");
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let manifests = Manifests::parse(vec![Input { source: "fuzz".into(), bytes: bytes.to_vec() }]);
+    let manifests = Manifests::parse(vec![CheckInput { source: "fuzz".into(), bytes: bytes.to_vec() }]);
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     manifests.learn(&mut facts, &policies);
     manifests.check(&facts, &policies, ReviewStage::Written, |checked| {

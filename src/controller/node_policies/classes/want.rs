@@ -128,15 +128,15 @@ pub(super) fn wanted(
 fn image_release(host: Build) -> Option<Build> {
     let newest = RELEASES.iter().rev().filter(|release| !release.tags.is_empty());
     let mut fitting = newest.filter(|release| {
-        compatibility(release.build, host, build::Isolation::Process) == Compatibility::Runs
+        compatibility(release.build, host, build::ContainerIsolation::Process) == Compatibility::Runs
     });
     fitting.next().map(|release| release.build)
 }
 
-pub(super) fn model(isolation: Isolation) -> build::Isolation {
+pub(super) fn model(isolation: Isolation) -> build::ContainerIsolation {
     match isolation {
-        Isolation::Process => build::Isolation::Process,
-        Isolation::HyperV => build::Isolation::HyperV,
+        Isolation::Process => build::ContainerIsolation::Process,
+        Isolation::HyperV => build::ContainerIsolation::HyperV,
     }
 }
 

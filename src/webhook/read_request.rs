@@ -9,15 +9,18 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{Kept, Unread, collect, declared};
-use super::client::Client;
-use super::limits::{MAX_BODY, Shed};
-use super::refusal::Refusal;
-use super::reviews::{Reviews, Taken, TooLarge};
-use crate::process::values::duration;
+use super::body::{BodyError, ReceivedBody, collect, declared};
+use super::limits::{MAX_BODY, RejectReason};
+use super::peer::Peer;
+use super::rejection::Rejection;
+use super::review_service::{OversizeBody, ReceivedRequest, ReviewService};
+use crate::process::arg_parsers::duration;
 
 /// Takes a review in; what is not kept of its body is read and thrown away.
-pub(super) async fn take_in(request: Request, reviews: &Reviews) -> Result<Taken, Refusal> {
+pub(super) async fn read_request(
+    request: Request,
+    reviews: &ReviewService,
+) -> Result<ReceivedRequest, Rejection> {
     let came = Instant::now();
     let deadline = came + reviews.body_timeout;
     let (head, mut body) = request.into_parts();
@@ -49,7 +52,7 @@ fn wait(query: Option<&str>, most: Duration) -> Duration {
 }
 
 /// Answers a request that is no review by its path or method.
-pub(super) fn refused(request: Request, reviews: &Reviews, refusal: Refusal) -> Refusal {
+pub(super) fn refused(request: Request, reviews: &ReviewService, refusal: Rejection) -> Rejection {
     let (head, body) = request.into_parts();
     if is_awaited(&head.headers) {
         let deadline = Instant::now() + reviews.body_timeout;
@@ -66,14 +69,14 @@ fn is_awaited(headers: &HeaderMap) -> bool {
 /// Reads a body within its limits. They are Transom's own, not axum's for its extractors, which is 2 MB.
 async fn read(
     body: &mut Body,
-    client: Option<&Client>,
-    reviews: &Reviews,
+    client: Option<&Peer>,
+    reviews: &ReviewService,
     deadline: Instant,
     until: Instant,
-) -> Result<Taken, Refusal> {
+) -> Result<ReceivedRequest, Rejection> {
     let unread = |why| match why {
-        Unread::Broken => Refusal::new(StatusCode::BAD_REQUEST, "the body ended before its time\n"),
-        Unread::Shed(shed) => reviews.shed(shed),
+        BodyError::Broken => Rejection::new(StatusCode::BAD_REQUEST, "the body ended before its time\n"),
+        BodyError::Shed(shed) => reviews.shed(shed),
     };
     let shed = |shed| reviews.shed(shed);
     let declared = declared(body);
@@ -81,23 +84,23 @@ async fn read(
     let complete = async {
         // The wait for the client ends at the deadline, the wait for a place among the reviews at the time of the share.
         let kept = timeout_at(deadline, collect(body, &share, MAX_BODY)).await;
-        let kept =
-            kept.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"))?;
+        let kept = kept
+            .map_err(|_| Rejection::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"))?;
         let kept = kept.map_err(unread)?;
         share.complete().await.map_err(shed)?;
-        Ok::<_, Refusal>(kept)
+        Ok::<_, Rejection>(kept)
     };
     // A body that is there already is taken without a wait for anything; a share that was refused meanwhile grows no more.
     let kept = tokio::select! {
         biased;
         complete = complete => complete?,
-        () = share.refused() => return Err(shed(Shed::Share)),
+        () = share.refused() => return Err(shed(RejectReason::Share)),
     };
     let (bytes, too_large) = match kept {
-        Kept::Whole(bytes) => (bytes, None),
-        Kept::Head(head) => (head, Some(TooLarge { declared })),
+        ReceivedBody::Whole(bytes) => (bytes, None),
+        ReceivedBody::Head(head) => (head, Some(OversizeBody { declared })),
     };
-    Ok(Taken {
+    Ok(ReceivedRequest {
         bytes,
         too_large,
         share,
@@ -105,8 +108,8 @@ async fn read(
 }
 
 /// Whether a head announces what can be read as a review.
-fn is_review(headers: &HeaderMap) -> Result<(), Refusal> {
-    let unsupported = |text| Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+fn is_review(headers: &HeaderMap) -> Result<(), Rejection> {
+    let unsupported = |text| Err(Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     if !headers.get(CONTENT_TYPE).is_some_and(is_json) {
         return unsupported("the content type must be application/json\n");
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::problem::{Place, Problem, spell};
+use super::field_error::{FieldError, FieldStep, spell};
 use crate::model::text::cut;
 
 /// So many unknown fields are left out of one object before it is given up.
@@ -14,25 +14,25 @@ const MOST_UNKNOWN_FIELDS: usize = 200;
 const MOST_CORRECTIONS: usize = 200;
 
 /// What has been read.
-pub struct Reading<T> {
+pub struct Decoded<T> {
     /// The object; with problems only what is right with it, and nothing where that cannot be told.
     pub read: Option<T>,
     /// What is wrong with it, in no order.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldError>,
     /// The places that were corrected to be able to read on: what is found wrong there later is not the author's doing.
-    pub corrected: BTreeSet<Vec<Place>>,
+    pub corrected: BTreeSet<Vec<FieldStep>>,
 }
 
-impl<T> Reading<T> {
+impl<T> Decoded<T> {
     /// What is made of the object where there is nothing wrong with it; else everything that is.
-    pub fn then<M>(self, make: impl FnOnce(T) -> Result<M, Vec<Problem>>) -> Result<M, Vec<Problem>> {
+    pub fn then<M>(self, make: impl FnOnce(T) -> Result<M, Vec<FieldError>>) -> Result<M, Vec<FieldError>> {
         let mut problems = self.problems;
         match self.read.map(make) {
             Some(Ok(made)) if problems.is_empty() => return Ok(made),
             Some(Ok(_)) | None => {}
             Some(Err(more)) => {
                 // What was put in the place of something wrong is not worth a word.
-                let is_new = |problem: &Problem| !stands_below(&problem.path, self.corrected.iter());
+                let is_new = |problem: &FieldError| !stands_below(&problem.path, self.corrected.iter());
                 problems.extend(more.into_iter().filter(is_new));
             }
         }
@@ -44,9 +44,9 @@ impl<T> Reading<T> {
 pub fn read<T: DeserializeOwned>(
     mut value: Value,
     mut left_out: Option<&mut BTreeSet<String>>,
-) -> Reading<T> {
+) -> Decoded<T> {
     let mut problems = Vec::new();
-    let mut tried: BTreeMap<Vec<Place>, usize> = BTreeMap::new();
+    let mut tried: BTreeMap<Vec<FieldStep>, usize> = BTreeMap::new();
     let mut corrections = 0;
     let mut read = None;
     while corrections < MOST_CORRECTIONS {
@@ -86,7 +86,7 @@ pub fn read<T: DeserializeOwned>(
         }
         *times += 1;
     }
-    Reading {
+    Decoded {
         read,
         problems,
         corrected: tried.into_keys().collect(),
@@ -94,10 +94,10 @@ pub fn read<T: DeserializeOwned>(
 }
 
 /// What serde says, as a problem: of a field that is missing at the field, else where it stumbled.
-fn problem(place: &[Place], error: &str, found: Option<&Value>) -> Problem {
+fn problem(place: &[FieldStep], error: &str, found: Option<&Value>) -> FieldError {
     let mut path = place.to_vec();
     let message = if let Some(field) = missing_field(error) {
-        path.push(Place::Key(field.to_owned()));
+        path.push(FieldStep::Key(field.to_owned()));
         format!(
             "{}: the field \"{field}\" is missing; it has no default",
             spell(place)
@@ -105,20 +105,20 @@ fn problem(place: &[Place], error: &str, found: Option<&Value>) -> Problem {
     } else {
         explain(place, error, found)
     };
-    Problem { path, message }
+    FieldError { path, message }
 }
 
 /// Whether a place is one of these, or below one of them.
-fn stands_below<'p>(place: &[Place], mut places: impl Iterator<Item = &'p Vec<Place>>) -> bool {
+fn stands_below<'p>(place: &[FieldStep], mut places: impl Iterator<Item = &'p Vec<FieldStep>>) -> bool {
     places.any(|other| place.starts_with(other))
 }
 
-fn places(path: &serde_path_to_error::Path) -> Vec<Place> {
+fn places(path: &serde_path_to_error::Path) -> Vec<FieldStep> {
     use serde_path_to_error::Segment;
     path.iter()
         .filter_map(|segment| match segment {
-            Segment::Map { key } => Some(Place::Key(key.clone())),
-            Segment::Seq { index } => Some(Place::Index(*index)),
+            Segment::Map { key } => Some(FieldStep::Key(key.clone())),
+            Segment::Seq { index } => Some(FieldStep::Index(*index)),
             Segment::Enum { .. } | Segment::Unknown => None,
         })
         .collect()
@@ -128,35 +128,35 @@ fn missing_field(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-fn at<'v>(from: &'v Value, place: &[Place]) -> Option<&'v Value> {
+fn at<'v>(from: &'v Value, place: &[FieldStep]) -> Option<&'v Value> {
     place.iter().try_fold(from, |value, step| match step {
-        Place::Key(key) => value.get(key),
-        Place::Index(index) => value.get(index),
+        FieldStep::Key(key) => value.get(key),
+        FieldStep::Index(index) => value.get(index),
     })
 }
 
-fn at_mut<'v>(from: &'v mut Value, place: &[Place]) -> Option<&'v mut Value> {
+fn at_mut<'v>(from: &'v mut Value, place: &[FieldStep]) -> Option<&'v mut Value> {
     place.iter().try_fold(from, |value, step| match step {
-        Place::Key(key) => value.get_mut(key),
-        Place::Index(index) => value.get_mut(index),
+        FieldStep::Key(key) => value.get_mut(key),
+        FieldStep::Index(index) => value.get_mut(index),
     })
 }
 
 /// Puts a value at a place; says whether the place can be.
-fn put(into: &mut Value, place: &[Place], value: Value) -> bool {
+fn put(into: &mut Value, place: &[FieldStep], value: Value) -> bool {
     match place.split_last() {
-        Some((Place::Key(key), parent)) => {
+        Some((FieldStep::Key(key), parent)) => {
             let parent = at_mut(into, parent).and_then(Value::as_object_mut);
             parent.map(|map| map.insert(key.clone(), value)).is_some()
         }
-        Some((Place::Index(_), _)) => at_mut(into, place).map(|item| *item = value).is_some(),
+        Some((FieldStep::Index(_), _)) => at_mut(into, place).map(|item| *item = value).is_some(),
         None => false,
     }
 }
 
 /// Removes the field at a place; says whether it was there.
-fn remove(from: &mut Value, place: &[Place]) -> bool {
-    let Some((Place::Key(key), parent)) = place.split_last() else {
+fn remove(from: &mut Value, place: &[FieldStep]) -> bool {
+    let Some((FieldStep::Key(key), parent)) = place.split_last() else {
         return false;
     };
     let parent = at_mut(from, parent).and_then(Value::as_object_mut);
@@ -165,7 +165,7 @@ fn remove(from: &mut Value, place: &[Place]) -> bool {
 
 /// Takes out what cannot be read, so that what stands beside it can be; where it cannot be done without, something else
 /// is put in its place, at each time another thing. Says whether there was anything left to try.
-fn correct(value: &mut Value, place: &[Place], times: usize) -> bool {
+fn correct(value: &mut Value, place: &[FieldStep], times: usize) -> bool {
     if times == 0 && remove(value, place) {
         return true;
     }
@@ -185,7 +185,7 @@ fn correct(value: &mut Value, place: &[Place], times: usize) -> bool {
 
 /// Turns serde's words into ours, with the nearest valid name ("unknown field `validaton`, expected one of …") or with
 /// what stands there ("invalid type: string, expected i32").
-fn explain(place: &[Place], error: &str, found: Option<&Value>) -> String {
+fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
     let mut quoted = error.split('`').skip(1).step_by(2);
     let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
     let (Some(written), true) = (quoted.next(), unknown) else {

@@ -1,12 +1,12 @@
 //! The match conditions: CEL by which the API server decides, from what stands in an object, whether Transom is asked.
 //!
-//! Each pod of a cluster pays for them, so they are cheap before they are exact: [`Pools::sign`] reads fields with `has`
+//! Each pod of a cluster pays for them, so they are cheap before they are exact: [`PoolSelectors::sign`] reads fields with `has`
 //! and `in`, walks each list once and compares words, never patterns. It is complete: it holds for whatever
 //! [`crate::engine::evaluate`] would deny, warn of or change by what stands in the object and its RuntimeClass, and it
 //! meets no `null` that is an error, because an entry that fails open would then not be called. A pod that it lets
 //! through for nothing costs one call.
 //!
-//! Only where `Fail` is asked for something exact stands behind the sign, [`Pools::surely`]: a Linux pod must not be
+//! Only where `Fail` is asked for something exact stands behind the sign, [`PoolSelectors::surely`]: a Linux pod must not be
 //! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`EXPRESSIONS`], [`FEW`], [`VALUE`]) is not looked into, and
 //! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
 
@@ -50,7 +50,7 @@ const UNGUARDED: &str = "may-land-on-windows";
 
 /// Which pods an entry is for. No pod is for two entries of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sieve {
+pub enum MatchScope {
     /// Any sign of Windows.
     Sign,
     /// Of those: what surely says Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool and build labels,
@@ -65,15 +65,15 @@ pub enum Sieve {
 }
 
 /// The conditions of an entry. It is one: the API server would work out each of several, whatever the first says.
-pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition> {
-    let pools = Pools::of(pool_labels);
+pub fn conditions(match_scope: MatchScope, pool_labels: &[PoolLabel]) -> Vec<MatchCondition> {
+    let pools = PoolSelectors::of(pool_labels);
     let (sign, surely) = (pools.sign(), pools.surely());
-    let (name, body) = match sieve {
-        Sieve::Sign => (SIGN, sign),
-        Sieve::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
-        Sieve::Rest => (REST, format!("({sign})\n  && !({surely})")),
-        Sieve::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
-        Sieve::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
+    let (name, body) = match match_scope {
+        MatchScope::Sign => (SIGN, sign),
+        MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
+        MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
+        MatchScope::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
+        MatchScope::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
     };
     let condition = MatchCondition {
         name: name.to_owned(),
@@ -85,7 +85,7 @@ pub fn conditions(sieve: Sieve, pool_labels: &[PoolLabel]) -> Vec<MatchCondition
 
 /// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the answer
 /// is no sooner than yes.
-pub fn hears(expression: &str, label: &PoolLabel) -> bool {
+pub fn matches_pool_label(expression: &str, label: &PoolLabel) -> bool {
     if is_os_label(&label.key) || is_build_label(&label.key) {
         return true;
     }
@@ -281,9 +281,9 @@ fn unguarded() -> String {
 }
 
 /// The labels by which a node selector says Windows, besides those of Kubernetes itself: key and values.
-struct Pools(BTreeMap<String, Vec<PoolLabelValue>>);
+struct PoolSelectors(BTreeMap<String, Vec<PoolLabelValue>>);
 
-impl Pools {
+impl PoolSelectors {
     fn of(labels: &[PoolLabel]) -> Self {
         let mut pools = BTreeMap::<String, Vec<PoolLabelValue>>::new();
         for PoolLabel { key, value } in labels {
@@ -292,7 +292,7 @@ impl Pools {
                 pools.entry(key.clone()).or_default().push(value.clone());
             }
         }
-        Pools(pools)
+        PoolSelectors(pools)
     }
 
     /// Anything that the engine could call Windows or Conflicting, or refuse for any pod. What costs most stands last.
@@ -366,7 +366,7 @@ impl Pools {
     }
 
     /// The labels of the nodeSelector, of which those of the operating system stand this test. Each label of a pool has a
-    /// line of its own, which the chart repeats and [`hears`] finds.
+    /// line of its own, which the chart repeats and [`matches_pool_label`] finds.
     fn selected(&self, system: &str) -> String {
         let [os, beta, build, trusted] =
             [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(quoted);
@@ -446,9 +446,9 @@ mod tests {
         prefix.unwrap_or_else(|| PoolLabel::exact(key, value))
     }
 
-    fn condition(sieve: Sieve, labels: &[(&str, &str)]) -> String {
+    fn condition(match_scope: MatchScope, labels: &[(&str, &str)]) -> String {
         let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
-        let [only] = <[MatchCondition; 1]>::try_from(conditions(sieve, &labels)).unwrap();
+        let [only] = <[MatchCondition; 1]>::try_from(conditions(match_scope, &labels)).unwrap();
         only.expression
     }
 
@@ -502,7 +502,10 @@ mod tests {
 
     #[test]
     fn pool_labels_of_node_policies_are_signs_too() {
-        let own = condition(Sieve::Sign, &[("pool", "Win*"), ("pool", "it's"), ("all", "*")]);
+        let own = condition(
+            MatchScope::Sign,
+            &[("pool", "Win*"), ("pool", "it's"), ("all", "*")],
+        );
         for part in [
             "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.size() > 63 || v.startsWith('Win') || v == 'it\\'s')\n",
             "[s.nodeSelector['all']].exists(v, v.size() > 63 || v.startsWith(''))\n",
@@ -514,8 +517,8 @@ mod tests {
 
     #[test]
     fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
-        let made = [Sieve::Sign, Sieve::Certain, Sieve::Rest]
-            .map(|sieve| condition(sieve, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
+        let made = [MatchScope::Sign, MatchScope::Certain, MatchScope::Rest]
+            .map(|match_scope| condition(match_scope, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
         for made in &made {
             for (key, value, expected) in [
                 ("pool", "Win*", true),
@@ -532,24 +535,28 @@ mod tests {
                 ("pools", "win", false),
                 (OS_LABEL, "anything", true),
             ] {
-                assert_eq!(hears(made, &label(key, value)), expected, "{key}={value}: {made}");
+                assert_eq!(
+                    matches_pool_label(made, &label(key, value)),
+                    expected,
+                    "{key}={value}: {made}"
+                );
             }
         }
-        assert!(!hears("true", &label("pool", "win")));
+        assert!(!matches_pool_label("true", &label("pool", "win")));
     }
 
     #[test]
     fn a_pool_label_does_not_change_what_kubernetes_labels_say() {
-        for sieve in [
-            Sieve::Sign,
-            Sieve::Certain,
-            Sieve::Rest,
-            Sieve::Unsaid,
-            Sieve::LinuxPods,
+        for match_scope in [
+            MatchScope::Sign,
+            MatchScope::Certain,
+            MatchScope::Rest,
+            MatchScope::Unsaid,
+            MatchScope::LinuxPods,
         ] {
-            let plain = condition(sieve, &[]);
+            let plain = condition(match_scope, &[]);
             assert_eq!(
-                condition(sieve, &[(OS_LABEL, "linux"), (BUILD_LABEL, "*")]),
+                condition(match_scope, &[(OS_LABEL, "linux"), (BUILD_LABEL, "*")]),
                 plain
             );
             // The costliest of CEL's functions on texts.

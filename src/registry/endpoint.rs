@@ -9,7 +9,7 @@ use crate::model::image::ImageRef;
 
 /// The place of an image in its registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct RegistryEndpoint {
     /// The registry as the reference names it: for people.
     pub registry: String,
     /// The host, and the port where there is one, that is asked.
@@ -20,9 +20,9 @@ pub(super) struct Place {
     pub reference: String,
 }
 
-impl Place {
+impl RegistryEndpoint {
     /// Where an image is; `latest` where it names neither tag nor digest.
-    pub fn of(image: &str) -> Result<Place, String> {
+    pub fn of(image: &str) -> Result<RegistryEndpoint, String> {
         let image = ImageRef::parse(image).map_err(|error| error.to_string())?;
         let is_docker_hub = image.registry == "docker.io";
         let repository = if is_docker_hub && !image.repository.contains('/') {
@@ -35,7 +35,7 @@ impl Place {
         } else {
             image.registry
         };
-        Ok(Place {
+        Ok(RegistryEndpoint {
             registry: image.registry.to_owned(),
             authority: authority.to_owned(),
             repository,
@@ -186,11 +186,11 @@ mod tests {
             ("10.0.0.5:5000/app:1", "https://10.0.0.5:5000/v2/app/manifests/1"),
         ];
         for (image, address) in cases {
-            let place = Place::of(image).unwrap();
+            let place = RegistryEndpoint::of(image).unwrap();
             let uri = place.uri("manifests", &place.reference);
             assert_eq!(uri.map(|uri| uri.to_string()).as_deref(), Ok(address), "{image}");
         }
-        assert_eq!(Place::of(&of_digest).unwrap().reference, digest);
+        assert_eq!(RegistryEndpoint::of(&of_digest).unwrap().reference, digest);
     }
 
     #[test]
@@ -206,11 +206,13 @@ mod tests {
             "100.100.100.200/app:1",
         ] {
             // What is no reference at all is not asked for either.
-            let Ok(place) = Place::of(image) else { continue };
+            let Ok(place) = RegistryEndpoint::of(image) else {
+                continue;
+            };
             let refused = place.uri("manifests", "1").unwrap_err();
             assert!(refused.contains("never asked"), "{image}: {refused}");
         }
-        assert!(Place::of("169.254.169.254/app:1").is_ok());
+        assert!(RegistryEndpoint::of("169.254.169.254/app:1").is_ok());
     }
 
     #[test]
@@ -247,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_registry_elsewhere_points_neither_at_this_machine_nor_away_from_tls() {
-        let far = Place::of("registry.example/app:1").unwrap();
+        let far = RegistryEndpoint::of("registry.example/app:1").unwrap();
         for address in [
             "http://localhost:8080/x",
             "https://127.0.0.1/x",
@@ -262,7 +264,7 @@ mod tests {
             assert!(far.allow(&address.parse().unwrap()).is_err(), "{address}");
         }
         assert_eq!(far.allow(&"https://blobs.example/x".parse().unwrap()), Ok(()));
-        let near = Place::of("localhost:5000/app:1").unwrap();
+        let near = RegistryEndpoint::of("localhost:5000/app:1").unwrap();
         assert_eq!(near.allow(&"http://127.0.0.1:5001/x".parse().unwrap()), Ok(()));
     }
 }

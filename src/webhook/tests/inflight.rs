@@ -1,15 +1,15 @@
 //! What reviews in flight share: when it is taken, when it is given back, and what is refused when there is no more.
 
-use super::admission::{Missing, asked, metered, until};
+use super::admission::{WaitingReviewer, asked, metered, until};
 use super::*;
 use crate::webhook::router::router;
 
 /// A reviewer that judges large reviews when it may.
-struct Held(std::sync::Barrier);
+struct BlockingReviewer(std::sync::Barrier);
 
-impl Review for Held {
-    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply {
-        if matches!(sent, Sent::Whole(body) if body.len() > 1_000) {
+impl ReviewHandler for BlockingReviewer {
+    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+        if matches!(sent, ReviewBody::Whole(body) if body.len() > 1_000) {
             self.0.wait();
         }
         Measure.review(phase, sent)
@@ -17,9 +17,16 @@ impl Review for Held {
 }
 
 /// A router in which one review is in flight, and may be at most; it is over when the barrier was waited for.
-async fn one_in_flight(max_wait: Duration) -> (axum::Router, Metrics, Arc<Held>, JoinHandle<StatusCode>) {
+async fn one_in_flight(
+    max_wait: Duration,
+) -> (
+    axum::Router,
+    Metrics,
+    Arc<BlockingReviewer>,
+    JoinHandle<StatusCode>,
+) {
     let metrics = Metrics::new("0.0.0", None);
-    let held = Arc::new(Held(std::sync::Barrier::new(2)));
+    let held = Arc::new(BlockingReviewer(std::sync::Barrier::new(2)));
     let limits = Limits {
         max_concurrent: 1,
         max_wait,
@@ -95,7 +102,7 @@ async fn reviews_that_wait_for_news_take_no_more_than_half_of_the_room() {
         max_concurrent: 3,
         ..Limits::default()
     };
-    let router = router(Arc::new(Missing(heard)), &limits, &metrics, None);
+    let router = router(Arc::new(WaitingReviewer(heard)), &limits, &metrics, None);
     let first = tokio::spawn({
         let router = router.clone();
         async move { asked(&router, post("/mutate", full("{}"))).await.status() }

@@ -13,12 +13,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::body::discard;
-use super::client::Client;
-use super::limits::{Limits, MAX_BODY, Shed};
+use super::inflight::{InflightLimiter, InflightPermit};
+use super::limits::{Limits, MAX_BODY, RejectReason};
 use super::metrics::ReviewMetrics;
-use super::refusal::Refusal;
-use super::shares::{Share, Shares};
-use super::{News, Phase, Reply, Review, Sent};
+use super::peer::Peer;
+use super::rejection::Rejection;
+use super::{NamespaceKnown, Phase, ReviewBody, ReviewHandler, ReviewResponse};
 use crate::admission::Oversize;
 use crate::process::metrics::Metrics;
 
@@ -34,25 +34,25 @@ const LANES: [(usize, usize); 2] = [(2 << 20, 2), (usize::MAX, 1)];
 const NEWS_WAIT: Duration = Duration::from_millis(500);
 
 /// A review that was taken in, with its share of what may be in flight.
-pub(super) struct Taken {
+pub(super) struct ReceivedRequest {
     pub(super) bytes: Bytes,
     /// `bytes` are the head of a body that is larger than what is read.
-    pub(super) too_large: Option<TooLarge>,
-    pub(super) share: Share,
+    pub(super) too_large: Option<OversizeBody>,
+    pub(super) share: InflightPermit,
 }
 
 /// What is known of a body that is too large.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TooLarge {
+pub(super) struct OversizeBody {
     /// Its length, where the client declared one.
     pub(super) declared: Option<usize>,
 }
 
-impl Taken {
-    fn sent(&self, has_sign: bool) -> Sent<'_> {
+impl ReceivedRequest {
+    fn sent(&self, has_sign: bool) -> ReviewBody<'_> {
         match self.too_large {
-            None => Sent::Whole(&self.bytes),
-            Some(TooLarge { declared }) => Sent::Head {
+            None => ReviewBody::Whole(&self.bytes),
+            Some(OversizeBody { declared }) => ReviewBody::Head {
                 head: &self.bytes,
                 oversize: Oversize {
                     bytes: declared,
@@ -66,31 +66,31 @@ impl Taken {
 
 /// By which path a review came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Endpoint {
+pub(super) struct ReviewEndpoint {
     pub(super) phase: Phase,
     /// Whether the entries that call this path select objects with a sign of Windows only.
     pub(super) has_sign: bool,
 }
 
 /// What all reviews share.
-pub(super) struct Reviews {
+pub(super) struct ReviewService {
     pub(super) metrics: ReviewMetrics,
     pub(super) body_timeout: Duration,
     pub(super) max_wait: Duration,
-    reviewer: Arc<dyn Review>,
-    shares: Shares,
+    reviewer: Arc<dyn ReviewHandler>,
+    shares: InflightLimiter,
     lanes: [Arc<Semaphore>; LANES.len()],
     /// Who asks where no connection is known: in tests without sockets.
-    unknown: Client,
+    unknown: Peer,
 }
 
-impl Reviews {
+impl ReviewService {
     /// Reviews that `reviewer` judges. One process has one: its gauges are the bounds.
-    pub(super) fn new(reviewer: Arc<dyn Review>, limits: &Limits, metrics: &Metrics) -> Self {
+    pub(super) fn new(reviewer: Arc<dyn ReviewHandler>, limits: &Limits, metrics: &Metrics) -> Self {
         let metrics = ReviewMetrics::new(metrics);
         Self {
-            shares: Shares::new(limits, metrics.in_flight.clone()),
-            unknown: Client::new(0, Ipv4Addr::UNSPECIFIED.into()),
+            shares: InflightLimiter::new(limits, metrics.in_flight.clone()),
+            unknown: Peer::new(0, Ipv4Addr::UNSPECIFIED.into()),
             metrics,
             body_timeout: limits.body_timeout,
             max_wait: limits.max_wait,
@@ -100,36 +100,36 @@ impl Reviews {
     }
 
     /// A share for a request of a client, which waits for room until a time.
-    pub(super) fn open(&self, client: Option<&Client>, until: Instant) -> Result<Share, Shed> {
+    pub(super) fn open(&self, client: Option<&Peer>, until: Instant) -> Result<InflightPermit, RejectReason> {
         self.shares.open(client.unwrap_or(&self.unknown), until)
     }
 
     /// Throws away what is left of the body of a refused request, as a request that is open still; where there is no room
     /// for one, the body is dropped.
-    pub(super) fn discard(&self, client: Option<&Client>, body: Body, deadline: Instant) {
+    pub(super) fn discard(&self, client: Option<&Peer>, body: Body, deadline: Instant) {
         if let Some(share) = self.shares.open_if_free(client.unwrap_or(&self.unknown)) {
             discard(body, share, deadline);
         }
     }
 
     /// Counts that a request was refused, and refuses it.
-    pub(super) fn shed(&self, shed: Shed) -> Refusal {
+    pub(super) fn shed(&self, shed: RejectReason) -> Rejection {
         self.metrics.shed(shed);
-        Refusal::overloaded(match shed {
-            Shed::Requests => "overloaded, too many reviews in flight\n",
-            Shed::Bytes => "overloaded, too many bytes of reviews in flight\n",
-            Shed::Open => "overloaded, too many requests at once\n",
-            Shed::Share => "overloaded, and others needed the room of this request\n",
-            Shed::Large => "overloaded, too many large reviews in flight\n",
+        Rejection::overloaded(match shed {
+            RejectReason::Requests => "overloaded, too many reviews in flight\n",
+            RejectReason::Bytes => "overloaded, too many bytes of reviews in flight\n",
+            RejectReason::Open => "overloaded, too many requests at once\n",
+            RejectReason::Share => "overloaded, and others needed the room of this request\n",
+            RejectReason::Large => "overloaded, too many large reviews in flight\n",
         })
     }
 
     /// Has one review judged, after a moment's wait where something is missing that news is expected of.
     pub(super) async fn reply(
         self: &Arc<Self>,
-        endpoint: Endpoint,
-        taken: &Arc<Taken>,
-    ) -> Result<Reply, Refusal> {
+        endpoint: ReviewEndpoint,
+        taken: &Arc<ReceivedRequest>,
+    ) -> Result<ReviewResponse, Rejection> {
         let news = match self.run(endpoint, taken, Self::judge_if_known).await? {
             Ok(reply) => return Ok(reply),
             Err(news) => news,
@@ -146,11 +146,11 @@ impl Reviews {
     /// Does some work on a review: here, or in its turn on a thread of its own where the review is large.
     async fn run<T: Send + 'static>(
         self: &Arc<Self>,
-        endpoint: Endpoint,
-        taken: &Arc<Taken>,
-        work: fn(&Self, Phase, Sent<'_>) -> T,
-    ) -> Result<T, Refusal> {
-        let Endpoint { phase, has_sign } = endpoint;
+        endpoint: ReviewEndpoint,
+        taken: &Arc<ReceivedRequest>,
+        work: fn(&Self, Phase, ReviewBody<'_>) -> T,
+    ) -> Result<T, Rejection> {
+        let ReviewEndpoint { phase, has_sign } = endpoint;
         let length = taken.bytes.len();
         let lane = LANES.iter().position(|(largest, _)| length <= *largest);
         let Some(lane) = lane
@@ -160,14 +160,14 @@ impl Reviews {
             return Ok(work(self, phase, taken.sent(has_sign)));
         };
         let turn = tokio::select! {
-            () = taken.share.refused() => return Err(self.shed(Shed::Share)),
+            () = taken.share.refused() => return Err(self.shed(RejectReason::Share)),
             turn = timeout_at(taken.share.until(), Arc::clone(lane).acquire_owned()) => turn,
         };
         let Ok(Ok(turn)) = turn else {
-            return Err(self.shed(Shed::Large));
+            return Err(self.shed(RejectReason::Large));
         };
         if !taken.share.set_judged(true) {
-            return Err(self.shed(Shed::Share));
+            return Err(self.shed(RejectReason::Share));
         }
         // What was taken and the turn go along: when the client gives up, the thread still works on these bytes.
         let (reviews, taken) = (Arc::clone(self), Arc::clone(taken));
@@ -177,27 +177,27 @@ impl Reviews {
         });
         worked.await.map_err(|error| match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            Err(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
+            Err(_) => Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
         })
     }
 
-    fn judge_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
+    fn judge_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
         let started = Instant::now();
         let reply = self.reviewer.review_if_known(phase, sent)?;
         self.judged(phase, sent, &reply, started);
         Ok(reply)
     }
 
-    fn judge(&self, phase: Phase, sent: Sent<'_>) -> Reply {
+    fn judge(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
         let started = Instant::now();
         let reply = self.reviewer.review(phase, sent);
         self.judged(phase, sent, &reply, started);
         reply
     }
 
-    fn judged(&self, phase: Phase, sent: Sent<'_>, reply: &Reply, started: Instant) {
+    fn judged(&self, phase: Phase, sent: ReviewBody<'_>, reply: &ReviewResponse, started: Instant) {
         self.metrics.reviewed(phase, reply, started.elapsed());
-        if let Sent::Head { .. } = sent {
+        if let ReviewBody::Head { .. } = sent {
             self.metrics.too_large(reply);
         }
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::activity::Activity;
-use super::client::Client;
+use super::connection_stats::ConnectionStats;
+use super::peer::Peer;
 
 /// A connection that came, or was of use, within so short a time does not go before one that is older: a client needs it
 /// for its handshake and its first request.
@@ -16,41 +16,41 @@ const MOMENT: Duration = Duration::from_millis(500);
 
 /// The connections of one listener; a clone is the same one.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Crowd(Arc<Mutex<Guests>>);
+pub(super) struct ConnectionSet(Arc<Mutex<ConnectionTable>>);
 
 #[derive(Default, Debug)]
-struct Guests {
-    by_number: HashMap<u64, Guest>,
+struct ConnectionTable {
+    by_number: HashMap<u64, ConnectionEntry>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Guest {
-    client: Client,
-    activity: Arc<Activity>,
+struct ConnectionEntry {
+    client: Peer,
+    activity: Arc<ConnectionStats>,
 }
 
 /// A connection's place in the crowd, until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    crowd: Crowd,
-    pub(super) client: Client,
-    pub(super) activity: Arc<Activity>,
+pub(super) struct ConnectionGuard {
+    crowd: ConnectionSet,
+    pub(super) client: Peer,
+    pub(super) activity: Arc<ConnectionStats>,
 }
 
-impl Crowd {
+impl ConnectionSet {
     /// Takes a connection in.
-    pub(super) fn enter(&self, address: IpAddr) -> Place {
+    pub(super) fn enter(&self, address: IpAddr) -> ConnectionGuard {
         let mut guests = self.lock();
         guests.next += 1;
-        let client = Client::new(guests.next, address);
-        let activity = Arc::new(Activity::new(Instant::now()));
-        let guest = Guest {
+        let client = Peer::new(guests.next, address);
+        let activity = Arc::new(ConnectionStats::new(Instant::now()));
+        let guest = ConnectionEntry {
             client: client.clone(),
             activity: Arc::clone(&activity),
         };
         guests.by_number.insert(client.connection, guest);
-        Place {
+        ConnectionGuard {
             crowd: self.clone(),
             client,
             activity,
@@ -62,7 +62,7 @@ impl Crowd {
         let mut guests = self.lock();
         let now = Instant::now();
         let standings = guests.by_number.values().map(|guest| guest.standing(now));
-        let Some(number) = first_to_go(standings) else {
+        let Some(number) = first_to_evict(standings) else {
             return false;
         };
         if let Some(guest) = guests.by_number.remove(&number) {
@@ -71,32 +71,32 @@ impl Crowd {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, Guests> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.crowd.lock().by_number.remove(&self.client.connection);
     }
 }
 
-impl Guest {
-    fn standing(&self, now: Instant) -> Standing {
+impl ConnectionEntry {
+    fn standing(&self, now: Instant) -> EvictionRank {
         let last_good = self.activity.last_good();
         let worth = if self.client.is_known() {
-            Worth::Known
+            EvictionClass::Known
         } else if now.saturating_duration_since(last_good) < MOMENT {
-            Worth::Fresh
+            EvictionClass::Fresh
         } else if !self.activity.has_served() {
-            Worth::Unproven
+            EvictionClass::Unproven
         } else if self.activity.in_flight.load(Relaxed) == 0 {
-            Worth::Idle
+            EvictionClass::Idle
         } else {
-            Worth::Fresh
+            EvictionClass::Fresh
         };
-        Standing {
+        EvictionRank {
             number: self.client.connection,
             network: self.client.network,
             worth,
@@ -107,7 +107,7 @@ impl Guest {
 
 /// What a connection was good for, in the order in which connections go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Worth {
+enum EvictionClass {
     /// It never completed a review: a handshake, a head or a body that does not end, or nothing at all.
     Unproven,
     /// It completed reviews, and has none in flight.
@@ -120,17 +120,17 @@ enum Worth {
 
 /// What counts when one has to go.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct EvictionRank {
     number: u64,
     network: IpAddr,
-    worth: Worth,
+    worth: EvictionClass,
     last_good: Instant,
 }
 
 /// The connection that goes first: of those of least use, of the network that has most of them, the one that was of no
 /// use for longest.
-fn first_to_go(standings: impl Iterator<Item = Standing>) -> Option<u64> {
-    let mut least: Vec<Standing> = Vec::new();
+fn first_to_evict(standings: impl Iterator<Item = EvictionRank>) -> Option<u64> {
+    let mut least: Vec<EvictionRank> = Vec::new();
     for standing in standings {
         let lowest = least.first().map_or(standing.worth, |first| first.worth);
         if standing.worth < lowest {
@@ -144,7 +144,7 @@ fn first_to_go(standings: impl Iterator<Item = Standing>) -> Option<u64> {
     for standing in &least {
         *crowded.entry(standing.network).or_default() += 1;
     }
-    let rank = |one: &&Standing| {
+    let rank = |one: &&EvictionRank| {
         let neighbours = crowded.get(&one.network).copied();
         (neighbours, Reverse((one.last_good, one.number)))
     };
@@ -156,12 +156,12 @@ mod tests {
     use super::*;
 
     /// Connections by number: the last byte of the network, the use, and for how many seconds there was no good of it.
-    fn first(connections: &[(u8, Worth, u64)]) -> Option<u64> {
+    fn first(connections: &[(u8, EvictionClass, u64)]) -> Option<u64> {
         let now = Instant::now() + Duration::from_secs(1000);
-        first_to_go(
+        first_to_evict(
             (0..)
                 .zip(connections)
-                .map(|(number, (network, worth, seconds))| Standing {
+                .map(|(number, (network, worth, seconds))| EvictionRank {
                     number,
                     network: [10, 0, 0, *network].into(),
                     worth: *worth,
@@ -199,25 +199,31 @@ mod tests {
 
     #[test]
     fn a_connection_is_fresh_unproven_idle_and_fresh_again() {
-        let crowd = Crowd::default();
+        let crowd = ConnectionSet::default();
         let place = crowd.enter([10, 0, 0, 1].into());
         let worth_at = |after: u64| {
             let guests = crowd.lock();
             let guest = guests.by_number.values().next().unwrap();
             guest.standing(Instant::now() + Duration::from_secs(after)).worth
         };
-        assert_eq!((worth_at(0), worth_at(1)), (Worth::Fresh, Worth::Unproven));
+        assert_eq!(
+            (worth_at(0), worth_at(1)),
+            (EvictionClass::Fresh, EvictionClass::Unproven)
+        );
         place.activity.serve(Instant::now());
-        assert_eq!((worth_at(0), worth_at(1)), (Worth::Fresh, Worth::Idle));
+        assert_eq!(
+            (worth_at(0), worth_at(1)),
+            (EvictionClass::Fresh, EvictionClass::Idle)
+        );
         place.activity.in_flight.fetch_add(1, Relaxed);
-        assert_eq!(worth_at(1), Worth::Fresh);
+        assert_eq!(worth_at(1), EvictionClass::Fresh);
         drop(place);
         assert!(!crowd.make_room(), "what left is not there to go");
     }
 
     #[test]
     fn each_call_for_room_tells_another_connection() {
-        let crowd = Crowd::default();
+        let crowd = ConnectionSet::default();
         let places = [1, 1, 2].map(|network| crowd.enter([10, 0, 0, network].into()));
         let told = || places.each_ref().map(|place| place.client.gone.is_cancelled());
         assert!(crowd.make_room());

@@ -6,11 +6,11 @@ use std::time::Duration;
 use kube::Client;
 
 use super::store::SecretStore;
-use super::{CertificateConfig, CertificateMode, Error};
+use super::{CertificateConfig, CertificateMode, CertsError};
 use crate::cluster::errors::answered_within;
 use crate::process::readiness::Readiness;
+use crate::tls::cert_resolver::ServingCert;
 use crate::tls::identity::Identity;
-use crate::tls::serving::ServingCert;
 
 /// Why Transom is not ready while the API server cannot be expected to trust what is served.
 pub(super) const REASON: &str = "certificate-chain";
@@ -28,7 +28,7 @@ pub async fn first(
     mode: &CertificateMode,
     config: &CertificateConfig,
     readiness: &Readiness,
-) -> Result<Arc<ServingCert>, Error> {
+) -> Result<Arc<ServingCert>, CertsError> {
     readiness.hold(
         REASON,
         "the serving certificate was not compared with the webhook configurations yet",
@@ -47,11 +47,11 @@ pub async fn first(
 }
 
 /// A certificate that no client trusts, for the time until there is one.
-fn placeholder(names: &[String]) -> Result<Identity, Error> {
-    let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Issue {
+fn placeholder(names: &[String]) -> Result<Identity, CertsError> {
+    let made = rcgen::generate_simple_self_signed(names).map_err(|source| CertsError::Issue {
         names: names.join(", "),
         source,
     })?;
     let key = made.signing_key.serialize_pem();
-    Identity::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).map_err(Error::Issued)
+    Identity::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).map_err(CertsError::Issued)
 }

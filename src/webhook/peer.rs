@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 /// One connection's client; a clone is the same one. Every request has several: a clone takes no lock.
 #[derive(Clone, Debug)]
-pub(super) struct Client(Arc<Peer>);
+pub(super) struct Peer(Arc<PeerState>);
 
 /// What is known of a client.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct PeerState {
     /// The number of the connection.
     pub(super) connection: u64,
     /// Where the client is.
@@ -25,17 +25,17 @@ pub(super) struct Peer {
     known: AtomicBool,
 }
 
-impl Deref for Client {
-    type Target = Peer;
+impl Deref for Peer {
+    type Target = PeerState;
 
-    fn deref(&self) -> &Peer {
+    fn deref(&self) -> &PeerState {
         &self.0
     }
 }
 
-impl Client {
+impl Peer {
     pub(super) fn new(connection: u64, address: IpAddr) -> Self {
-        Self(Arc::new(Peer {
+        Self(Arc::new(PeerState {
             connection,
             network: network(address),
             gone: CancellationToken::new(),

@@ -14,7 +14,7 @@ const MOST_KEPT: usize = 8;
 
 /// Everything that a decision is made by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Situation<'a> {
+pub(super) struct RotationState<'a> {
     /// The wall clock.
     pub(super) now: SystemTime,
     /// The Secret, where there is one.
@@ -89,7 +89,7 @@ impl Action {
 ///
 /// Four questions, one after the other: what is trusted stays trusted; then there is a certificate that works; then
 /// every webhook is published with the CAs of the Secret; and only then, at leisure, certificates and CAs change.
-pub(super) fn decide(situation: &Situation<'_>) -> Action {
+pub(super) fn decide(situation: &RotationState<'_>) -> Action {
     let Some(secret) = situation.secret else {
         let keep = situation.lost(None);
         return Action::CreateSecret { keep };
@@ -141,8 +141,8 @@ pub(super) fn decide(situation: &Situation<'_>) -> Action {
 /// Whether a replica changes over to the certificate in the Secret.
 ///
 /// Not before every API server can be expected to trust it, unless what is served is not trusted either.
-pub(super) fn takes_over(situation: &Situation<'_>, offered: &Identity) -> bool {
-    let Situation {
+pub(super) fn takes_over(situation: &RotationState<'_>, offered: &Identity) -> bool {
+    let RotationState {
         now, names, bundles, ..
     } = *situation;
     let Some(served) = situation.served else {
@@ -163,7 +163,7 @@ fn renewal(validity: Validity, lasts: Duration) -> SystemTime {
     validity.until - lasts.min(life) / 3
 }
 
-impl Situation<'_> {
+impl RotationState<'_> {
     /// The certificate in the Secret with the CA there that makes it trusted, where one does.
     fn works<'s>(&self, secret: &'s SecretState) -> Option<(&'s Identity, &'s CaCertificate)> {
         let leaf = secret.leaf.as_ref()?;

@@ -44,7 +44,7 @@ pub fn log(record: &AuditRecord) {
                 uid,
                 dry_run,
                 policy,
-                rules = %Joined(rules),
+                rules = %CommaJoined(rules),
                 evidence = record.annotation("evidence"),
                 "would-deny" = record.annotation("would-deny"),
                 "would-patch" = record.annotation("would-patch"),
@@ -70,9 +70,9 @@ pub fn log(record: &AuditRecord) {
 const MOST_RULES: usize = 100;
 
 /// The first words, with commas between them.
-struct Joined<'w>(&'w [&'static str]);
+struct CommaJoined<'w>(&'w [&'static str]);
 
-impl fmt::Display for Joined<'_> {
+impl fmt::Display for CommaJoined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, word) in self.0.iter().take(MOST_RULES).enumerate() {
             f.write_str(if index == 0 { "" } else { "," })?;

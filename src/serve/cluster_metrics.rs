@@ -20,43 +20,43 @@ use crate::process::metrics::Metrics;
 use crate::registration;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Release {
+struct ReleaseLabels {
     release: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct State {
+struct StateLabels {
     state: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ByLabel {
+struct LabelNameLabels {
     label: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct WebhookType {
+struct ConfigurationLabels {
     r#type: &'static str,
 }
 
 /// The gauges; they show the last snapshot that they were given.
 #[derive(Clone, Debug)]
-pub struct Gauges {
+pub struct ClusterMetrics {
     leader: Gauge,
-    nodes: Family<Release, Gauge>,
-    policies: Family<State, Gauge>,
-    node_policies: Family<State, Gauge>,
+    nodes: Family<ReleaseLabels, Gauge>,
+    policies: Family<StateLabels, Gauge>,
+    node_policies: Family<StateLabels, Gauge>,
     drifted_nodes: Gauge,
-    excluded: Family<ByLabel, Gauge>,
+    excluded: Family<LabelNameLabels, Gauge>,
     without_policy: Gauge,
-    exemptions: Family<State, Gauge>,
-    probe_success: Family<WebhookType, Gauge>,
+    exemptions: Family<StateLabels, Gauge>,
+    probe_success: Family<ConfigurationLabels, Gauge>,
 }
 
-impl Gauges {
+impl ClusterMetrics {
     /// All at zero.
     pub fn new(metrics: &Metrics) -> Self {
-        let gauges = Gauges {
+        let gauges = ClusterMetrics {
             leader: Gauge::default(),
             nodes: Family::default(),
             policies: Family::default(),
@@ -128,7 +128,7 @@ impl Gauges {
         let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
         set(
             &self.nodes,
-            |release| Release { release },
+            |release| ReleaseLabels { release },
             releases,
             nodes.map(|node| release(node)),
         );
@@ -140,7 +140,7 @@ impl Gauges {
         let outcomes = snapshot.outcomes.values().map(state);
         set(
             &self.policies,
-            |state| State { state },
+            |state| StateLabels { state },
             ["valid", "using_last_valid", "invalid"],
             outcomes,
         );
@@ -151,7 +151,7 @@ impl Gauges {
         let labels = asked_by_name.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
         set(
             &self.excluded,
-            |label| ByLabel { label },
+            |label| LabelNameLabels { label },
             registration::leaving_out(),
             labels,
         );
@@ -161,7 +161,7 @@ impl Gauges {
         let exemptions = stored.flat_map(|stored| &stored.exemptions);
         set(
             &self.exemptions,
-            |state| State { state },
+            |state| StateLabels { state },
             ExemptionState::ALL.map(ExemptionState::as_str),
             exemptions.map(|dated| dated.state(snapshot.facts.today).as_str()),
         );
@@ -183,7 +183,7 @@ impl Gauges {
         };
         set(
             &self.node_policies,
-            |state| State { state },
+            |state| StateLabels { state },
             ["ready", "not_ready", "unknown"],
             statuses().map(state),
         );
@@ -206,7 +206,7 @@ impl Gauges {
         };
         for (r#type, arrives) in [("mutating", mutating), ("validating", validating)] {
             self.probe_success
-                .get_or_create(&WebhookType { r#type })
+                .get_or_create(&ConfigurationLabels { r#type })
                 .set(i64::from(arrives));
         }
     }

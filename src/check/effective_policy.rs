@@ -5,7 +5,7 @@ use crate::model::policy::{Action, PlacementMode, Policy};
 
 /// The policy that counted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Choice {
+pub struct PolicyChoice {
     /// Its name, or `built-in`.
     pub policy: String,
     /// What findings do at most.
@@ -16,7 +16,7 @@ pub struct Choice {
     pub why: String,
 }
 
-impl Choice {
+impl PolicyChoice {
     /// How the policies came to `effective` for an object.
     pub fn of(policies: &PolicySet, asker: &PolicyQuery<'_>, effective: &Policy) -> Self {
         let none = std::collections::BTreeMap::new();
@@ -46,7 +46,7 @@ impl Choice {
         if written.is_some_and(changed) {
             why.push_str("; labels of the namespace change it");
         }
-        Choice {
+        PolicyChoice {
             policy: effective.name.clone(),
             validation: effective.validation,
             placement: effective.placement,

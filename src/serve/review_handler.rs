@@ -10,8 +10,8 @@ use crate::admission::{
 use crate::cluster::snapshot::{Latest, Snapshot};
 use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
-use crate::serve::audit;
-use crate::webhook::{News, Reply, Review, Sent};
+use crate::serve::audit_line;
+use crate::webhook::{NamespaceKnown, ReviewBody, ReviewHandler, ReviewResponse};
 
 /// Judges reviews by the snapshot of the moment, and leaves one log line for each.
 pub struct Reviewer {
@@ -43,7 +43,7 @@ impl Reviewer {
     }
 
     /// Ends when a namespace is known, or nothing new comes any more.
-    fn news_of(&self, namespace: String) -> News {
+    fn news_of(&self, namespace: String) -> NamespaceKnown {
         let mut latest = self.latest.clone();
         Box::pin(async move {
             let shown = latest.wait_for(|now| now.facts.namespaces.contains_key(&namespace));
@@ -52,9 +52,9 @@ impl Reviewer {
     }
 }
 
-impl Review for Reviewer {
-    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply {
-        let read = match Read::of(sent) {
+impl ReviewHandler for Reviewer {
+    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+        let read = match DecodedReview::of(sent) {
             Ok(read) => read,
             Err(error) => return malformed(phase, sent, &error),
         };
@@ -68,8 +68,8 @@ impl Review for Reviewer {
 
     /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
     /// not there yet.
-    fn review_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
-        let read = match Read::of(sent) {
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
+        let read = match DecodedReview::of(sent) {
             Ok(read) => read,
             Err(error) => return Ok(malformed(phase, sent, &error)),
         };
@@ -84,33 +84,33 @@ impl Review for Reviewer {
 }
 
 /// A review as far as it can be read.
-enum Read<'b> {
+enum DecodedReview<'b> {
     Whole(Request<'b>),
     Head(ReviewHead<'b>, Oversize),
 }
 
-impl<'b> Read<'b> {
-    fn of(sent: Sent<'b>) -> Result<Self, MalformedReview> {
+impl<'b> DecodedReview<'b> {
+    fn of(sent: ReviewBody<'b>) -> Result<Self, MalformedReview> {
         match sent {
-            Sent::Whole(body) => Ok(Read::Whole(decode(body)?)),
-            Sent::Head { head, oversize } => Ok(Read::Head(read_head(head)?, oversize)),
+            ReviewBody::Whole(body) => Ok(DecodedReview::Whole(decode(body)?)),
+            ReviewBody::Head { head, oversize } => Ok(DecodedReview::Head(read_head(head)?, oversize)),
         }
     }
 
     fn request(&self) -> &Request<'b> {
         match self {
-            Read::Whole(request) => request,
-            Read::Head(head, _) => &head.request,
+            DecodedReview::Whole(request) => request,
+            DecodedReview::Head(head, _) => &head.request,
         }
     }
 
-    fn judge(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> Reply {
+    fn judge(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> ReviewResponse {
         let facts = &snapshot.facts;
         let context = AdmissionContext { facts, policies };
         let answer = match self {
-            Read::Whole(request) => match probe::answer(phase, &request) {
+            DecodedReview::Whole(request) => match probe::answer(phase, &request) {
                 Some(body) => {
-                    return Reply {
+                    return ReviewResponse {
                         status: StatusCode::OK,
                         body,
                         record: None,
@@ -118,10 +118,10 @@ impl<'b> Read<'b> {
                 }
                 None => admission::review_request(phase, request, &context),
             },
-            Read::Head(head, oversize) => admission::review_head(phase, &head, oversize, &context),
+            DecodedReview::Head(head, oversize) => admission::review_head(phase, &head, oversize, &context),
         };
-        audit::log(&answer.record);
-        Reply {
+        audit_line::log(&answer.record);
+        ReviewResponse {
             status: StatusCode::OK,
             body: answer.body,
             record: Some(answer.record),
@@ -135,10 +135,10 @@ fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Optio
     request.policy_namespace().filter(is_unknown)
 }
 
-fn malformed(phase: Phase, sent: Sent<'_>, error: &MalformedReview) -> Reply {
-    let (Sent::Whole(bytes) | Sent::Head { head: bytes, .. }) = sent;
+fn malformed(phase: Phase, sent: ReviewBody<'_>, error: &MalformedReview) -> ReviewResponse {
+    let (ReviewBody::Whole(bytes) | ReviewBody::Head { head: bytes, .. }) = sent;
     tracing::warn!(bytes = bytes.len(), "type" = phase.as_str(), "{error}");
-    Reply {
+    ReviewResponse {
         status: StatusCode::BAD_REQUEST,
         body: format!("{error}\n").into_bytes(),
         record: None,

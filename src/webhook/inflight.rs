@@ -17,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, interval, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::client::Client;
-use super::limits::{Limits, Shed, WAITING_SHARE};
+use super::limits::{Limits, RejectReason, WAITING_SHARE};
+use super::peer::Peer;
 
 /// What a request weighs at least, in bytes: a single byte of a body keeps the buffer that it came in.
 const LEAST: usize = 16 << 10;
@@ -41,8 +41,8 @@ const REFUSE_AGAIN: Duration = Duration::from_millis(50);
 
 /// What is in flight in one server; a clone is the same one.
 #[derive(Clone, Debug)]
-pub(super) struct Shares {
-    table: Arc<Mutex<Table>>,
+pub(super) struct InflightLimiter {
+    table: Arc<Mutex<InflightTable>>,
     /// Bytes of bodies longer than [`FIRST`]: first come, first served.
     large: Arc<Semaphore>,
     /// Reviews in flight.
@@ -53,18 +53,18 @@ pub(super) struct Shares {
 
 /// One request's share, given back on drop.
 #[derive(Debug)]
-pub(super) struct Share {
-    shares: Shares,
+pub(super) struct InflightPermit {
+    shares: InflightLimiter,
     number: u64,
     /// When waiting for room ends.
     until: Instant,
 }
 
-impl Shares {
+impl InflightLimiter {
     /// Nothing in flight yet. It counts in `gauges`; no other code may write these.
-    pub(super) fn new(limits: &Limits, gauges: Gauges) -> Self {
+    pub(super) fn new(limits: &Limits, gauges: InflightGauges) -> Self {
         let small = limits.small_bytes();
-        let table = Table {
+        let table = InflightTable {
             open: HashMap::new(),
             next: 0,
             reviews: 0,
@@ -85,40 +85,40 @@ impl Shares {
     }
 
     /// A share for a request whose head is there, and which may wait for room until a time.
-    pub(super) fn open(&self, client: &Client, until: Instant) -> Result<Share, Shed> {
+    pub(super) fn open(&self, client: &Peer, until: Instant) -> Result<InflightPermit, RejectReason> {
         let mut table = self.lock();
         let now = Instant::now();
         if table.open.len() >= table.max_open {
             let first = table.first_refused(client, now, |request| request.awaits_client.is_some());
-            table.refuse(first.ok_or(Shed::Open)?);
+            table.refuse(first.ok_or(RejectReason::Open)?);
         }
         Ok(self.take(&mut table, client, now, until))
     }
 
     /// The same, where there is room without refusing another: what is thrown away displaces no review.
-    pub(super) fn open_if_free(&self, client: &Client) -> Option<Share> {
+    pub(super) fn open_if_free(&self, client: &Peer) -> Option<InflightPermit> {
         let mut table = self.lock();
         let now = Instant::now();
         let is_free = table.open.len() < table.max_open;
         is_free.then(|| self.take(&mut table, client, now, now))
     }
 
-    fn take(&self, table: &mut Table, client: &Client, now: Instant, until: Instant) -> Share {
+    fn take(&self, table: &mut InflightTable, client: &Peer, now: Instant, until: Instant) -> InflightPermit {
         table.next += 1;
         let number = table.next;
-        let request = Open {
+        let request = InflightRequest {
             client: client.clone(),
             since: now,
-            awaits_client: Some(Awaited::from(now)),
+            awaits_client: Some(ClientWait::from(now)),
             small: 0,
             large: None,
             review: None,
             is_judged: false,
-            end: End::Unheard,
+            end: CancelTarget::Unheard,
         };
         table.open.insert(number, request);
         table.tell();
-        Share {
+        InflightPermit {
             shares: self.clone(),
             number,
             until,
@@ -131,26 +131,26 @@ impl Shares {
         table.reviews * 2 >= table.max_reviews
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, InflightTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Share {
+impl InflightPermit {
     /// When waiting for room ends.
     pub(super) fn until(&self) -> Instant {
         self.until
     }
 
     /// Takes what is missing to so many bytes, as soon as there is room: for the first bytes of a body, and for an answer.
-    pub(super) async fn grow_to(&self, bytes: usize) -> Result<(), Shed> {
+    pub(super) async fn grow_to(&self, bytes: usize) -> Result<(), RejectReason> {
         let mut refuses_from = Instant::now();
         let mut place = None;
         loop {
             let now = Instant::now();
             let refuses = now >= refuses_from;
             match self.lock().grow(self.number, bytes, self.asking(now), refuses) {
-                Err(Shed::Bytes) if now < self.until => {}
+                Err(RejectReason::Bytes) if now < self.until => {}
                 ended => return ended,
             }
             if refuses {
@@ -164,8 +164,8 @@ impl Share {
     }
 
     /// Takes room for a whole body of so many bytes, as soon as there is room; what its first bytes took is given back.
-    pub(super) async fn take_whole(&self, bytes: usize) -> Result<(), Shed> {
-        let permits = u32::try_from(bytes).map_err(|_| Shed::Bytes)?;
+    pub(super) async fn take_whole(&self, bytes: usize) -> Result<(), RejectReason> {
+        let permits = u32::try_from(bytes).map_err(|_| RejectReason::Bytes)?;
         if let Ok(permit) = Arc::clone(&self.shares.large).try_acquire_many_owned(permits) {
             return self.lock().take_whole(self.number, bytes, permit);
         }
@@ -179,7 +179,7 @@ impl Share {
                 biased;
                 taken = &mut taken => {
                     // The semaphore is never closed.
-                    let permit = taken.ok().and_then(Result::ok).ok_or(Shed::Bytes)?;
+                    let permit = taken.ok().and_then(Result::ok).ok_or(RejectReason::Bytes)?;
                     return self.lock().take_whole(self.number, bytes, permit);
                 }
                 now = rounds.tick() => {
@@ -201,18 +201,18 @@ impl Share {
     }
 
     /// Gives back what a body took of which only the head is kept.
-    pub(super) async fn keep_head(&self, bytes: usize) -> Result<(), Shed> {
+    pub(super) async fn keep_head(&self, bytes: usize) -> Result<(), RejectReason> {
         self.lock().give_back(self.number)?;
         self.grow_to(bytes).await
     }
 
     /// The body is complete: the request is a review in flight, as soon as there is room for one more.
-    pub(super) async fn complete(&self) -> Result<(), Shed> {
+    pub(super) async fn complete(&self) -> Result<(), RejectReason> {
         self.lock().waits_for_us(self.number)?;
         let permit = Arc::clone(&self.shares.reviews).acquire_owned();
         let permit = timeout_at(self.until, permit).await;
         // The semaphore is never closed.
-        let permit = permit.ok().and_then(Result::ok).ok_or(Shed::Requests)?;
+        let permit = permit.ok().and_then(Result::ok).ok_or(RejectReason::Requests)?;
         self.lock().complete(self.number, permit)
     }
 
@@ -229,7 +229,7 @@ impl Share {
 
     /// The review is answered with so many bytes, which count until the client has taken them. When they have to go,
     /// their connection goes.
-    pub(super) async fn answer(&self, bytes: usize) -> Result<(), Shed> {
+    pub(super) async fn answer(&self, bytes: usize) -> Result<(), RejectReason> {
         self.lock().answer(self.number)?;
         self.grow_to(bytes).await
     }
@@ -244,23 +244,23 @@ impl Share {
     }
 
     /// A place among the bodies that wait for room.
-    fn place(&self) -> Result<SemaphorePermit<'_>, Shed> {
-        self.shares.waiting.try_acquire().map_err(|_| Shed::Open)
+    fn place(&self) -> Result<SemaphorePermit<'_>, RejectReason> {
+        self.shares.waiting.try_acquire().map_err(|_| RejectReason::Open)
     }
 
-    fn asking(&self, now: Instant) -> Asking {
-        Asking {
+    fn asking(&self, now: Instant) -> PermitRequest {
+        PermitRequest {
             now,
             until: self.until,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, InflightTable> {
         self.shares.lock()
     }
 }
 
-impl Drop for Share {
+impl Drop for InflightPermit {
     fn drop(&mut self) {
         self.lock().remove(self.number);
     }
@@ -268,22 +268,22 @@ impl Drop for Share {
 
 /// When a request asks for room, and until when it may wait.
 #[derive(Clone, Copy)]
-struct Asking {
+struct PermitRequest {
     now: Instant,
     until: Instant,
 }
 
 /// Where shares are shown.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Gauges {
+pub(super) struct InflightGauges {
     pub(super) open: Gauge,
     pub(super) reviews: Gauge,
     pub(super) bytes: Gauge,
 }
 
 #[derive(Debug)]
-struct Table {
-    open: HashMap<u64, Open>,
+struct InflightTable {
+    open: HashMap<u64, InflightRequest>,
     next: u64,
     reviews: usize,
     /// Bytes of first pieces and of answers.
@@ -293,35 +293,35 @@ struct Table {
     max_open: usize,
     max_reviews: usize,
     max_small: usize,
-    gauges: Gauges,
+    gauges: InflightGauges,
 }
 
 /// A request from its head to the last byte of its answer.
 #[derive(Debug)]
-struct Open {
-    client: Client,
+struct InflightRequest {
+    client: Peer,
     since: Instant,
     /// Transom waits for the client: for the rest of the body, or until the answer is read.
-    awaits_client: Option<Awaited>,
+    awaits_client: Option<ClientWait>,
     small: usize,
     large: Option<(usize, OwnedSemaphorePermit)>,
     /// It is one of the reviews in flight.
     review: Option<OwnedSemaphorePermit>,
     is_judged: bool,
-    end: End,
+    end: CancelTarget,
 }
 
 /// Since when Transom waits for a client, and what has come since.
 #[derive(Clone, Copy, Debug)]
-struct Awaited {
+struct ClientWait {
     since: Instant,
     last: Instant,
     received: usize,
 }
 
-impl Awaited {
+impl ClientWait {
     fn from(now: Instant) -> Self {
-        Awaited {
+        ClientWait {
             since: now,
             last: now,
             received: 0,
@@ -339,7 +339,7 @@ impl Awaited {
 
 /// What ends with a request that is refused.
 #[derive(Debug)]
-enum End {
+enum CancelTarget {
     /// Nothing waits for that: it is told when it asks for more. Most requests come and go like this.
     Unheard,
     /// What waits for that.
@@ -348,18 +348,24 @@ enum End {
     Connection,
 }
 
-impl Table {
-    fn get(&mut self, number: u64) -> Result<&mut Open, Shed> {
-        self.open.get_mut(&number).ok_or(Shed::Share)
+impl InflightTable {
+    fn get(&mut self, number: u64) -> Result<&mut InflightRequest, RejectReason> {
+        self.open.get_mut(&number).ok_or(RejectReason::Share)
     }
 
     /// From now on the request waits for Transom, and not Transom for its client.
-    fn waits_for_us(&mut self, number: u64) -> Result<(), Shed> {
+    fn waits_for_us(&mut self, number: u64) -> Result<(), RejectReason> {
         self.get(number)?.awaits_client = None;
         Ok(())
     }
 
-    fn grow(&mut self, number: u64, to: usize, asking: Asking, refuses: bool) -> Result<(), Shed> {
+    fn grow(
+        &mut self,
+        number: u64,
+        to: usize,
+        asking: PermitRequest,
+        refuses: bool,
+    ) -> Result<(), RejectReason> {
         let more = to.saturating_sub(self.get(number)?.small);
         while self.small.saturating_add(more) > self.max_small {
             let first = if refuses {
@@ -369,54 +375,59 @@ impl Table {
             };
             let Some(first) = first else {
                 self.waits_for_us(number)?;
-                return Err(Shed::Bytes);
+                return Err(RejectReason::Bytes);
             };
             self.refuse(first);
         }
         let request = self.get(number)?;
         request.small += more;
-        request.awaits_client.get_or_insert(Awaited::from(asking.now));
+        request.awaits_client.get_or_insert(ClientWait::from(asking.now));
         self.small += more;
         self.tell();
         Ok(())
     }
 
     /// Refuses others until so many bytes of bodies that count whole are given back, or none gives way.
-    fn refuse_large(&mut self, number: u64, missing: usize, asking: Asking) {
+    fn refuse_large(&mut self, number: u64, missing: usize, asking: PermitRequest) {
         let mut freed = 0;
         while freed < missing {
             let Some(first) = self.first_for(number, missing, asking, |request| request.large.is_some())
             else {
                 return;
             };
-            freed += self.open.get(&first).map_or(0, Open::bytes);
+            freed += self.open.get(&first).map_or(0, InflightRequest::bytes);
             self.refuse(first);
         }
     }
 
-    fn take_whole(&mut self, number: u64, bytes: usize, permit: OwnedSemaphorePermit) -> Result<(), Shed> {
+    fn take_whole(
+        &mut self,
+        number: u64,
+        bytes: usize,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<(), RejectReason> {
         self.give_back(number)?;
         let request = self.get(number)?;
         request.large = Some((bytes, permit));
-        request.awaits_client = Some(Awaited::from(Instant::now()));
+        request.awaits_client = Some(ClientWait::from(Instant::now()));
         self.large += bytes;
         self.tell();
         Ok(())
     }
 
-    fn complete(&mut self, number: u64, permit: OwnedSemaphorePermit) -> Result<(), Shed> {
+    fn complete(&mut self, number: u64, permit: OwnedSemaphorePermit) -> Result<(), RejectReason> {
         self.get(number)?.review = Some(permit);
         self.reviews += 1;
         self.tell();
         Ok(())
     }
 
-    fn answer(&mut self, number: u64) -> Result<(), Shed> {
+    fn answer(&mut self, number: u64) -> Result<(), RejectReason> {
         self.give_back(number)?;
         let request = self.get(number)?;
         request.since = Instant::now();
         request.is_judged = false;
-        request.end = End::Connection;
+        request.end = CancelTarget::Connection;
         let was_review = request.review.take().is_some();
         self.reviews -= usize::from(was_review);
         self.tell();
@@ -424,7 +435,7 @@ impl Table {
     }
 
     /// Gives back every byte of a request.
-    fn give_back(&mut self, number: u64) -> Result<(), Shed> {
+    fn give_back(&mut self, number: u64) -> Result<(), RejectReason> {
         let request = self.get(number)?;
         let small = std::mem::take(&mut request.small);
         let large = request.large.take().map_or(0, |(bytes, _)| bytes);
@@ -438,13 +449,13 @@ impl Table {
             return;
         };
         match request.end {
-            End::Unheard => {}
-            End::Heard(token) => token.cancel(),
-            End::Connection => request.client.gone.cancel(),
+            CancelTarget::Unheard => {}
+            CancelTarget::Heard(token) => token.cancel(),
+            CancelTarget::Connection => request.client.gone.cancel(),
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Open> {
+    fn remove(&mut self, number: u64) -> Option<InflightRequest> {
         let request = self.open.remove(&number)?;
         self.small -= request.small;
         self.large -= request.large.as_ref().map_or(0, |(bytes, _)| *bytes);
@@ -458,17 +469,17 @@ impl Table {
         &self,
         number: u64,
         more: usize,
-        asking: Asking,
-        holds: impl Fn(&Open) -> bool,
+        asking: PermitRequest,
+        holds: impl Fn(&InflightRequest) -> bool,
     ) -> Option<u64> {
         let asker = self.open.get(&number)?;
-        let Asking { now, until } = asking;
+        let PermitRequest { now, until } = asking;
         let is_urgent = now >= asker.since + until.saturating_duration_since(asker.since) / 2;
         let mut held: HashMap<IpAddr, usize> = HashMap::new();
         for request in self.open.values().filter(|_| is_urgent) {
             *held.entry(request.client.network).or_default() += request.bytes();
         }
-        let of = |client: &Client| held.get(&client.network).copied().unwrap_or_default();
+        let of = |client: &Peer| held.get(&client.network).copied().unwrap_or_default();
         let wants = of(&asker.client).saturating_add(more);
         self.first_refused(&asker.client, now, |request| {
             let is_stranger = asker.client.is_known() && !request.client.is_known();
@@ -481,7 +492,12 @@ impl Table {
     /// did, of the network that has held most for longest, of its connection of which that is true, the one of which that
     /// is true. None of the asker's own connection: what came first is nearer to its end. None of a client that showed
     /// its certificate, for one that did not.
-    fn first_refused(&self, asker: &Client, now: Instant, gives_way: impl Fn(&Open) -> bool) -> Option<u64> {
+    fn first_refused(
+        &self,
+        asker: &Peer,
+        now: Instant,
+        gives_way: impl Fn(&InflightRequest) -> bool,
+    ) -> Option<u64> {
         let mut networks: HashMap<IpAddr, u128> = HashMap::new();
         let mut connections: HashMap<u64, u128> = HashMap::new();
         let waiting = || self.open.iter().filter(|(_, request)| !request.is_judged);
@@ -490,7 +506,7 @@ impl Table {
             *networks.entry(request.client.network).or_default() += burden;
             *connections.entry(request.client.connection).or_default() += burden;
         }
-        let rank = |(number, request): &(&u64, &Open)| {
+        let rank = |(number, request): &(&u64, &InflightRequest)| {
             let (network, connection) = (
                 networks.get(&request.client.network).copied(),
                 connections.get(&request.client.connection).copied(),
@@ -498,7 +514,7 @@ impl Table {
             let is_unknown = !request.client.is_known();
             (is_unknown, network, connection, request.burden(now), **number)
         };
-        let may_go = |(_, request): &(&u64, &Open)| {
+        let may_go = |(_, request): &(&u64, &InflightRequest)| {
             request.client.connection != asker.connection
                 && (asker.is_known() || !request.client.is_known())
                 && gives_way(request)
@@ -516,15 +532,15 @@ impl Table {
     }
 }
 
-impl Open {
+impl InflightRequest {
     /// A token that is cancelled when the request is refused.
     fn hear(&mut self) -> CancellationToken {
         match &self.end {
-            End::Heard(token) => token.clone(),
-            End::Connection => self.client.gone.clone(),
-            End::Unheard => {
+            CancelTarget::Heard(token) => token.clone(),
+            CancelTarget::Connection => self.client.gone.clone(),
+            CancelTarget::Unheard => {
                 let token = CancellationToken::new();
-                self.end = End::Heard(token.clone());
+                self.end = CancelTarget::Heard(token.clone());
                 token
             }
         }
@@ -563,42 +579,42 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// Room for 4 MiB of first bytes and answers, and 20 MiB of whole bodies.
-    fn shares(reviews: usize) -> Shares {
+    fn shares(reviews: usize) -> InflightLimiter {
         let limits = Limits {
             max_concurrent: reviews,
             max_bytes_in_flight: LEAST_IN_FLIGHT,
             ..Limits::default()
         };
-        Shares::new(&limits, Gauges::default())
+        InflightLimiter::new(&limits, InflightGauges::default())
     }
 
-    fn client(connection: u64, network: u8) -> Client {
-        Client::new(connection, [10, 0, 0, network].into())
+    fn client(connection: u64, network: u8) -> Peer {
+        Peer::new(connection, [10, 0, 0, network].into())
     }
 
     /// A share that may wait for a second.
-    fn open(shares: &Shares, client: &Client) -> Share {
+    fn open(shares: &InflightLimiter, client: &Peer) -> InflightPermit {
         shares
             .open(client, Instant::now() + Duration::from_secs(1))
             .unwrap()
     }
 
     /// A share that may not wait.
-    fn hasty(shares: &Shares, client: &Client) -> Share {
+    fn hasty(shares: &InflightLimiter, client: &Peer) -> InflightPermit {
         shares.open(client, Instant::now()).unwrap()
     }
 
-    async fn whole(shares: &Shares, client: &Client, bytes: usize) -> Share {
+    async fn whole(shares: &InflightLimiter, client: &Peer, bytes: usize) -> InflightPermit {
         let share = open(shares, client);
         share.take_whole(bytes).await.unwrap();
         share
     }
 
-    fn is_refused(share: &Share) -> bool {
+    fn is_refused(share: &InflightPermit) -> bool {
         !share.lock().open.contains_key(&share.number)
     }
 
-    fn in_flight(shares: &Shares) -> (usize, usize, usize) {
+    fn in_flight(shares: &InflightLimiter) -> (usize, usize, usize) {
         let table = shares.lock();
         (table.open.len(), table.reviews, table.small + table.large)
     }
@@ -611,9 +627,9 @@ mod tests {
         first.grow_to(60).await.unwrap();
         first.complete().await.unwrap();
         let second = hasty(&shares, &one);
-        assert_eq!(second.grow_to(4 * MIB).await, Err(Shed::Bytes));
+        assert_eq!(second.grow_to(4 * MIB).await, Err(RejectReason::Bytes));
         second.grow_to(40).await.unwrap();
-        assert_eq!(second.complete().await, Err(Shed::Requests));
+        assert_eq!(second.complete().await, Err(RejectReason::Requests));
         assert_eq!(in_flight(&shares), (2, 1, 100));
         second.take_whole(MAX_BODY).await.unwrap();
         assert_eq!(in_flight(&shares), (2, 1, 60 + MAX_BODY));
@@ -628,7 +644,7 @@ mod tests {
         let share = hasty(&shares, &client(1, 1));
         share.grow_to(80).await.unwrap();
         share.grow_to(50).await.unwrap();
-        assert_eq!(share.grow_to(5 * MIB).await, Err(Shed::Bytes));
+        assert_eq!(share.grow_to(5 * MIB).await, Err(RejectReason::Bytes));
         assert_eq!(in_flight(&shares), (1, 0, 80));
     }
 
@@ -646,7 +662,7 @@ mod tests {
         let (second, third, ()) = tokio::join!(second.take_whole(MAX_BODY), third.take_whole(MIB), release);
         assert_eq!(
             (second, third),
-            (Ok(()), Err(Shed::Bytes)),
+            (Ok(()), Err(RejectReason::Bytes)),
             "first come, first served"
         );
     }
@@ -663,7 +679,7 @@ mod tests {
             assert_eq!(began.elapsed(), Duration::ZERO);
         };
         let (waited, ()) = tokio::join!(waiting.take_whole(MIB), small);
-        assert_eq!(waited, Err(Shed::Bytes));
+        assert_eq!(waited, Err(RejectReason::Bytes));
         assert_eq!(began.elapsed(), Duration::from_secs(1));
     }
 
@@ -674,7 +690,7 @@ mod tests {
         let _large = whole(&shares, &one, MAX_BODY).await;
         let (first, second) = (open(&shares, &one), open(&shares, &one));
         let waited = tokio::join!(first.take_whole(MIB), second.take_whole(MIB));
-        assert_eq!(waited, (Err(Shed::Bytes), Err(Shed::Open)));
+        assert_eq!(waited, (Err(RejectReason::Bytes), Err(RejectReason::Open)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -701,13 +717,13 @@ mod tests {
         let own = hasty(&shares, &one);
         assert_eq!(
             own.take_whole(MIB).await,
-            Err(Shed::Bytes),
+            Err(RejectReason::Bytes),
             "none of its own connection gives way"
         );
         whole(&shares, &two, MAX_BODY).await;
         assert!(is_refused(&hoard));
-        assert_eq!(hoard.complete().await, Err(Shed::Share));
-        assert_eq!(hoard.grow_to(15).await, Err(Shed::Share));
+        assert_eq!(hoard.complete().await, Err(RejectReason::Share));
+        assert_eq!(hoard.grow_to(15).await, Err(RejectReason::Share));
     }
 
     #[tokio::test(start_paused = true)]
@@ -720,7 +736,7 @@ mod tests {
             coming.received(mebibytes << 20);
         }
         let hasty = hasty(&shares, &two);
-        assert_eq!(hasty.take_whole(MIB).await, Err(Shed::Bytes));
+        assert_eq!(hasty.take_whole(MIB).await, Err(RejectReason::Bytes));
         advance(PATIENCE).await;
         whole(&shares, &two, MIB).await;
         assert!(is_refused(&coming));
@@ -740,7 +756,7 @@ mod tests {
         let waiting = whole(&shares, &client(1, 1), MAX_BODY).await;
         waiting.complete().await.unwrap();
         let other = open(&shares, &client(2, 1));
-        assert_eq!(other.take_whole(MIB).await, Err(Shed::Bytes));
+        assert_eq!(other.take_whole(MIB).await, Err(RejectReason::Bytes));
         assert!(!is_refused(&waiting));
     }
 
@@ -777,7 +793,7 @@ mod tests {
         judged.complete().await.unwrap();
         assert!(judged.set_judged(true));
         let waiting = open(&shares, &two);
-        assert_eq!(waiting.take_whole(MIB).await, Err(Shed::Bytes));
+        assert_eq!(waiting.take_whole(MIB).await, Err(RejectReason::Bytes));
 
         judged.answer(4 * MIB).await.unwrap();
         assert_eq!(in_flight(&shares), (2, 0, 4 * MIB));
@@ -796,9 +812,13 @@ mod tests {
         advance(PATIENCE).await;
         let other = hasty(&shares, &stranger);
         let displaced = other.take_whole(10 * MIB).await;
-        assert_eq!(displaced, Err(Shed::Bytes), "it displaces none that is known");
+        assert_eq!(
+            displaced,
+            Err(RejectReason::Bytes),
+            "it displaces none that is known"
+        );
         other.take_whole(8 * MIB).await.unwrap();
-        let _more = whole(&shares, &Client::clone(&server), 4 * MIB).await;
+        let _more = whole(&shares, &Peer::clone(&server), 4 * MIB).await;
         assert!(is_refused(&other) && !is_refused(&review));
     }
 
@@ -807,7 +827,7 @@ mod tests {
         let shares = shares(1);
         let hoard: Vec<_> = (0..4).map(|_| open(&shares, &client(1, 1))).collect();
         let until = Instant::now();
-        assert_eq!(shares.open(&client(1, 1), until).unwrap_err(), Shed::Open);
+        assert_eq!(shares.open(&client(1, 1), until).unwrap_err(), RejectReason::Open);
         let newcomer = open(&shares, &client(2, 1));
         assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
         newcomer.complete().await.unwrap();

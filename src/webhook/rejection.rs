@@ -5,12 +5,12 @@ use hyper::StatusCode;
 
 /// Why there is no review.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Refusal {
+pub(super) struct Rejection {
     pub(super) status: StatusCode,
     pub(super) text: &'static str,
 }
 
-impl Refusal {
+impl Rejection {
     pub(super) const fn new(status: StatusCode, text: &'static str) -> Self {
         Self { status, text }
     }
@@ -23,7 +23,7 @@ impl Refusal {
 }
 
 /// The refusal goes along with the answer, for the span of the request.
-impl IntoResponse for Refusal {
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let mut response = (self.status, self.text).into_response();
         response.extensions_mut().insert(self);

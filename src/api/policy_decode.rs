@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::compile::{LeftOut, Unknown, compile};
+use super::compile::{UnknownNameHandling, UnknownNames, compile};
+use super::decode::read;
+use super::field_error::{FieldError, FieldStep, in_one_line};
 use super::pod_policy::WindowsPodPolicySpec;
-use super::problem::{Place, Problem, in_one_line};
-use super::read::read;
 use crate::engine::policy_set::StoredPolicy;
 
 /// A stored policy, and what of it this version does not know.
@@ -34,7 +34,7 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
-    fn of(mut problems: Vec<Problem>) -> Self {
+    fn of(mut problems: Vec<FieldError>) -> Self {
         problems.sort_by(|one, other| one.path.cmp(&other.path));
         let problems = problems.into_iter().map(|problem| problem.message);
         PolicyError {
@@ -45,7 +45,7 @@ impl PolicyError {
 
 /// What is read of a stored policy.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredPolicyFields {
     spec: WindowsPodPolicySpec,
 }
 
@@ -62,17 +62,22 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
     let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
     if !spec.is_object() {
         // serde would take a list for the fields in their order.
-        let path = vec![Place::Key("spec".to_owned())];
-        return Err(PolicyError::of(vec![Problem::at(
+        let path = vec![FieldStep::Key("spec".to_owned())];
+        return Err(PolicyError::of(vec![FieldError::at(
             path,
             "it has to be a map of fields",
         )]));
     }
     let mut unknown_fields = BTreeSet::new();
-    let reading = read::<Stored>(json!({"spec": spec}), Some(&mut unknown_fields));
-    let mut left_out = LeftOut::default();
-    let policy =
-        reading.then(|stored| compile(name.to_owned(), stored.spec, Unknown::LeftOut(&mut left_out)));
+    let reading = read::<StoredPolicyFields>(json!({"spec": spec}), Some(&mut unknown_fields));
+    let mut left_out = UnknownNames::default();
+    let policy = reading.then(|stored| {
+        compile(
+            name.to_owned(),
+            stored.spec,
+            UnknownNameHandling::LeftOut(&mut left_out),
+        )
+    });
     Ok(DecodedPolicy {
         policy: Arc::new(policy.map_err(PolicyError::of)?),
         unknown_rules: left_out.rules,

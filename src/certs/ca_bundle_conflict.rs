@@ -10,14 +10,14 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 /// What the leader has published in both configurations, and what became of it.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub(super) struct CaBundleConflict {
     published: [Option<String>; 2],
     /// The last times that it was overwritten, [`TIMES`] at most, the oldest first.
     overwritten: Vec<Instant>,
     said: String,
 }
 
-impl Contest {
+impl CaBundleConflict {
     /// The leader has published a bundle in one of the two.
     pub(super) fn published(&mut self, which: usize, bundle: &str) {
         if let Some(published) = self.published.get_mut(which) {
@@ -78,9 +78,9 @@ mod tests {
     fn a_writer_that_overwrites_again_and_again_is_named_until_it_stops() {
         let start = Instant::now();
         let second = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut contest = Contest::default();
+        let mut contest = CaBundleConflict::default();
         let writers = ["argocd-controller".to_owned()];
-        let overwrite = |contest: &mut Contest, bundle: &str, at: u64| {
+        let overwrite = |contest: &mut CaBundleConflict, bundle: &str, at: u64| {
             contest.publishes(
                 0,
                 bundle,

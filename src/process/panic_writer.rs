@@ -16,11 +16,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const MOST: usize = 16;
 
 /// The thread that writes, where there is one: a write cannot be called off, but a thread that does it can be left behind.
-static SPEAKER: OnceLock<SyncSender<Words>> = OnceLock::new();
+static SPEAKER: OnceLock<SyncSender<PanicWriter>> = OnceLock::new();
 /// Whether the reader took longer than it may.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
-struct Words {
+struct PanicWriter {
     text: String,
     said: Sender<()>,
 }
@@ -46,14 +46,14 @@ pub fn say(text: String) {
         return anstream::eprint!("{text}");
     };
     let (said, end) = channel();
-    let waits = speaker.try_send(Words { text, said }).is_ok();
+    let waits = speaker.try_send(PanicWriter { text, said }).is_ok();
     if waits && !IS_STUCK.load(Relaxed) && end.recv_timeout(PATIENCE).is_err() {
         IS_STUCK.store(true, Relaxed);
     }
 }
 
-fn speak(words: &Receiver<Words>) {
-    while let Ok(Words { text, said }) = words.recv() {
+fn speak(words: &Receiver<PanicWriter>) {
+    while let Ok(PanicWriter { text, said }) = words.recv() {
         // Neither the thread that asked nor the reader has to be there still.
         let _ = std::io::stderr().write_all(text.as_bytes());
         IS_STUCK.store(false, Relaxed);

@@ -6,20 +6,20 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Where a token is to be had.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Challenge {
+pub(super) struct AuthChallenge {
     realm: String,
     service: Option<String>,
     scope: Option<String>,
 }
 
-impl Challenge {
+impl AuthChallenge {
     /// Reads a header; `None` where it demands something other than a token.
-    pub fn parse(header: &str) -> Option<Challenge> {
+    pub fn parse(header: &str) -> Option<AuthChallenge> {
         let (scheme, mut rest) = header.trim_start().split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
         }
-        let mut challenge = Challenge::default();
+        let mut challenge = AuthChallenge::default();
         while let Some((key, after)) = rest.split_once('=') {
             let (value, after) = value(after);
             let key = key.trim_matches([' ', ',']);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn address(header: &str) -> Option<String> {
-        Challenge::parse(header)?
+        AuthChallenge::parse(header)?
             .uri("library/nginx")
             .map(|uri| uri.to_string())
     }
@@ -108,7 +108,7 @@ mod tests {
             "Bearer realm=\"",
             "Negotiate",
         ] {
-            assert_eq!(Challenge::parse(header), None, "{header}");
+            assert_eq!(AuthChallenge::parse(header), None, "{header}");
         }
         assert_eq!(address(r#"Bearer realm="no address""#), None);
     }

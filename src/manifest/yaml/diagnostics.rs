@@ -4,16 +4,16 @@ use std::cell::OnceCell;
 
 use saphyr_parser::ScanError;
 
-use super::{Failure, Trouble};
+use super::{ScanFailure, YamlError};
 use crate::manifest::{Position, locate};
 
 /// The lines of a document, found when the first is asked for.
-pub(super) struct Lines<'t> {
+pub(super) struct DocumentLines<'t> {
     text: &'t str,
     starts: OnceCell<Vec<&'t str>>,
 }
 
-impl<'t> Lines<'t> {
+impl<'t> DocumentLines<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self {
             text,
@@ -41,7 +41,7 @@ impl<'t> Lines<'t> {
 }
 
 /// The line and column (from 1, of the document) and the message for an error of the scanner.
-pub(super) fn scan_error(error: &ScanError, lines: &Lines<'_>) -> (usize, usize, String) {
+pub(super) fn scan_error(error: &ScanError, lines: &DocumentLines<'_>) -> (usize, usize, String) {
     let at = error.marker();
     // The scanner complains about a TAB at its line or, when it began something above, one line later.
     for number in [at.line(), at.line().saturating_sub(1), at.line() + 1] {
@@ -227,11 +227,11 @@ fn translate(info: &str) -> String {
 ///
 /// `literal` are the lines of quoted and block scalars, which may hold braces.
 pub(super) fn failure(
-    trouble: Trouble,
-    lines: &Lines<'_>,
+    trouble: ScanFailure,
+    lines: &DocumentLines<'_>,
     literal: &[(usize, usize)],
     first_line: usize,
-) -> Failure {
+) -> YamlError {
     let before = first_line - 1;
     let braces = |line: usize| {
         let text = lines.get(line);
@@ -257,7 +257,7 @@ pub(super) fn failure(
             line: before + trouble.line,
             column: trouble.column,
         };
-        return Failure {
+        return YamlError {
             position,
             message: trouble.message,
             template: false,
@@ -268,7 +268,7 @@ pub(super) fn failure(
         "this is a template that was not rendered (line {line} has \"{{{{ ... }}}}\"): render the chart first, for \
          example: helm template RELEASE CHART | transom check -"
     );
-    Failure {
+    YamlError {
         position: Position { line, column },
         message,
         template: true,

@@ -9,14 +9,14 @@ const MOST_DESCRIPTORS: u64 = 65_536;
 
 /// What the process may use; none where there is no limit, or none that could be read.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Room {
+pub struct ResourceLimits {
     /// Open files and sockets at once.
     pub descriptors: Option<u64>,
     /// Bytes of memory, from the limit of the container.
     pub memory: Option<u64>,
 }
 
-impl Room {
+impl ResourceLimits {
     /// Raises the soft limit of descriptors to the hard one, as far as that is of use, and reads both limits.
     pub fn take() -> Self {
         let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -100,7 +100,7 @@ mod tests {
     #[cfg(unix)]
     fn the_soft_limit_of_descriptors_is_raised() {
         use rustix::process::{Resource, Rlimit, getrlimit};
-        let room = Room::take();
+        let room = ResourceLimits::take();
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         assert_eq!(room.descriptors, current);
         let most = maximum.map_or(MOST_DESCRIPTORS, |hard| hard.min(MOST_DESCRIPTORS));

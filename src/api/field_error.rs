@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::manifest::Step;
+use crate::manifest::NodeStep;
 use crate::model::text::cut;
 
 /// So many problems are told in one message.
@@ -14,41 +14,41 @@ const AND_MORE: usize = 20;
 
 /// A step to a place in the object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum FieldStep {
     /// A field, or a key of a map.
     Key(String),
     /// An item of a list.
     Index(usize),
 }
 
-impl Place {
+impl FieldStep {
     /// The same for [`Document::locate`](crate::manifest::Document::locate).
-    pub fn step(&self) -> Step<'_> {
+    pub fn step(&self) -> NodeStep<'_> {
         match self {
-            Place::Key(key) => Step::Key(key),
-            Place::Index(index) => Step::Index(*index),
+            FieldStep::Key(key) => NodeStep::Key(key),
+            FieldStep::Index(index) => NodeStep::Index(*index),
         }
     }
 }
 
 /// The place that these steps lead to; digits are the index of an item.
-pub fn place(steps: &[&str]) -> Vec<Place> {
+pub fn place(steps: &[&str]) -> Vec<FieldStep> {
     let place = |step: &&str| {
         step.parse()
-            .map_or_else(|_| Place::Key((*step).to_owned()), Place::Index)
+            .map_or_else(|_| FieldStep::Key((*step).to_owned()), FieldStep::Index)
     };
     steps.iter().map(place).collect()
 }
 
 /// A place as the API server prints it: `spec.pools[0].build`; keys that may hold dots stand in brackets.
-pub fn spell(place: &[Place]) -> String {
+pub fn spell(place: &[FieldStep]) -> String {
     let mut text = String::new();
     for step in place {
         match step {
-            Place::Index(index) => _ = write!(text, "[{index}]"),
-            Place::Key(key) if key.contains(['.', '/', ' ', '[', ']']) => _ = write!(text, "[{key}]"),
-            Place::Key(key) if text.is_empty() => text.push_str(key),
-            Place::Key(key) => _ = write!(text, ".{key}"),
+            FieldStep::Index(index) => _ = write!(text, "[{index}]"),
+            FieldStep::Key(key) if key.contains(['.', '/', ' ', '[', ']']) => _ = write!(text, "[{key}]"),
+            FieldStep::Key(key) if text.is_empty() => text.push_str(key),
+            FieldStep::Key(key) => _ = write!(text, ".{key}"),
         }
     }
     if text.is_empty() {
@@ -60,18 +60,18 @@ pub fn spell(place: &[Place]) -> String {
 
 /// Why an object cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Problem {
+pub struct FieldError {
     /// Where.
-    pub path: Vec<Place>,
+    pub path: Vec<FieldStep>,
     /// What is wrong, where, and what to write instead.
     pub message: String,
 }
 
-impl Problem {
+impl FieldError {
     /// A problem with what stands at `path`; the message begins with that.
-    pub fn at(path: Vec<Place>, what: &str) -> Self {
+    pub fn at(path: Vec<FieldStep>, what: &str) -> Self {
         let message = format!("{}: {what}", spell(&path));
-        Problem { path, message }
+        FieldError { path, message }
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     fn a_place_is_spelt_as_the_api_server_does_it() {
         let labels = [
             place(&["spec", "pools", "1", "labels"]),
-            vec![Place::Key("a.b/c".into())],
+            vec![FieldStep::Key("a.b/c".into())],
         ]
         .concat();
         assert_eq!(spell(&labels), "spec.pools[1].labels[a.b/c]");

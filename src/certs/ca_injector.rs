@@ -26,7 +26,7 @@ pub(super) struct ConfigurationStore {
 
 /// A webhook configuration as it was seen.
 #[derive(Clone, Debug)]
-pub(super) struct Published {
+pub(super) struct PublishedConfiguration {
     resource_version: String,
     /// Who owns fields besides us, where we own some.
     others: Option<Vec<ManagedFieldsEntry>>,
@@ -34,7 +34,7 @@ pub(super) struct Published {
     pub(super) writers: Vec<String>,
     pub(super) bundles: Vec<WebhookBundle>,
     /// The same webhooks, as far as they say who is asked about.
-    pub(super) entries: Vec<configurations::Entry>,
+    pub(super) entries: Vec<configurations::RegisteredEntry>,
 }
 
 impl ConfigurationStore {
@@ -56,7 +56,11 @@ impl ConfigurationStore {
     /// Writes `bundle` into every webhook that was seen, and into no other: what the chart has dropped is let go.
     ///
     /// The resourceVersion makes the API server refuse it where the configuration has changed since, or is gone.
-    pub(super) async fn publish(&self, seen: &Published, bundle: &str) -> Result<Published, kube::Error> {
+    pub(super) async fn publish(
+        &self,
+        seen: &PublishedConfiguration,
+        bundle: &str,
+    ) -> Result<PublishedConfiguration, kube::Error> {
         let ca_bundle = ByteString(bundle.as_bytes().to_vec());
         let webhook =
             |seen: &WebhookBundle| json!({"name": seen.name, "clientConfig": {"caBundle": ca_bundle}});
@@ -80,13 +84,16 @@ impl ConfigurationStore {
         } else {
             written?
         };
-        Ok(Published::read(&written))
+        Ok(PublishedConfiguration::read(&written))
     }
 
     /// Gives up what we own of the entries, so that the chart can drop them; the values stay.
     ///
     /// The resourceVersion is as in [`ConfigurationStore::publish`]. Where nothing is owned there is nothing to write.
-    pub(super) async fn release(&self, seen: &Published) -> Result<Published, kube::Error> {
+    pub(super) async fn release(
+        &self,
+        seen: &PublishedConfiguration,
+    ) -> Result<PublishedConfiguration, kube::Error> {
         let Some(others) = &seen.others else {
             return Ok(seen.clone());
         };
@@ -98,7 +105,7 @@ impl ConfigurationStore {
             ..PatchParams::default()
         };
         let written = self.api.patch(&self.name, &params, &wanted).await?;
-        Ok(Published::read(&written))
+        Ok(PublishedConfiguration::read(&written))
     }
 }
 
@@ -114,7 +121,7 @@ fn owner(error: &kube::Error) -> Option<&str> {
     Some(&cause.message)
 }
 
-impl Published {
+impl PublishedConfiguration {
     /// Whether a webhook has another bundle.
     pub(super) fn differs(&self, bundle: &str) -> bool {
         !self.bundles.iter().all(|webhook| webhook.is(bundle))
@@ -136,12 +143,15 @@ impl Published {
                 bundle: bundle.ok().map(|bundle| bundle.0),
             })
         };
-        Published {
+        PublishedConfiguration {
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             others: others(object),
             writers: writers(object),
             bundles: webhooks.iter().filter_map(bundle).collect(),
-            entries: webhooks.iter().filter_map(configurations::Entry::read).collect(),
+            entries: webhooks
+                .iter()
+                .filter_map(configurations::RegisteredEntry::read)
+                .collect(),
         }
     }
 }
@@ -187,13 +197,13 @@ fn others(object: &DynamicObject) -> Option<Vec<ManagedFieldsEntry>> {
 mod tests {
     use super::*;
 
-    fn owned_by(managers: &[&str]) -> Published {
+    fn owned_by(managers: &[&str]) -> PublishedConfiguration {
         let owners: Vec<_> = managers
             .iter()
             .map(|manager| json!({"manager": manager, "operation": "Apply", "fieldsV1": {}}))
             .collect();
         let object = json!({"metadata": {"name": "zz-transom", "managedFields": owners}, "webhooks": []});
-        Published::read(&serde_json::from_value(object).unwrap())
+        PublishedConfiguration::read(&serde_json::from_value(object).unwrap())
     }
 
     #[test]

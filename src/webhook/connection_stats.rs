@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// What happens on one connection.
 #[derive(Debug)]
-pub(super) struct Activity {
+pub(super) struct ConnectionStats {
     /// When it came.
     came: Instant,
     /// Requests that began.
@@ -21,7 +21,7 @@ pub(super) struct Activity {
     served: AtomicU64,
 }
 
-impl Activity {
+impl ConnectionStats {
     pub(super) fn new(came: Instant) -> Self {
         Self {
             came,
@@ -52,24 +52,24 @@ impl Activity {
 }
 
 /// A request in flight, until dropped.
-pub(super) struct Busy(pub(super) Arc<Activity>);
+pub(super) struct RequestGuard(pub(super) Arc<ConnectionStats>);
 
-impl Busy {
-    pub(super) fn new(activity: &Arc<Activity>) -> Self {
+impl RequestGuard {
+    pub(super) fn new(activity: &Arc<ConnectionStats>) -> Self {
         activity.requests.fetch_add(1, Relaxed);
         activity.in_flight.fetch_add(1, Relaxed);
         Self(Arc::clone(activity))
     }
 }
 
-impl Clone for Busy {
+impl Clone for RequestGuard {
     fn clone(&self) -> Self {
         self.0.in_flight.fetch_add(1, Relaxed);
         Self(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.head_begun.store(false, Relaxed);
         self.0.in_flight.fetch_sub(1, Relaxed);

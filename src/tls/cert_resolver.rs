@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::clients::ClientVerifier;
+use super::client_auth::ClientVerifier;
 use super::identity::{CertificateError, Identity};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;

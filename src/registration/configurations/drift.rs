@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::super::conditions::{NAMES, Sieve};
+use super::super::match_conditions::{MatchScope, NAMES};
 use super::super::{
-    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, Phase, linux_pods_rules, names, path, rules,
+    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, linux_pods_rules, names, path, rules,
 };
-use super::{Configuration, Configurations, EVERY_NAMESPACE, Entry, MatchCondition};
+use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::list;
 
@@ -22,19 +22,19 @@ const NAMED: usize = 6;
 /// What of an entry says how it is called.
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Call {
-    rules: Option<Vec<Rule>>,
+pub(super) struct WebhookCall {
+    rules: Option<Vec<WebhookRule>>,
     object_selector: Option<LabelSelector>,
     failure_policy: Option<String>,
     match_policy: Option<String>,
     reinvocation_policy: Option<String>,
     timeout_seconds: Option<u64>,
-    client_config: Client,
+    client_config: WebhookClientConfig,
 }
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Rule {
+struct WebhookRule {
     api_groups: Option<Vec<String>>,
     api_versions: Option<Vec<String>>,
     operations: Option<Vec<String>>,
@@ -43,19 +43,19 @@ struct Rule {
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(default)]
-struct Client {
+struct WebhookClientConfig {
     url: Option<String>,
-    service: Option<Service>,
+    service: Option<WebhookServicePath>,
 }
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(default)]
-struct Service {
+struct WebhookServicePath {
     path: Option<String>,
 }
 
 /// What a rule asks about, as `CREATE apps/v1/deployments`; each combination is one.
-fn asked(rule: &Rule) -> Vec<String> {
+fn asked(rule: &WebhookRule) -> Vec<String> {
     let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let (groups, versions) = (all(&rule.api_groups), all(&rule.api_versions));
     let (operations, resources) = (all(&rule.operations), all(&rule.resources));
@@ -75,31 +75,35 @@ fn asked(rule: &Rule) -> Vec<String> {
 
 impl Configurations {
     /// What of both configurations differs from what Transom registers, one sentence for each entry.
-    pub fn deviations(&self) -> Vec<String> {
+    pub fn drift(&self) -> Vec<String> {
         let both = [
-            (&self.mutating, Phase::Mutate),
-            (&self.validating, Phase::Validate),
+            (&self.mutating, WebhookPhase::Mutate),
+            (&self.validating, WebhookPhase::Validate),
         ];
         both.into_iter()
-            .flat_map(|(configuration, phase)| configuration.deviations(phase == Phase::Mutate))
+            .flat_map(|(configuration, phase)| configuration.drift(phase == WebhookPhase::Mutate))
             .collect()
     }
 }
 
 impl Configuration {
     /// The same for one of them.
-    pub fn deviations(&self, mutates: bool) -> Vec<String> {
-        let phase = if mutates { Phase::Mutate } else { Phase::Validate };
-        let of_entry = |entry: &Entry| {
-            let found = entry.deviations(phase);
+    pub fn drift(&self, mutates: bool) -> Vec<String> {
+        let phase = if mutates {
+            WebhookPhase::Mutate
+        } else {
+            WebhookPhase::Validate
+        };
+        let of_entry = |entry: &RegisteredEntry| {
+            let found = entry.drift(phase);
             (!found.is_empty()).then(|| format!("{}: {}", entry.name, found.join(", ")))
         };
         self.entries.iter().filter_map(of_entry).collect()
     }
 }
 
-impl Entry {
-    fn deviations(&self, phase: Phase) -> Vec<String> {
+impl RegisteredEntry {
+    fn drift(&self, phase: WebhookPhase) -> Vec<String> {
         if !names::ALL.contains(&self.name.as_str()) {
             return vec!["Transom has no such entry".to_owned()];
         }
@@ -129,19 +133,19 @@ impl Entry {
             }
         };
         is_to_be("matchPolicy", call.match_policy.as_deref(), "Equivalent");
-        if phase == Phase::Mutate {
+        if phase == WebhookPhase::Mutate {
             is_to_be(
                 "reinvocationPolicy",
                 call.reinvocation_policy.as_deref(),
                 "IfNeeded",
             );
         }
-        let sieve = match self.name.as_str() {
-            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => Sieve::Unsaid,
-            names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => Sieve::LinuxPods,
-            _ => Sieve::Sign,
+        let match_scope = match self.name.as_str() {
+            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => MatchScope::Unsaid,
+            names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => MatchScope::LinuxPods,
+            _ => MatchScope::Sign,
         };
-        let path = path(phase, sieve);
+        let path = path(phase, match_scope);
         let service = call.client_config.service.as_ref();
         is_to_be(
             "clientConfig.service.path",
@@ -155,7 +159,7 @@ impl Entry {
         found
     }
 
-    fn compare_rules(&self, phase: Phase, found: &mut Vec<String>) {
+    fn compare_rules(&self, phase: WebhookPhase, found: &mut Vec<String>) {
         let of_linux_pods =
             [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE].contains(&self.name.as_str());
         let wanted = if of_linux_pods {
@@ -164,7 +168,7 @@ impl Entry {
             rules(phase)
         };
         let wanted: BTreeSet<String> = (wanted.into_iter())
-            .map(|rule| Rule {
+            .map(|rule| WebhookRule {
                 api_groups: rule.api_groups,
                 api_versions: rule.api_versions,
                 operations: rule.operations,
