@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::around::Around;
+use crate::cluster::around::ClusterEnvironment;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
 use crate::model::node::major_minor;
@@ -47,7 +47,7 @@ pub struct Sight<'s> {
     /// Nodes, RuntimeClasses and namespaces, with the facts that they make.
     pub snapshot: &'s Snapshot,
     /// What stands around Transom.
-    pub around: &'s Around,
+    pub around: &'s ClusterEnvironment,
     /// Which platform it is.
     pub platform: &'s Platform,
     /// The resources that could not be listed, as in `nodes`; not the workloads.

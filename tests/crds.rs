@@ -20,10 +20,10 @@ use kube::runtime::events::Recorder;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use transom::api;
+use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
-use transom::cluster::revisions::RevisionView;
-use transom::cluster::snapshot::{Snapshot, Snapshots};
-use transom::cluster::view::{ClusterView, NamespaceView};
+use transom::cluster::revisions::StoredRevision;
+use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use transom::controller::{keep_revisions, pod_policies};
 use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
@@ -416,8 +416,8 @@ fn every_field_is_described() {
     }
 }
 
-fn snapshots() -> Snapshots {
-    Snapshots::new(Facts::new(Facts::KUBERNETES, today()), [])
+fn snapshots() -> SnapshotBuilder {
+    SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, today()), [])
 }
 
 fn today() -> jiff::civil::Date {
@@ -425,7 +425,7 @@ fn today() -> jiff::civil::Date {
 }
 
 /// What the API server has, as the watches would show it.
-fn look(cluster: &ControlPlane) -> ClusterView {
+fn look(cluster: &ControlPlane) -> ClusterCache {
     let by_name = |kind: &str| -> BTreeMap<String, Value> {
         let listed = cluster
             .kubectl(&["get", kind, "-o", "json"])
@@ -440,13 +440,13 @@ fn look(cluster: &ControlPlane) -> ClusterView {
         |object: &Value| serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     let pools = json!({"poolLabels": [{"key": "pool", "valuePrefix": "win"}]});
     let pools = api::WindowsNodePolicy::new("pools", serde_json::from_value(pools).unwrap());
-    ClusterView {
+    ClusterCache {
         namespaces: (by_name("namespaces").into_iter())
             .map(|(name, object)| {
-                let seen = NamespaceView {
+                let seen = CachedNamespace {
                     uid: object["metadata"]["uid"].as_str().unwrap().to_owned(),
                     labels: labels(&object),
-                    ..NamespaceView::default()
+                    ..CachedNamespace::default()
                 };
                 (name, Arc::new(seen))
             })
@@ -457,17 +457,17 @@ fn look(cluster: &ControlPlane) -> ClusterView {
             .collect(),
         node_policies: [("pools".to_owned(), Arc::new(pools))].into(),
         revisions: revisions(cluster),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     }
 }
 
 /// The versions of policies that the leader keeps.
-fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<RevisionView>> {
+fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<StoredRevision>> {
     let listed = cluster.kubectl(&["get", "controllerrevisions", "-n", OURS, "-o", "json"]);
     let listed = listed.succeeded().objects().into_iter();
     let read = listed.filter_map(|object| {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let view = RevisionView::of(serde_json::from_value(object).unwrap())?;
+        let view = StoredRevision::of(serde_json::from_value(object).unwrap())?;
         Some((name, Arc::new(view)))
     });
     read.collect()
@@ -529,7 +529,7 @@ struct Writer {
     client: kube::Client,
     show: watch::Sender<Arc<Snapshot>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
-    known: Mutex<(Snapshots, Option<Arc<Configurations>>)>,
+    known: Mutex<(SnapshotBuilder, Option<Arc<Configurations>>)>,
     task: tokio::task::JoinHandle<()>,
     keeps: tokio::task::JoinHandle<()>,
 }
@@ -594,7 +594,7 @@ impl Writer {
     }
 
     /// Shows a view.
-    fn show(&self, view: ClusterView) {
+    fn show(&self, view: ClusterCache) {
         let (snapshots, registered) = &mut *self.known.lock().unwrap();
         let snapshot = snapshots.take(&Arc::new(view), registered.clone(), jiff::Timestamp::now());
         self.show.send_replace(Arc::new(snapshot));

@@ -31,9 +31,9 @@ use super::ca_injector::{ConfigurationStore, PublishedConfiguration};
 use super::rotation::{RotationState, takes_over};
 use super::store::{SecretStore, StoredSecret};
 use super::{CertificateConfig, CertificateMode, CertsError};
-use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::Leadership;
-use crate::cluster::pace::{Allowance, WatchBackoff};
+use crate::cluster::rate_limit::{TokenBucket, WatchBackoff};
+use crate::cluster::watch_staleness::WatchStaleness;
 use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
 use crate::registration::configurations::Configurations;
@@ -66,7 +66,7 @@ pub struct CertificateTask {
     /// Where changes of the certificate are counted, and whether the configurations are there is shown.
     pub metrics: Metrics,
     /// Where it is noted when the API server last answered each watch.
-    pub freshness: Freshness,
+    pub freshness: WatchStaleness,
     /// Where looks and failed requests are counted.
     pub reconcile: Reconcile,
     /// Told what stands in the configurations; nothing before both were looked for.
@@ -147,7 +147,7 @@ struct TaskState {
     presence: ConfigurationPresence,
     bundles: Observed<Bundles>,
     served: Option<Identity>,
-    writes: Allowance,
+    writes: TokenBucket,
     contest: CaBundleConflict,
     retry: Duration,
     complaint: String,
@@ -169,7 +169,7 @@ impl TaskState {
             presence: ConfigurationPresence::new(&task.metrics, task.registered.clone()),
             bundles: Observed::new(Bundles::default()),
             served: (!is_placeholder).then_some(served),
-            writes: Allowance::new(WRITES.0, WRITES.1),
+            writes: TokenBucket::new(WRITES.0, WRITES.1),
             contest: CaBundleConflict::default(),
             retry: RETRY.0,
             complaint: String::new(),

@@ -14,9 +14,9 @@ use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
 use crate::cluster::once;
-use crate::cluster::snapshot::Snapshots;
+use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::survey::{AROUND, visit_list};
-use crate::cluster::walk::{Met, walk};
+use crate::cluster::walk::{ListItem, walk};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
@@ -179,7 +179,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         .map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why))
         .collect();
     let day = today();
-    let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, day), []);
+    let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day), []);
     let mut snapshot = snapshots.take(
         &Arc::new(once.view),
         once.registered.map(Arc::new),
@@ -205,7 +205,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
     }
     let unlisted = walk(client, &[], |met| {
-        if let Met::Object(kind, json) = met {
+        if let ListItem::Object(kind, json) = met {
             look(kind, json);
         }
     });

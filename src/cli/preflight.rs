@@ -11,10 +11,10 @@ use kube::Client;
 use super::block_on;
 use super::options::{FailOn, OutputArgs};
 use crate::cluster::client::ConnectArgs;
-use crate::cluster::once::Unread;
-use crate::cluster::snapshot::Snapshots;
+use crate::cluster::once::UnreadPart;
+use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::survey::visit_list;
-use crate::cluster::walk::{Met, Unlisted, walk};
+use crate::cluster::walk::{ListFailure, ListItem, walk};
 use crate::cluster::{around, once};
 use crate::engine::policy_set::PolicySet;
 use crate::model::build::Release;
@@ -87,7 +87,7 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     let once = once::read(client, namespace, "transom").await?;
     let today = today();
     let excluded = excluded(namespace);
-    let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
+    let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
     let snapshot = snapshots.take(&Arc::new(once.view), None, Timestamp::now());
     let platform = Platform::of(&around);
     // Transom's own kinds are unknown before it is installed.
@@ -110,7 +110,7 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
         None => None,
     };
     let unlisted = walk(client, &[], |met| {
-        let Met::Object(kind, json) = met else { return };
+        let ListItem::Object(kind, json) = met else { return };
         workloads.look(kind, json);
         if let Some(planner) = &mut planner {
             // What is not what its kind says is told of above.
@@ -160,7 +160,7 @@ async fn planner<'f>(
     Some(planner)
 }
 
-fn of_list(list: &Unlisted) -> Gap {
+fn of_list(list: &ListFailure) -> Gap {
     let read = match list.read {
         0 => String::new(),
         read => format!("; {read} of them were read"),
@@ -176,7 +176,7 @@ fn of_list(list: &Unlisted) -> Gap {
     }
 }
 
-fn gap(unread: &Unread) -> Gap {
+fn gap(unread: &UnreadPart) -> Gap {
     Gap {
         what: unread.resource.clone(),
         why: unread.why.clone(),

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::{block_on, is_quiet};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
-use crate::controller::cleanup::{self, HOOKS, Options, Preview, Report};
-use crate::controller::node_policies::nodes::plan::Keep;
+use crate::controller::cleanup::{self, CleanupOptions, CleanupPreview, CleanupReport, HOOKS};
+use crate::controller::node_policies::nodes::plan::KeepOptions;
 use crate::controller::node_policies::take_back;
 use crate::model::text::one_line;
 
@@ -66,14 +66,14 @@ pub fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 
 async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let (connected, namespace) = args.connect.connect().await?;
-    let options = Options {
+    let options = CleanupOptions {
         namespace,
         name: args.names.installation.name,
         lease: args.names.lease,
         certificate_secret: args.names.certificate_secret,
         keep_webhooks: args.keep_webhooks,
-        take_back: take_back::Options {
-            on_nodes: Keep {
+        take_back: take_back::RevertOptions {
+            on_nodes: KeepOptions {
                 labels: args.keep_node_labels,
                 taints: args.keep_taints,
             },
@@ -140,8 +140,8 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 /// Shows where, and what will be removed.
 fn show(
     connected: &Connected,
-    options: &Options,
-    preview: Option<&Preview>,
+    options: &CleanupOptions,
+    preview: Option<&CleanupPreview>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     writeln!(
@@ -156,7 +156,7 @@ fn show(
         one_line(&options.name),
         one_line(&options.namespace)
     )?;
-    let Some(Preview {
+    let Some(CleanupPreview {
         removed,
         stays,
         unseen,
@@ -184,7 +184,7 @@ fn agrees() -> io::Result<bool> {
     Ok(matches!(answer.trim(), "yes" | "y"))
 }
 
-fn print(report: &Report, options: &Options) -> std::io::Result<()> {
+fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
     for line in &report.done {
         writeln!(out, "{line}")?;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::Sight;
-use crate::cluster::around::Scaled;
+use crate::cluster::around::NodeGroupResource;
 use crate::manifest;
 
 /// One node group.
@@ -110,8 +110,8 @@ fn of_text(text: &str) -> Vec<Group> {
 }
 
 /// What makes Windows nodes, and whether it has none now.
-pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
-    let has_node = move |pool: &Scaled| {
+pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&NodeGroupResource, bool)> {
+    let has_node = move |pool: &NodeGroupResource| {
         let mut nodes = sight.around.nodes.iter();
         let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
         pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)

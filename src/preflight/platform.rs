@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cluster::around::{AnyNode, Around};
+use crate::cluster::around::{AnyNode, ClusterEnvironment};
 
 /// A platform, and how it was told.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,7 +68,7 @@ static PLATFORMS: [Signs; 5] = [
 
 impl Platform {
     /// Tells it. Where nothing speaks for one it is bare metal: the operator's own nodes.
-    pub fn of(around: &Around) -> Self {
+    pub fn of(around: &ClusterEnvironment) -> Self {
         for signs in &PLATFORMS {
             let told_by = signs.seen(around);
             if !told_by.is_empty() {
@@ -121,7 +121,7 @@ impl Platform {
 }
 
 impl Signs {
-    fn seen(&self, around: &Around) -> Vec<String> {
+    fn seen(&self, around: &ClusterEnvironment) -> Vec<String> {
         let mut seen: BTreeMap<String, String> = BTreeMap::new();
         for group in self.groups {
             if around.groups.contains_key(*group) {
@@ -151,8 +151,8 @@ impl Signs {
 mod tests {
     use super::*;
 
-    fn around(groups: &[&str], label: &str, provider: &str) -> Around {
-        Around {
+    fn around(groups: &[&str], label: &str, provider: &str) -> ClusterEnvironment {
+        ClusterEnvironment {
             groups: groups
                 .iter()
                 .map(|group| ((*group).to_owned(), "v1".to_owned()))
@@ -163,7 +163,7 @@ mod tests {
                 provider_id: provider.into(),
                 ..AnyNode::default()
             }],
-            ..Around::default()
+            ..ClusterEnvironment::default()
         }
     }
 

@@ -6,10 +6,10 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::around::{AnyNode, Hooks, Scaled};
-use crate::cluster::node::{NodeView, StoredNode};
-use crate::cluster::snapshot::Snapshots;
-use crate::cluster::view::ClusterView;
+use crate::cluster::around::{AnyNode, NodeGroupResource, WebhookPresence};
+use crate::cluster::cache::ClusterCache;
+use crate::cluster::node::{NodeView, WatchedNode};
+use crate::cluster::snapshot::SnapshotBuilder;
 use crate::manifest::parse;
 use crate::model::build::Build;
 use crate::model::facts::Facts;
@@ -18,20 +18,20 @@ use crate::model::workload::Kind;
 
 /// A cluster of these nodes, as `(name, system, kernel, taints)`.
 struct World {
-    view: ClusterView,
-    around: Around,
+    view: ClusterCache,
+    around: ClusterEnvironment,
 }
 
 impl World {
     fn of(nodes: &[(&str, &str, &str, &[Taint])]) -> Self {
         let mut world = World {
-            view: ClusterView {
+            view: ClusterCache {
                 kubernetes: 36,
-                ..ClusterView::default()
+                ..ClusterCache::default()
             },
-            around: Around {
+            around: ClusterEnvironment {
                 version: "v1.36.2".into(),
-                ..Around::default()
+                ..ClusterEnvironment::default()
             },
         };
         for (name, os, kernel, taints) in nodes {
@@ -39,7 +39,7 @@ impl World {
                 .map(|taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect}))
                 .collect();
             let labels = json!({"kubernetes.io/os": os});
-            let stored: StoredNode = serde_json::from_value(json!({
+            let stored: WatchedNode = serde_json::from_value(json!({
                 "metadata": {"name": name, "labels": labels}, "spec": {"taints": written},
                 "status": {"nodeInfo": {"operatingSystem": os, "kernelVersion": kernel},
                     "runtimeHandlers": [{"name": "runhcs-wcow-process"}]}}))
@@ -69,7 +69,7 @@ impl World {
             |names: &[&str]| -> BTreeSet<String> { names.iter().map(|it| (*it).to_owned()).collect() };
         let unread = &owned(unread);
         let today = date(2026, 1, 1);
-        let snapshot = Snapshots::new(Facts::new(36, today), []).take(
+        let snapshot = SnapshotBuilder::new(Facts::new(36, today), []).take(
             &Arc::new(self.view),
             None,
             jiff::Timestamp::UNIX_EPOCH,
@@ -391,14 +391,14 @@ fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is
 #[test]
 fn a_node_pool_without_nodes_is_named_in_the_values() {
     let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
-    world.around.scaled.push(Scaled {
+    world.around.scaled.push(NodeGroupResource {
         source: "NodePool win".into(),
         name: "win".into(),
         labels: [("karpenter.sh/nodepool".to_owned(), "win".to_owned())].into(),
         taints: vec![mark()],
         is_windows: true,
         build: Some(Build::new(20348)),
-        ..Scaled::default()
+        ..NodeGroupResource::default()
     });
     let report = world.report(&[]);
     assert_eq!(said(&report, "makes Windows nodes").evidence, ["NodePool win"]);
@@ -503,7 +503,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
 #[test]
 fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
     let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
-    let hooks = |name: &str, namespace: &str| Hooks {
+    let hooks = |name: &str, namespace: &str| WebhookPresence {
         is_mutating: true,
         name: name.into(),
         namespaces: [namespace.to_owned()].into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::report::Node;
 use crate::cluster::node::NodeView;
-use crate::cluster::pools::pool_of;
+use crate::cluster::pool_history::pool_of;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::node::{Host, NodeSigns as _, Taint};

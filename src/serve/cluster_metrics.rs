@@ -10,9 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::api::WindowsNodePolicyStatus;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
-use crate::cluster::policies::Outcome;
+use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::probe::Arrival;
+use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
@@ -132,10 +132,10 @@ impl ClusterMetrics {
             releases,
             nodes.map(|node| release(node)),
         );
-        let state = |outcome: &Outcome| match outcome {
-            Outcome::InForce(_) => "valid",
-            Outcome::LastGood { .. } => "using_last_valid",
-            Outcome::Skipped { .. } => "invalid",
+        let state = |outcome: &PolicyState| match outcome {
+            PolicyState::InForce(_) => "valid",
+            PolicyState::LastGood { .. } => "using_last_valid",
+            PolicyState::Skipped { .. } => "invalid",
         };
         let outcomes = snapshot.outcomes.values().map(state);
         set(
@@ -196,13 +196,13 @@ impl ClusterMetrics {
     }
 
     /// Shows whether calls of the API server arrive; nothing where that is not known.
-    pub fn show_arrival(&self, arrival: Option<&Arrival>) {
+    pub fn show_arrival(&self, arrival: Option<&ProbeResult>) {
         let (mutating, validating) = match arrival {
-            Some(Arrival::Arrives) => (true, true),
-            Some(Arrival::Lost {
+            Some(ProbeResult::Arrives) => (true, true),
+            Some(ProbeResult::Lost {
                 mutating, validating, ..
             }) => (*mutating, *validating),
-            Some(Arrival::Unknown(_)) | None => return self.probe_success.clear(),
+            Some(ProbeResult::Unknown(_)) | None => return self.probe_success.clear(),
         };
         for (r#type, arrives) in [("mutating", mutating), ("validating", validating)] {
             self.probe_success

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use crate::admission::{
     self, AdmissionContext, MalformedReview, Oversize, Phase, Request, ReviewHead, decode, probe, read_head,
 };
-use crate::cluster::snapshot::{Latest, Snapshot};
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
 use crate::serve::audit_line;
@@ -15,7 +15,7 @@ use crate::webhook::{NamespaceKnown, ReviewBody, ReviewHandler, ReviewResponse};
 
 /// Judges reviews by the snapshot of the moment, and leaves one log line for each.
 pub struct Reviewer {
-    latest: Latest,
+    latest: SnapshotReceiver,
     /// Where snapshots come from the watches of a cluster: for a namespace that no watch has shown. Which policy is for
     /// it, and what it allows its pods, cannot be told.
     cautious: Option<PolicySet>,
@@ -23,7 +23,7 @@ pub struct Reviewer {
 
 impl Reviewer {
     /// A reviewer whose snapshots come from files: a namespace that they do not have is one without labels.
-    pub fn of_files(latest: Latest) -> Self {
+    pub fn of_files(latest: SnapshotReceiver) -> Self {
         Reviewer {
             latest,
             cautious: None,
@@ -31,7 +31,7 @@ impl Reviewer {
     }
 
     /// A reviewer whose snapshots come from watches: a namespace that they do not have is a moment old.
-    pub fn watching(latest: Latest) -> Self {
+    pub fn watching(latest: SnapshotReceiver) -> Self {
         Reviewer {
             latest,
             cautious: Some(PolicySet::new(Vec::new(), Policy::cluster_default())),

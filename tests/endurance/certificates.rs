@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
-use transom::cluster::freshness::Freshness;
 use transom::cluster::lease::Leadership;
+use transom::cluster::watch_staleness::WatchStaleness;
 use transom::process::metrics::{Metrics, Reconciles};
 use transom::process::readiness::Readiness;
 use transom::registration::configurations::Configurations;
@@ -115,7 +115,7 @@ impl Replica {
         let reviewer = Arc::new(AllowAll::default());
         let reviews = Arc::clone(&reviewer);
         let keeper = CertificateTask {
-            freshness: Freshness::default(),
+            freshness: WatchStaleness::default(),
             client: client.clone(),
             mode,
             config,

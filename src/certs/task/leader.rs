@@ -12,7 +12,7 @@ use super::super::rotation::{Action, decide};
 use super::super::secret::SecretState;
 use super::super::{CertsError, ca_file};
 use super::{LOOK_AGAIN, POLL, RETRY, TaskState};
-use crate::cluster::errors::{Failure, answered_within};
+use crate::cluster::errors::{ApiError, answered_within};
 
 /// How long one write may take; shorter than a leader acts on its last renewal.
 const REQUEST: Duration = Duration::from_secs(3);
@@ -165,8 +165,8 @@ impl TaskState {
                 return Ok(written);
             }
             // The watch is about to tell.
-            Err(Failure::Conflict | Failure::Gone) => {}
-            Err(Failure::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
+            Err(ApiError::Conflict | ApiError::Gone) => {}
+            Err(ApiError::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
         }
         Err(LeaderStep::Failed)
     }

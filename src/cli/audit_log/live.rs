@@ -10,9 +10,9 @@ use kube::Client;
 
 use crate::audit_log::{Now, Report, Row};
 use crate::cluster::client::ConnectArgs;
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::once;
-use crate::cluster::snapshot::{Snapshot, Snapshots};
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::model::facts::Facts;
 use crate::model::text::list;
 use crate::model::workload::Kind;
@@ -104,8 +104,11 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
     // The log shows that the webhooks were called; whether they are now is not the question.
-    let snapshot =
-        Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, Timestamp::now());
+    let snapshot = SnapshotBuilder::new(Facts::new(view.kubernetes, today()), excluded).take(
+        &view,
+        None,
+        Timestamp::now(),
+    );
     Ok((snapshot, lacks))
 }
 
@@ -148,7 +151,7 @@ async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str
         }
         let text = match get(client, kind, namespace, &name).await {
             Ok(text) => text,
-            Err(Failure::Gone) => return Now::Gone,
+            Err(ApiError::Gone) => return Now::Gone,
             Err(why) => return Now::Unknown(why.to_string()),
         };
         match look_at(world, kind, &text) {
@@ -175,7 +178,7 @@ fn of_judged(judged: &Judged) -> Now {
     Now::Unmended(rules.into_iter().map(str::to_owned).collect())
 }
 
-async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, Failure> {
+async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, ApiError> {
     let root = match kind.group() {
         "" => "/api/v1".to_owned(),
         group => format!("/apis/{group}/v1"),

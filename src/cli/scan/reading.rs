@@ -13,11 +13,11 @@ use super::{ScanArgs, assume};
 use crate::check::files::policies;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
-use crate::cluster::once::{self, Once, Unread};
-use crate::cluster::policies::Outcome;
-use crate::cluster::snapshot::{Snapshot, Snapshots};
+use crate::cluster::once::{self, ClusterRead, UnreadPart};
+use crate::cluster::policy_store::PolicyState;
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::cluster::survey::{LISTS, visit_nodes};
-use crate::cluster::walk::{Met, Unlisted, walk};
+use crate::cluster::walk::{ListFailure, ListItem, walk};
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::plan::{Plan, Planner, Question};
@@ -52,7 +52,7 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     let base = Facts::new(view.kubernetes, today());
     // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
     let registered = registered.filter(|_| has_webhooks).map(Arc::new);
-    let mut snapshot = Snapshots::new(base, excluded).take(&view, registered, Timestamp::now());
+    let mut snapshot = SnapshotBuilder::new(base, excluded).take(&view, registered, Timestamp::now());
     let is_by_file = of_file.is_some();
     if let Some(of_file) = &of_file {
         of_file.declare(&mut snapshot.facts);
@@ -76,8 +76,8 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     }
     let mut planner = planner(args, client, &world).await?;
     let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
-        Met::List(resource, left) => progress.list(resource, scan.objects(), left),
-        Met::Object(kind, json) => {
+        ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
+        ListItem::Object(kind, json) => {
             scan.look(kind, json);
             if let Some(planner) = &mut planner {
                 // The scan names what cannot be read.
@@ -143,9 +143,9 @@ async fn planner<'w>(
 }
 
 /// What of the cluster around the objects could not be read. Where Transom was never installed, its resources are no gap.
-fn of_unread(read: &Once, has_webhooks: bool) -> Vec<Gap> {
-    let is_gap = |unread: &&Unread| has_webhooks || !unread.is_unknown;
-    let gap = |unread: &Unread| Gap {
+fn of_unread(read: &ClusterRead, has_webhooks: bool) -> Vec<Gap> {
+    let is_gap = |unread: &&UnreadPart| has_webhooks || !unread.is_unknown;
+    let gap = |unread: &UnreadPart| Gap {
         what: unread.resource.clone(),
         why: unread.why.clone(),
         cure: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
@@ -171,9 +171,9 @@ fn without(resource: &str) -> &'static str {
 fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = Gap> {
     snapshot.outcomes.iter().filter_map(|(name, outcome)| {
         let (error, then) = match outcome {
-            Outcome::InForce(_) => return None,
-            Outcome::LastGood { error, .. } => (error, "its last good version counts"),
-            Outcome::Skipped { error } => (error, "it does not count"),
+            PolicyState::InForce(_) => return None,
+            PolicyState::LastGood { error, .. } => (error, "its last good version counts"),
+            PolicyState::Skipped { error } => (error, "it does not count"),
         };
         Some(Gap {
             what: format!("WindowsPodPolicy {name}"),
@@ -184,7 +184,7 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = Gap> {
 }
 
 /// Namespaces that were asked for and do not exist.
-fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> {
+fn of_namespaces(args: &ScanArgs, read: &ClusterRead, snapshot: &Snapshot) -> Vec<Gap> {
     let is_known = |name: &&String| snapshot.view.namespaces.contains_key(*name);
     let missing = args.namespaces.namespace.iter().filter(|name| !is_known(name));
     let near = |name: &str| nearest(name, snapshot.view.namespaces.keys().map(String::as_str));
@@ -202,7 +202,7 @@ fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> 
 }
 
 /// Lists of objects that could not be read; a namespace of which none could be is told of once.
-fn of_lists(unlisted: &[Unlisted]) -> Vec<Gap> {
+fn of_lists(unlisted: &[ListFailure]) -> Vec<Gap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for list in unlisted.iter().filter(|list| list.is_forbidden) {
         *forbidden.entry(list.namespace.as_deref()).or_default() += 1;

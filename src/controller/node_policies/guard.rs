@@ -2,8 +2,8 @@
 //! engine, from raw JSON; the listing is in `survey`.
 
 mod affected;
-pub mod answers;
-mod hurt;
+pub mod cache;
+mod impact;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodCondition;
 use serde::Deserialize;
 
-pub use self::hurt::Hurt;
+pub use self::impact::Impact;
 
-use self::hurt::{Remedy, Victim};
+use self::impact::{AffectedWorkload, Remedy};
 use crate::cluster::snapshot::NamespacePolicy;
 use crate::engine::{AdmissionStage, infer_os, untolerated};
 use crate::model::facts::Facts;
@@ -24,7 +24,7 @@ use crate::model::workload::Kind;
 
 /// What the guard has found for a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Guarded {
+pub enum GuardResult {
     /// It was not asked, or no workload would be hurt.
     #[default]
     Free,
@@ -40,7 +40,7 @@ pub enum Guarded {
 }
 
 /// Where an object is, and what it is called: namespace, kind, name.
-type Place = (String, String, String);
+type ObjectKey = (String, String, String);
 
 /// Looks at one object after the other, and remembers what would be hurt.
 pub struct Guard<'g> {
@@ -52,33 +52,33 @@ pub struct Guard<'g> {
     windows_nodes: BTreeSet<&'g str>,
     facts: &'g Facts,
     /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
-    owners: BTreeMap<Place, Place>,
-    hurt: BTreeMap<Place, (String, Option<Remedy>)>,
+    owners: BTreeMap<ObjectKey, ObjectKey>,
+    hurt: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
     /// The generations of those of them whose own object was read.
-    generations: BTreeMap<Place, i64>,
+    generations: BTreeMap<ObjectKey, i64>,
 }
 
 /// The parts of an object that the engine's view has no use for.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Around {
-    metadata: AroundMeta,
-    status: AroundStatus,
+struct GuardObject {
+    metadata: GuardObjectMeta,
+    status: GuardObjectStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundMeta {
+struct GuardObjectMeta {
     generation: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundStatus {
+struct GuardObjectStatus {
     conditions: Option<Vec<PodCondition>>,
 }
 
-impl Around {
+impl GuardObject {
     fn of(json: &str) -> Self {
         serde_json::from_str(json).unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl<'g> Guard<'g> {
         }
     }
 
-    fn look_at_template(&mut self, subject: &Object<'_>, json: &str, place: Place) {
+    fn look_at_template(&mut self, subject: &Object<'_>, json: &str, place: ObjectKey) {
         let counts = self.counts(&subject.namespace);
         let inference = infer_os(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
@@ -158,7 +158,7 @@ impl<'g> Guard<'g> {
         let lacking = self.lacking(subject, &counts, admission);
         if !lacking.is_empty() {
             let remedy = remedy(&inference, in_template);
-            let generation = Around::of(json).metadata.generation;
+            let generation = GuardObject::of(json).metadata.generation;
             self.generations
                 .extend(generation.map(|generation| (place.clone(), generation)));
             self.add(place, &lacking, "its template does not tolerate", remedy);
@@ -169,8 +169,8 @@ impl<'g> Guard<'g> {
         &mut self,
         subject: &Object<'_>,
         json: &str,
-        place: Place,
-        owner: Option<(Place, Option<Kind>)>,
+        place: ObjectKey,
+        owner: Option<(ObjectKey, Option<Kind>)>,
     ) {
         if self.facts.is_stored_mirror(subject) {
             return;
@@ -179,7 +179,7 @@ impl<'g> Guard<'g> {
         let inference = infer_os(subject, self.facts, &counts.policy);
         let kind = owner.as_ref().and_then(|(_, kind)| *kind);
         if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
-            let known = |owner: Place| self.owners.get(&owner).cloned().unwrap_or(owner);
+            let known = |owner: ObjectKey| self.owners.get(&owner).cloned().unwrap_or(owner);
             let named = owner.map_or(place, |(owner, _)| known(owner));
             self.add(
                 named,
@@ -225,7 +225,7 @@ impl<'g> Guard<'g> {
             Verdict::Windows => (merged, "it does not tolerate"),
             Verdict::Linux if selects(inference, false) => return None,
             // Placement gives nothing to a pod that is not known to be for Windows.
-            _ if on_windows && Around::of(json).is("Ready") => (
+            _ if on_windows && GuardObject::of(json).is("Ready") => (
                 merged,
                 "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
             ),
@@ -258,7 +258,7 @@ impl<'g> Guard<'g> {
         untolerated(subject, self.taints, self.facts, &counts.policy, admission)
     }
 
-    fn add(&mut self, place: Place, lacking: &[&Taint], why: &str, remedy: Remedy) {
+    fn add(&mut self, place: ObjectKey, lacking: &[&Taint], why: &str, remedy: Remedy) {
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         self.hurt
             .entry(place)
@@ -266,7 +266,7 @@ impl<'g> Guard<'g> {
     }
 
     /// The places of the workloads that would be hurt, with the generations of those whose own object was read.
-    fn affected(&self) -> BTreeMap<Place, Option<i64>> {
+    fn affected(&self) -> BTreeMap<ObjectKey, Option<i64>> {
         let places = self.hurt.keys();
         places
             .map(|place| (place.clone(), self.generations.get(place).copied()))
@@ -274,7 +274,7 @@ impl<'g> Guard<'g> {
     }
 
     /// The workloads that would be hurt.
-    pub fn hurt(self) -> Hurt {
+    pub fn hurt(self) -> Impact {
         let victims = self
             .hurt
             .into_iter()
@@ -284,9 +284,9 @@ impl<'g> Guard<'g> {
                 } else {
                     format!("{kind} {namespace}/{name}")
                 };
-                Victim { name, why, remedy }
+                AffectedWorkload { name, why, remedy }
             });
-        Hurt(victims.collect())
+        Impact(victims.collect())
     }
 }
 
@@ -310,7 +310,7 @@ fn selects(inference: &Inference, in_template: bool) -> bool {
 }
 
 fn is_finished(json: &str) -> bool {
-    let job = Around::of(json);
+    let job = GuardObject::of(json);
     job.is("Complete") || job.is("Failed")
 }
 

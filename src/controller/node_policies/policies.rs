@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::nodes::owned::Owned;
-use super::nodes::plan::Want;
+use super::nodes::ownership::NodeOwnership;
+use super::nodes::plan::DesiredNode;
 use crate::api::{
     DeclaredPools, NoExecute, TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector,
 };
+use crate::cluster::cache::UNREADABLE_ANNOTATION;
 use crate::cluster::node::NodeView;
-use crate::cluster::view::UNREADABLE_ANNOTATION;
 use crate::model::label_selector::LabelSelector;
 use crate::model::node::Taint;
 
@@ -99,9 +99,9 @@ impl NodePolicy {
     }
 
     /// What it wants of a node. `cleared`: the taints that may be set on it, if it lacks them.
-    pub fn want(&self, cleared: BTreeSet<Taint>) -> Want {
+    pub fn want(&self, cleared: BTreeSet<Taint>) -> DesiredNode {
         let spec = &self.stored.spec;
-        Want {
+        DesiredNode {
             policy: self.name.clone(),
             generation: self.generation,
             labels: spec.labels.clone(),
@@ -123,7 +123,7 @@ pub struct NodePolicies(Vec<NodePolicy>);
 
 /// Which policy counts for a node.
 #[derive(Clone, Copy, Debug)]
-pub enum Choice<'p> {
+pub enum SelectedPolicy<'p> {
     /// This one.
     Policy(&'p NodePolicy),
     /// None: what is ours is taken back.
@@ -152,13 +152,15 @@ impl NodePolicies {
     }
 
     /// The policy that counts for a node.
-    pub fn choose(&self, node: &NodeView) -> Choice<'_> {
-        let owner = Owned::parse(node.owned.as_deref()).unwrap_or_default().policy;
+    pub fn choose(&self, node: &NodeView) -> SelectedPolicy<'_> {
+        let owner = NodeOwnership::parse(node.owned.as_deref())
+            .unwrap_or_default()
+            .policy;
         if self.get(&owner).is_some_and(|owner| owner.unusable.is_some()) {
-            return Choice::Held;
+            return SelectedPolicy::Held;
         }
         let first = self.0.iter().find(|policy| policy.selects(&node.labels));
-        first.map_or(Choice::NoPolicy, Choice::Policy)
+        first.map_or(SelectedPolicy::NoPolicy, SelectedPolicy::Policy)
     }
 
     /// The names of all policies that select a node, where they are more than one.
@@ -204,7 +206,7 @@ mod tests {
             ("a", json!({"nodeSelector": {"matchLabels": {"pool": "win"}}})),
         ]);
         let counts = |labels: &[(&str, &str)]| match both.choose(&node(labels)) {
-            Choice::Policy(policy) => policy.name.clone(),
+            SelectedPolicy::Policy(policy) => policy.name.clone(),
             other => panic!("{other:?}"),
         };
         assert_eq!(counts(&[("pool", "win")]), "a");
@@ -215,7 +217,7 @@ mod tests {
         );
         assert_eq!(both.overlapping(&node(&[])), None);
         let higher = policies(&[("a", json!({})), ("b", json!({"priority": 1}))]);
-        assert!(matches!(higher.choose(&node(&[])), Choice::Policy(policy) if policy.name == "b"));
+        assert!(matches!(higher.choose(&node(&[])), SelectedPolicy::Policy(policy) if policy.name == "b"));
     }
 
     #[test]
@@ -235,11 +237,11 @@ mod tests {
 
     fn holds_what_it_has(policies: &NodePolicies) {
         let mut ours = node(&[]);
-        assert!(matches!(policies.choose(&ours), Choice::NoPolicy));
+        assert!(matches!(policies.choose(&ours), SelectedPolicy::NoPolicy));
         ours.owned = Some(r#"{"policy": "bad", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), Choice::Held));
+        assert!(matches!(policies.choose(&ours), SelectedPolicy::Held));
         ours.owned = Some(r#"{"policy": "gone", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), Choice::NoPolicy));
+        assert!(matches!(policies.choose(&ours), SelectedPolicy::NoPolicy));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::api::DecodedPolicy;
-use crate::cluster::view::ClusterView;
-use crate::controller::conditions::{Statement, Told};
+use crate::cluster::cache::ClusterCache;
+use crate::controller::conditions::{ConditionUpdate, EventPolicy};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::registration::configurations::{Configurations, CoverageGap};
@@ -16,9 +16,9 @@ pub(super) fn programmed(
     registered: &Configurations,
     unreached: Option<&str>,
     set: &PolicySet,
-    view: &ClusterView,
+    view: &ClusterCache,
     facts: &Facts,
-) -> Statement {
+) -> ConditionUpdate {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
         let stored = &decoded.policy;
         let counts = |labels: &BTreeMap<String, String>| {
@@ -48,5 +48,5 @@ pub(super) fn programmed(
         "Programmed",
         "the webhook configurations have everything that the policy needs",
     );
-    Statement::wanted("Programmed", amiss, well).told(Told::Reasons)
+    ConditionUpdate::wanted("Programmed", amiss, well).told(EventPolicy::Reasons)
 }

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::dialect::Dialect;
+use super::dialect::ReportApi;
 use crate::model::severity::Severity;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
@@ -60,7 +60,7 @@ pub fn content(judged: &Judged) -> Option<u64> {
 }
 
 /// The report, as it is applied.
-pub fn report(judged: &Judged, content: u64, dialect: Dialect, now: Timestamp) -> Value {
+pub fn report(judged: &Judged, content: u64, dialect: ReportApi, now: Timestamp) -> Value {
     let mut all: Vec<&Found> = reported(judged).collect();
     // What refuses the object comes first; the rest keeps the order in which a person would mend it.
     all.sort_by_key(|found| (found.fate != Fate::Denied, !found.would_deny));
@@ -90,7 +90,7 @@ pub fn report(judged: &Judged, content: u64, dialect: Dialect, now: Timestamp) -
         "summary": {"pass": 0, "fail": count("fail"), "warn": count("warn"), "error": 0, "skip": count("skip")},
         "results": results,
     });
-    if dialect == Dialect::OpenReports {
+    if dialect == ReportApi::OpenReports {
         report["source"] = json!(LABEL.1);
     }
     report

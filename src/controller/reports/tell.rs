@@ -22,18 +22,18 @@ const NAMED: usize = 5;
 
 /// What is told of one owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Note {
+pub struct OwnerEvent {
     /// Its reason, in the words of Events.
     pub reason: &'static str,
     /// What is told.
     pub message: String,
     /// The owner.
-    pub owner: Owner,
+    pub owner: EventOwner,
 }
 
 /// An owner, as an Event points to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Owner {
+pub struct EventOwner {
     /// Its `apiVersion`.
     pub api_version: String,
     /// Its kind.
@@ -46,10 +46,10 @@ pub struct Owner {
     pub uid: String,
 }
 
-impl Owner {
+impl EventOwner {
     /// The owner of what was judged: the object itself.
     pub fn of(judged: &Judged) -> Self {
-        Owner {
+        EventOwner {
             api_version: judged.api_version.clone(),
             kind: judged.kind.as_str().to_owned(),
             namespace: judged.namespace.clone(),
@@ -60,7 +60,7 @@ impl Owner {
 }
 
 /// What is told of an owner that was judged; nothing of advice, and of what admission mends.
-pub fn note(judged: &Judged) -> Option<Note> {
+pub fn note(judged: &Judged) -> Option<OwnerEvent> {
     let is_told = |fate: Fate, would_deny: bool| would_deny || matches!(fate, Fate::Denied | Fate::Warned);
     let told = reported(judged).filter(|found| found.fate != Fate::Exempted);
     let told: Vec<_> = told
@@ -84,14 +84,14 @@ pub fn note(judged: &Judged) -> Option<Note> {
         let _ = write!(message, " and {more} more rules");
     }
     let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
-    Some(Note {
+    Some(OwnerEvent {
         reason: "WindowsFindings",
         message,
-        owner: Owner::of(judged),
+        owner: EventOwner::of(judged),
     })
 }
 
-impl Note {
+impl OwnerEvent {
     /// The name of its Event.
     pub fn name(&self) -> String {
         let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);

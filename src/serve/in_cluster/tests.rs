@@ -7,7 +7,7 @@ use clap::Parser;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::view::ClusterView;
+use crate::cluster::cache::ClusterCache;
 use crate::process::metrics::Metrics;
 use crate::process::resource_limits::ResourceLimits;
 use crate::tls::args::TlsArgs;
@@ -144,14 +144,14 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
 }
 
 /// A view with a policy that cannot be used, whose status says this.
-fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterView> {
+fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterCache> {
     let policy = json!({
         "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
     });
-    Arc::new(ClusterView {
+    Arc::new(ClusterCache {
         kubernetes: 36,
         pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     })
 }
 
@@ -162,13 +162,13 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let readiness = Readiness::default();
     let (_tell, registered) = watch::channel(None);
     let following = SnapshotTask {
-        snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
+        snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
         registered,
         arrival: watch::channel(None).1,
-        reporting: watch::channel(Reporting::Off).1,
+        reporting: watch::channel(ReportingState::Off).1,
         gauges: ClusterMetrics::new(&metrics),
         readiness: readiness.clone(),
-        freshness: Freshness::default(),
+        freshness: WatchStaleness::default(),
     };
     let (publish, views) = watch::channel(None);
     let (show, mut latest) = watch::channel(Arc::new(following.snapshots.unknown()));

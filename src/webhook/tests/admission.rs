@@ -327,8 +327,8 @@ async fn a_client_that_does_not_wait_for_its_answer_leaves_a_span_that_says_so()
     let metrics = Metrics::new("0.0.0", None);
     let router = router(Arc::new(Measure), &Limits::default(), &metrics, Some(tracer));
     let (_body, receiver) = fed(None);
-    let patience = Duration::from_millis(20);
-    let answer = tokio::time::timeout(patience, asked(&router, post("/mutate", receiver))).await;
+    let backoff_interval = Duration::from_millis(20);
+    let answer = tokio::time::timeout(backoff_interval, asked(&router, post("/mutate", receiver))).await;
     assert!(answer.is_err());
     let span = recorded().expect("a span was recorded");
     assert_eq!(

@@ -1,6 +1,6 @@
 //! What is planned for one node, case by case.
 
-use super::super::change::Annotation;
+use super::super::patch::AnnotationChange;
 use super::*;
 use crate::api::{KubeletLabel, Management};
 use crate::cluster::node::PROOF_LABEL;
@@ -20,8 +20,8 @@ fn node(kernel: &str) -> NodeView {
     }
 }
 
-fn want() -> Want {
-    Want {
+fn want() -> DesiredNode {
+    DesiredNode {
         policy: "windows".into(),
         generation: 1,
         labels: NodeLabels::default(),
@@ -45,9 +45,9 @@ fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
         node.taints.clone_from(taints);
     }
     match &plan.annotation {
-        Annotation::Stays => {}
-        Annotation::Goes => node.owned = None,
-        Annotation::Says(text) => node.owned = Some(text.clone()),
+        AnnotationChange::Stays => {}
+        AnnotationChange::Goes => node.owned = None,
+        AnnotationChange::Says(text) => node.owned = Some(text.clone()),
     }
     node
 }
@@ -79,7 +79,7 @@ fn a_build_label_that_is_missing_stale_or_forged_is_corrected() {
         node.labels
             .extend(now.map(|value| (BUILD_LABEL.to_owned(), value.to_owned())));
         let plan = plan(&node, Some(&want()));
-        let change = Change::Label {
+        let change = NodeChange::Label {
             key: BUILD_LABEL,
             from: now.map(str::to_owned),
             to: Some("10.0.20348".into()),
@@ -152,7 +152,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
 
 #[test]
 fn report_sets_no_taint_and_says_what_is_missing() {
-    let want = Want {
+    let want = DesiredNode {
         mode: TaintMode::Report,
         cleared: BTreeSet::new(),
         ..want()
@@ -167,7 +167,7 @@ fn report_sets_no_taint_and_says_what_is_missing() {
 
 #[test]
 fn a_taint_waits_until_it_hurts_no_workload() {
-    let want = Want {
+    let want = DesiredNode {
         cleared: BTreeSet::new(),
         ..want()
     };
@@ -204,7 +204,7 @@ fn after_three_reversals_it_is_contested_until_the_policy_changes() {
 fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replaces_it() {
     let first = node("10.0.20348.1");
     let ours = after(&first, &plan(&first, Some(&want())));
-    let none = Want {
+    let none = DesiredNode {
         taints: Vec::new(),
         ..want()
     };
@@ -212,13 +212,13 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
         texts(&after(&ours, &plan(&ours, Some(&none)))),
         Vec::<String>::new()
     );
-    let other = Want {
+    let other = DesiredNode {
         taints: vec![Taint::no_schedule("os", "Windows")],
         ..want()
     };
     // What was known of the one says nothing of the other.
     assert!(plan(&ours, Some(&other)).taints.is_none());
-    let other = Want {
+    let other = DesiredNode {
         cleared: other.taints.iter().cloned().collect(),
         ..other
     };
@@ -227,7 +227,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
         ["os=Windows:NoSchedule"]
     );
     // In Report nothing of the taints is written, in either direction.
-    let report = Want {
+    let report = DesiredNode {
         mode: TaintMode::Report,
         cleared: BTreeSet::new(),
         ..none
@@ -258,7 +258,7 @@ fn odd_nodes_are_reported_and_not_written() {
             "its kubelet reports \"linux\"",
         ),
     ];
-    let want = Want {
+    let want = DesiredNode {
         taints: Vec::new(),
         ..want()
     };
@@ -313,7 +313,7 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     }];
     node.owned = Some("{{{".into());
     let plan_of_want = plan(&node, Some(&want()));
-    let lost = |plan: &NodePlan| matches!(plan.changes.last(), Some(Change::AnnotationLost(_)));
+    let lost = |plan: &NodePlan| matches!(plan.changes.last(), Some(NodeChange::AnnotationLost(_)));
     assert!(
         lost(&plan_of_want) && plan_of_want.changes.len() == 1,
         "{plan_of_want:?}"
@@ -321,13 +321,13 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     let mended = after(&node, &plan_of_want);
     assert_eq!((&mended.taints, &mended.labels), (&node.taints, &node.labels));
     // No kubelet can write the mirror, and it says what Transom writes there: it is still Transom's.
-    let owned = Owned::of(&mended).unwrap();
+    let owned = NodeOwnership::of(&mended).unwrap();
     assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
     assert!(owned.labels.contains_key(RESTRICTED_BUILD_LABEL));
     for plan in [
         plan(&node, None),
         plan(&mended, None),
-        plan_to_take_back(&node, Keep::default()),
+        plan_to_take_back(&node, KeepOptions::default()),
     ] {
         let left = after(&node, &plan);
         assert!(!left.labels.contains_key(RESTRICTED_BUILD_LABEL), "{plan:?}");
@@ -347,10 +347,10 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
         value: Some("db".into()),
         ..other_taint("dedicated")
     };
-    let forged = Owned {
+    let forged = NodeOwnership {
         policy: "windows".into(),
         taints: vec![Taint::no_schedule("dedicated", "db")],
-        ..Owned::default()
+        ..NodeOwnership::default()
     };
     let windows = node("10.0.20348.1");
     let mut linux = node("6.1.0");
@@ -372,12 +372,12 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
             );
             assert!(!left.owned.unwrap_or_default().contains("dedicated"), "{plan:?}");
             assert!(
-                matches!(plan.changes.last(), Some(Change::AnnotationLost(_))),
+                matches!(plan.changes.last(), Some(NodeChange::AnnotationLost(_))),
                 "{plan:?}"
             );
         }
         assert!(
-            after(&node, &plan_to_take_back(&node, Keep::default()))
+            after(&node, &plan_to_take_back(&node, KeepOptions::default()))
                 .taints
                 .contains(&dedicated)
         );
@@ -397,7 +397,7 @@ fn the_proof_is_written_with_the_taints_and_goes_with_them() {
     robbed.owned = None;
     for plan in [
         plan(&robbed, Some(&want())),
-        plan_to_take_back(&robbed, Keep::default()),
+        plan_to_take_back(&robbed, KeepOptions::default()),
     ] {
         let left = after(&robbed, &plan);
         assert_eq!(
@@ -420,7 +420,7 @@ fn five_hundred_taints_of_others_stay_in_their_order() {
 fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
     let first = node("10.0.20348.1");
     let ours = after(&first, &plan(&first, Some(&want())));
-    let want = Want {
+    let want = DesiredNode {
         labels: NodeLabels {
             kubelet: KubeletLabel::Disabled,
             node_restriction: Management::Disabled,
@@ -434,7 +434,7 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
 
 #[test]
 fn protected_taints_are_never_set() {
-    let want = Want {
+    let want = DesiredNode {
         taints: vec![Taint::no_schedule("node.kubernetes.io/unschedulable", "")],
         ..want()
     };

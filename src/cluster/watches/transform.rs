@@ -11,13 +11,13 @@ use kube::api::PartialObjectMeta;
 use kube::core::DynamicObject;
 
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
-use crate::cluster::node::{NodeView, StoredNode};
-use crate::cluster::pools::SEEN_KEY;
-use crate::cluster::view::{LabelAuthor, NamespaceView, SeenView, UNREADABLE_ANNOTATION};
+use crate::cluster::cache::{CachedNamespace, LabelAuthor, PoolHistoryObject, UNREADABLE_ANNOTATION};
+use crate::cluster::node::{NodeView, WatchedNode};
+use crate::cluster::pool_history::SEEN_KEY;
 use crate::model::facts::asks_for_injection;
 use crate::registration;
 
-pub(in crate::cluster) fn node(node: StoredNode) -> Option<NodeView> {
+pub(in crate::cluster) fn node(node: WatchedNode) -> Option<NodeView> {
     Some(NodeView::from(node)).filter(NodeView::is_of_interest)
 }
 
@@ -26,12 +26,12 @@ pub(in crate::cluster) fn runtime_class(mut class: RuntimeClass) -> Option<Runti
     Some(class)
 }
 
-pub(in crate::cluster) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<NamespaceView> {
+pub(in crate::cluster) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<CachedNamespace> {
     let metadata = namespace.metadata;
     let labels = metadata.labels.unwrap_or_default();
     let written = metadata.managed_fields.unwrap_or_default();
     let mut annotations = metadata.annotations.unwrap_or_default();
-    Some(NamespaceView {
+    Some(CachedNamespace {
         uid: metadata.uid.unwrap_or_default(),
         left_out_by: registration::left_out_by(&labels)
             .map(|label| author(label, &written))
@@ -90,8 +90,8 @@ pub(in crate::cluster) fn node_policy(mut policy: DynamicObject) -> Option<Windo
     }))
 }
 
-pub(in crate::cluster) fn seen(map: ConfigMap) -> Option<SeenView> {
-    Some(SeenView {
+pub(in crate::cluster) fn seen(map: ConfigMap) -> Option<PoolHistoryObject> {
+    Some(PoolHistoryObject {
         resource_version: map.metadata.resource_version.unwrap_or_default(),
         pools: map.data.unwrap_or_default().remove(SEEN_KEY).unwrap_or_default(),
     })

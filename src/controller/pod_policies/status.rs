@@ -16,9 +16,9 @@ use crate::api::{
     API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus,
     in_one_line,
 };
-use crate::cluster::policies::{Outcome, generation, text};
-use crate::cluster::snapshot::{Reporting, Snapshot};
-use crate::controller::conditions::{LONGEST_NOTE, Statement, Told, conditions};
+use crate::cluster::policy_store::{PolicyState, generation, text};
+use crate::cluster::snapshot::{ReportingState, Snapshot};
+use crate::controller::conditions::{ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions};
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
@@ -35,7 +35,7 @@ const LONGEST_PROBLEMS: usize = 3500;
 
 /// A status that differs from the one that is stored.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Report {
+pub struct StatusUpdate {
     /// The policy.
     pub name: String,
     /// Its uid.
@@ -45,10 +45,10 @@ pub struct Report {
     /// What its status is to say.
     pub status: WindowsPodPolicyStatus,
     /// What has become worse or better since the stored status.
-    pub news: Vec<Statement>,
+    pub news: Vec<ConditionUpdate>,
 }
 
-impl Report {
+impl StatusUpdate {
     /// The policy, as Events point to it.
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {
@@ -66,7 +66,7 @@ impl Report {
 
 /// Where a policy counts, and with which others it is at odds.
 #[derive(Default)]
-struct Reach<'v> {
+struct PolicyReach<'v> {
     selected: Vec<&'v str>,
     effective: i32,
     /// The policies that come first in namespaces that it selects.
@@ -80,7 +80,7 @@ struct Reach<'v> {
 }
 
 /// The statuses that are to be written, one made after the other: each may keep a version of its policy.
-pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Report> {
+pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = StatusUpdate> {
     let view = &*snapshot.view;
     let today = now.to_zoned(TimeZone::UTC).date();
     let reach = reach(snapshot);
@@ -90,7 +90,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
     let last = last.map(|stored| stored.policy.name.as_str());
     (snapshot.outcomes.iter()).filter_map(move |(name, outcome)| {
         let object = view.pod_policies.get(name)?;
-        let none = Reach::default();
+        let none = PolicyReach::default();
         let reach = reach.get(name.as_str()).unwrap_or(&none);
         let mut statements = statements(name, outcome, reach, others, today);
         statements.push(build_labels(outcome.in_force(), &snapshot.facts));
@@ -110,7 +110,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
         statements.splice(1..1, programmed.into_iter().chain([ready]));
         statements.extend(written(&snapshot.reporting));
         let mut retired = Vec::new();
-        if let Reporting::Off = snapshot.reporting {
+        if let ReportingState::Off = snapshot.reporting {
             retired.push(REPORTS_WRITTEN);
         }
         if last == Some(name.as_str()) {
@@ -131,19 +131,19 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Repo
 }
 
 /// Whether the reports on stored objects are written: nothing while that is not known, or none are asked for.
-fn written(reporting: &Reporting) -> Option<Statement> {
+fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
     let amiss = match reporting {
-        Reporting::Off | Reporting::Unknown => return None,
-        Reporting::Written => None,
-        Reporting::Amiss(reason, message) => Some((*reason, message.clone())),
+        ReportingState::Off | ReportingState::Unknown => return None,
+        ReportingState::Written => None,
+        ReportingState::Amiss(reason, message) => Some((*reason, message.clone())),
     };
     let well = ("Written", "the reports say what was found of stored objects");
-    Some(Statement::wanted(REPORTS_WRITTEN, amiss, well).told(Told::Reasons))
+    Some(ConditionUpdate::wanted(REPORTS_WRITTEN, amiss, well).told(EventPolicy::Reasons))
 }
 
-fn reach(snapshot: &Snapshot) -> BTreeMap<&str, Reach<'_>> {
+fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
     let (set, view) = (&*snapshot.policies, &*snapshot.view);
-    let mut reach: BTreeMap<&str, Reach<'_>> = BTreeMap::new();
+    let mut reach: BTreeMap<&str, PolicyReach<'_>> = BTreeMap::new();
     for (namespace, seen) in &view.namespaces {
         let labels = &seen.labels;
         let selecting = set
@@ -188,11 +188,11 @@ fn report(
     name: &str,
     object: &Value,
     effective: Option<EffectiveSettings>,
-    statements: Vec<Statement>,
+    statements: Vec<ConditionUpdate>,
     retired: &[&str],
-    reach: &Reach<'_>,
+    reach: &PolicyReach<'_>,
     now: Timestamp,
-) -> Option<Report> {
+) -> Option<StatusUpdate> {
     let stored: WindowsPodPolicyStatus = object
         .get("status")
         .and_then(|status| serde_json::from_value(status.clone()).ok())
@@ -213,7 +213,7 @@ fn report(
         },
         effective,
     };
-    (status != stored).then(|| Report {
+    (status != stored).then(|| StatusUpdate {
         name: name.to_owned(),
         uid: text(object, "/metadata/uid").to_owned(),
         resource_version: text(object, "/metadata/resourceVersion").to_owned(),
@@ -223,11 +223,11 @@ fn report(
 }
 
 /// The settings of the version that applies; `None` where none does.
-fn effective(outcome: &Outcome, object: &Value) -> Option<EffectiveSettings> {
+fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings> {
     let (decoded, generation) = match outcome {
-        Outcome::InForce(decoded) => (decoded, generation(object)),
-        Outcome::LastGood { good, generation, .. } => (good, *generation),
-        Outcome::Skipped { .. } => return None,
+        PolicyState::InForce(decoded) => (decoded, generation(object)),
+        PolicyState::LastGood { good, generation, .. } => (good, *generation),
+        PolicyState::Skipped { .. } => return None,
     };
     let policy = &decoded.policy.policy;
     Some(EffectiveSettings {
@@ -242,35 +242,35 @@ fn effective(outcome: &Outcome, object: &Value) -> Option<EffectiveSettings> {
 /// The conditions of a policy, the gravest first. Ties and labels come and go with namespaces: only the first is told.
 fn statements(
     name: &str,
-    outcome: &Outcome,
-    reach: &Reach<'_>,
+    outcome: &PolicyState,
+    reach: &PolicyReach<'_>,
     in_force: usize,
     today: Date,
-) -> Vec<Statement> {
+) -> Vec<ConditionUpdate> {
     let decoded = outcome.in_force();
     vec![
-        accepted(outcome, in_force).told(Told::Words),
-        overridden(reach).told(Told::Turns),
-        overlapping(name, reach).told(Told::Turns),
-        exemptions_expired(decoded, today).told(Told::Words),
-        exemptions_expiring(decoded, today).told(Told::Words),
-        labels_ignored(reach).told(Told::Turns),
+        accepted(outcome, in_force).told(EventPolicy::Words),
+        overridden(reach).told(EventPolicy::Turns),
+        overlapping(name, reach).told(EventPolicy::Turns),
+        exemptions_expired(decoded, today).told(EventPolicy::Words),
+        exemptions_expiring(decoded, today).told(EventPolicy::Words),
+        labels_ignored(reach).told(EventPolicy::Turns),
     ]
 }
 
 /// Whether the stored version can be used, as a whole or without what this version of Transom does not know.
-fn accepted(outcome: &Outcome, in_force: usize) -> Statement {
+fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     let well = ("Accepted", "the policy applies as it is stored");
     let (reason, error, consequence) = match outcome {
-        Outcome::InForce(decoded) => return left_out(decoded, well),
-        Outcome::LastGood {
+        PolicyState::InForce(decoded) => return left_out(decoded, well),
+        PolicyState::LastGood {
             generation, error, ..
         } => (
             "PreviousVersionApplies",
             error,
             format!("until then generation {generation} of the policy applies"),
         ),
-        Outcome::Skipped { error } => {
+        PolicyState::Skipped { error } => {
             let instead = if in_force == 0 {
                 "no other policy can be used either, so the built-in policy applies everywhere"
             } else {
@@ -290,14 +290,14 @@ fn accepted(outcome: &Outcome, in_force: usize) -> Statement {
         let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
         format!("{problems}{end}")
     };
-    Statement {
+    ConditionUpdate {
         brief: told(LONGEST_NOTE),
-        ..Statement::wanted("Accepted", Some((reason, told(LONGEST_PROBLEMS))), well)
+        ..ConditionUpdate::wanted("Accepted", Some((reason, told(LONGEST_PROBLEMS))), well)
     }
 }
 
 /// What this version of Transom does not know of a policy: it is left out, and the rest applies.
-fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
+fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> ConditionUpdate {
     let rule = |name: &String| match rules::nearest(name) {
         Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
         None => cut(name, 64).into_owned(),
@@ -317,7 +317,7 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
         .filter_map(|(reason, what, names)| Some((reason, what, names?)));
     let unknown: Vec<(&'static str, &str, String)> = unknown.collect();
     let Some((reason, ..)) = unknown.first() else {
-        return Statement::wanted("Accepted", None, well);
+        return ConditionUpdate::wanted("Accepted", None, well);
     };
     let names: Vec<String> = (unknown.iter())
         .map(|(_, what, names)| format!("{what} {names}"))
@@ -331,14 +331,14 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> Statement {
         let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
         let _ = write!(message, "; the known releases are {}", known.join(", "));
     }
-    Statement {
+    ConditionUpdate {
         holds: true,
-        ..Statement::wanted("Accepted", Some((*reason, message)), well)
+        ..ConditionUpdate::wanted("Accepted", Some((*reason, message)), well)
     }
 }
 
 /// Whether the policy does what it says: its spec is usable, and the webhooks that it needs are registered.
-fn ready(accepted: &Statement, programmed: Option<&Statement>) -> Statement {
+fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> ConditionUpdate {
     let well = ("Ready", "the policy is accepted and programmed");
     let failing = [Some(accepted), programmed]
         .into_iter()
@@ -351,11 +351,11 @@ fn ready(accepted: &Statement, programmed: Option<&Statement>) -> Statement {
             format!("the condition {kind} is False: {}", said.message),
         )
     });
-    Statement::wanted("Ready", amiss, well)
+    ConditionUpdate::wanted("Ready", amiss, well)
 }
 
 /// Whether the policy applies nowhere, because others come first in every namespace that it selects.
-fn overridden(reach: &Reach<'_>) -> Statement {
+fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
     let is_overridden = !reach.selected.is_empty() && !reach.applies_somewhere;
     let amiss = is_overridden.then(|| {
         let message = format!(
@@ -370,10 +370,10 @@ fn overridden(reach: &Reach<'_>) -> Statement {
         "NotOverridden",
         "the policy applies in a namespace, or selects none",
     );
-    Statement::unwanted("Overridden", amiss, well)
+    ConditionUpdate::unwanted("Overridden", amiss, well)
 }
 
-fn overlapping(name: &str, reach: &Reach<'_>) -> Statement {
+fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
     let ties = reach
         .ties
         .iter()
@@ -398,27 +398,27 @@ fn overlapping(name: &str, reach: &Reach<'_>) -> Statement {
         "Unambiguous",
         "no policy of the same priority selects the same namespaces",
     );
-    Statement::unwanted("Overlapping", amiss, well)
+    ConditionUpdate::unwanted("Overlapping", amiss, well)
 }
 
-fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Statement {
+fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
     let message = |names| format!("exemptions that no longer count: {names}; renew or remove them");
     let amiss = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
-    Statement::unwanted(
+    ConditionUpdate::unwanted(
         "ExemptionsExpired",
         amiss,
         ("NoneExpired", "no exemption has expired"),
     )
 }
 
-fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Statement {
+fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
     let message = |names| {
         format!("exemptions that end within {SOON} days: {names}; renew them, or mend what they lift before")
     };
     let amiss =
         exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));
     let well = ("NoneExpires", "no exemption expires soon");
-    Statement::unwanted("ExemptionsExpiring", amiss, well)
+    ConditionUpdate::unwanted("ExemptionsExpiring", amiss, well)
 }
 
 /// The exemptions that stand so, by their notes.
@@ -428,7 +428,7 @@ fn exemptions(decoded: Option<&DecodedPolicy>, state: ExemptionState, today: Dat
     listed(so.map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128))))
 }
 
-fn labels_ignored(reach: &Reach<'_>) -> Statement {
+fn labels_ignored(reach: &PolicyReach<'_>) -> ConditionUpdate {
     let message = |namespaces| {
         format!(
             "labels that do nothing are on {} of the namespaces where the policy counts: {namespaces}; the Events of each say \
@@ -441,12 +441,12 @@ fn labels_ignored(reach: &Reach<'_>) -> Statement {
         "AllCount",
         "every label for Transom counts on the namespaces where the policy does",
     );
-    Statement::unwanted("NamespaceLabelsIgnored", amiss, well)
+    ConditionUpdate::unwanted("NamespaceLabelsIgnored", amiss, well)
 }
 
 /// Whether there are namespaces without a policy. That can be intended, so it is not bad: Events report each namespace that
 /// loses its policy.
-fn without_policy(snapshot: &Snapshot) -> Statement {
+fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
     let names: Vec<&str> = snapshot.namespaces_without_policy().collect();
     let message = |namespaces| {
         format!(
@@ -460,9 +460,9 @@ fn without_policy(snapshot: &Snapshot) -> Statement {
         "AllSelected",
         "every namespace that admission asks about has a policy",
     );
-    Statement {
+    ConditionUpdate {
         is_bad: false,
-        ..Statement::unwanted(WITHOUT_POLICY, some, well)
+        ..ConditionUpdate::unwanted(WITHOUT_POLICY, some, well)
     }
 }
 

@@ -8,34 +8,34 @@ use kube::Api;
 use kube::api::ListParams;
 use tokio::time::Instant;
 
-use super::Context;
-use super::assess::{Decider, NodesOfPolicy, assess};
-use super::classes::{self, pass::ClassController};
-use super::guard::answers::Answers;
-use super::news::News;
-use super::nodes::fresh::Fresh;
-use super::nodes::write::{Outcome, bring_about};
-use super::policies::{Choice, NodePolicies, NodePolicy};
-use super::status::{Known, write::Statuses};
+use super::NodeControllerContext;
+use super::events::NodeEvents;
+use super::guard::cache::GuardCache;
+use super::node_state::{NodesOfPolicy, PolicyResolver, assess};
+use super::nodes::apply::{ApplyResult, apply};
+use super::nodes::assumed::AssumedNodes;
+use super::policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use super::runtime_classes::{self, reconcile::ClassController};
+use super::status::{PolicyFacts, write::Statuses};
 use super::writer::Writer;
 use crate::api::WindowsNodePolicy;
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::cache::ClusterCache;
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::node::NodeView;
-use crate::cluster::pace::BackOff;
+use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::view::ClusterView;
 
 /// The controller of nodes for one term of leadership, and what it remembers from pass to pass. All of it can be lost: it
 /// saves requests, and decides nothing.
 pub struct NodeController {
-    context: Context,
+    context: NodeControllerContext,
     writer: Writer,
     classes: ClassController,
     statuses: Statuses,
-    answers: Answers,
-    back_off: BackOff,
-    fresh: Fresh,
-    news: News,
+    answers: GuardCache,
+    back_off: WriteBackoff,
+    fresh: AssumedNodes,
+    news: NodeEvents,
     /// Why nodes could not be written.
     failures: BTreeMap<String, String>,
     generations: BTreeMap<String, i64>,
@@ -45,7 +45,7 @@ pub struct NodeController {
 
 impl NodeController {
     /// One that remembers nothing yet.
-    pub fn new(context: Context) -> Self {
+    pub fn new(context: NodeControllerContext) -> Self {
         let settings = context.settings;
         let writer = Writer::new(
             context.client.clone(),
@@ -56,10 +56,10 @@ impl NodeController {
         NodeController {
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every, context.reconcile.clone()),
-            answers: Answers::new(context.client.clone(), settings),
-            back_off: BackOff::new(settings.back_off),
-            fresh: Fresh::default(),
-            news: News::default(),
+            answers: GuardCache::new(context.client.clone(), settings),
+            back_off: WriteBackoff::new(settings.back_off),
+            fresh: AssumedNodes::default(),
+            news: NodeEvents::default(),
             failures: BTreeMap::new(),
             generations: BTreeMap::new(),
             asked_others: None,
@@ -73,14 +73,14 @@ impl NodeController {
         let view = &*snapshot.view;
         let start = Instant::now();
         let mut alarms: Vec<Instant> = Vec::new();
-        let mut decider = Decider {
+        let mut decider = PolicyResolver {
             policies: NodePolicies::of(&view.node_policies),
-            ..Decider::default()
+            ..PolicyResolver::default()
         };
         self.heed_new_generations(&decider.policies, start);
         let nodes = self.nodes_now(view);
         let orphans = nodes.iter().any(|node| decider.is_orphan(node))
-            || classes::has_orphans(&view.runtime_classes, &decider.policies);
+            || runtime_classes::has_orphans(&view.runtime_classes, &decider.policies);
         if orphans {
             decider.others_are_gone = self.others_are_gone(&decider.policies).await;
             if !decider.others_are_gone {
@@ -115,7 +115,7 @@ impl NodeController {
     }
 
     /// Nodes as they are: as we wrote them last, where the watch does not show that yet.
-    fn nodes_now(&mut self, view: &ClusterView) -> Vec<Arc<NodeView>> {
+    fn nodes_now(&mut self, view: &ClusterCache) -> Vec<Arc<NodeView>> {
         self.failures.retain(|name, _| view.nodes.contains_key(name));
         self.fresh.nodes(view, Instant::now())
     }
@@ -127,7 +127,7 @@ impl NodeController {
             .map(|policy| (policy.name.clone(), policy.generation))
             .collect();
         if generations != self.generations {
-            self.back_off = BackOff::new(self.context.settings.back_off);
+            self.back_off = WriteBackoff::new(self.context.settings.back_off);
             self.answers.heed(&generations);
             self.generations = generations;
             self.asked_others = None;
@@ -159,7 +159,7 @@ impl NodeController {
                         .is_some()
                 }),
             // Without the resource there are no policies.
-            Err(Failure::Gone) => true,
+            Err(ApiError::Gone) => true,
             Err(error) => {
                 self.context.reconcile.failed();
                 tracing::warn!(error = %error, "nothing is taken back, because the node policies cannot be listed");
@@ -169,7 +169,7 @@ impl NodeController {
     }
 
     /// Writes the nodes that are due, a few at a time; says when to go on with the rest.
-    async fn write(&mut self, due: Vec<Arc<NodeView>>, decider: &Arc<Decider>) -> Option<Instant> {
+    async fn write(&mut self, due: Vec<Arc<NodeView>>, decider: &Arc<PolicyResolver>) -> Option<Instant> {
         let now = Instant::now();
         let (mut ready, mut alarms) = (Vec::new(), Vec::new());
         for node in due {
@@ -189,7 +189,7 @@ impl NodeController {
             async move {
                 let name = node.name.clone();
                 let decide = move |node: &NodeView| decider.decide(node);
-                (name, bring_about(writer, node, &decide).await)
+                (name, apply(writer, node, &decide).await)
             }
         });
         let outcomes: Vec<_> = futures::stream::iter(writes)
@@ -197,23 +197,23 @@ impl NodeController {
             .collect()
             .await;
         for (name, outcome) in outcomes {
-            if !matches!(outcome, Outcome::Failed(_)) {
+            if !matches!(outcome, ApplyResult::Failed(_)) {
                 self.failures.remove(&name);
             }
             match outcome {
-                Outcome::Stands(node) => self.fresh.put(node, Instant::now()),
-                Outcome::Wrote(node, changes) => {
+                ApplyResult::Stands(node) => self.fresh.put(node, Instant::now()),
+                ApplyResult::Wrote(node, changes) => {
                     let now = Instant::now();
                     self.back_off.wrote(&name, now);
                     let policy = match decider.policies.choose(&node) {
-                        Choice::Policy(policy) => policy.name.as_str(),
-                        Choice::NoPolicy | Choice::Held => "",
+                        SelectedPolicy::Policy(policy) => policy.name.as_str(),
+                        SelectedPolicy::NoPolicy | SelectedPolicy::Held => "",
                     };
                     self.news.add(policy, &node, changes, now);
                     self.fresh.put(node, Instant::now());
                 }
-                Outcome::Gone => self.fresh.remove(&name),
-                Outcome::Failed(error) => {
+                ApplyResult::Gone => self.fresh.remove(&name),
+                ApplyResult::Failed(error) => {
                     self.context.reconcile.failed();
                     tracing::warn!(node = name, error, "node not written");
                     self.back_off.wrote(&name, Instant::now());
@@ -230,8 +230,8 @@ impl NodeController {
     }
 
     /// What is known of a policy besides how its nodes stand.
-    fn known(&self, policy: &NodePolicy, nodes: &NodesOfPolicy) -> Known {
-        Known {
+    fn known(&self, policy: &NodePolicy, nodes: &NodesOfPolicy) -> PolicyFacts {
+        PolicyFacts {
             guarded: self.answers.said(&policy.name),
             failures: (self.failures.iter())
                 .filter(|(node, _)| nodes.drift.contains_key(*node))

@@ -46,7 +46,7 @@ impl LeaseView {
 
 /// What to do about a Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Decision {
+enum LeaseAction {
     /// It is ours: renew it.
     Renew,
     /// It has no holder, or its holder has let it lapse: take it.
@@ -63,20 +63,20 @@ enum Decision {
 /// A replica that never saw one takes it at once, so that an installation does not begin with ten seconds of waiting. If a
 /// holder was there and its Lease was deleted by hand, before `me` ever looked, both lead for a moment: their writes
 /// are then kept apart by the resourceVersions alone.
-fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> Decision {
+fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> LeaseAction {
     let Some(lease) = lease else {
-        return Decision::Acquire;
+        return LeaseAction::Acquire;
     };
     match lease.holder() {
-        Some(holder) if holder == me => Decision::Renew,
-        Some(_) if now < lease.ends() => Decision::Wait { until: lease.ends() },
-        Some(_) | None => Decision::Acquire,
+        Some(holder) if holder == me => LeaseAction::Renew,
+        Some(_) if now < lease.ends() => LeaseAction::Wait { until: lease.ends() },
+        Some(_) | None => LeaseAction::Acquire,
     }
 }
 
 /// What the loop does next.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Next {
+pub(super) enum ElectionStep {
     /// Nothing before this moment.
     Sleep(Instant),
     /// Look at the Lease.
@@ -127,23 +127,23 @@ impl Elector {
     }
 
     /// What to do now; `wall` only goes into the Lease, for people to read.
-    pub(super) fn next(&mut self, now: Instant, wall: Timestamp) -> Next {
+    pub(super) fn next(&mut self, now: Instant, wall: Timestamp) -> ElectionStep {
         if let Some(wake) = self.wake.filter(|wake| now < *wake) {
-            return Next::Sleep(wake);
+            return ElectionStep::Sleep(wake);
         }
         if !self.known {
-            return Next::Read;
+            return ElectionStep::Read;
         }
         match decide(self.view.as_ref(), &self.me, now) {
-            Decision::Wait { until } => {
+            LeaseAction::Wait { until } => {
                 // Decided once per look: what was seen before a sleep is no longer acted on.
                 self.known = false;
                 let wake = until.min(now + RENEW);
                 self.wake = Some(wake);
-                Next::Sleep(wake)
+                ElectionStep::Sleep(wake)
             }
-            Decision::Renew => Next::Write(Box::new(self.claim(wall, false))),
-            Decision::Acquire => Next::Write(Box::new(self.claim(wall, true))),
+            LeaseAction::Renew => ElectionStep::Write(Box::new(self.claim(wall, false))),
+            LeaseAction::Acquire => ElectionStep::Write(Box::new(self.claim(wall, true))),
         }
     }
 

@@ -6,41 +6,41 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::time::Instant;
 
-use super::affected::Affected;
-use super::{Guard, Guarded, Place};
+use super::affected::AffectedWorkloads;
+use super::{Guard, GuardResult, ObjectKey};
 use crate::cluster::node::NodeView;
-use crate::cluster::pace::patience;
+use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::survey::visit_pod_carriers;
-use crate::controller::node_policies::Settings;
-use crate::controller::node_policies::assess::{Cleared, NodesOfPolicy};
+use crate::controller::node_policies::NodeControllerSettings;
+use crate::controller::node_policies::node_state::{NodesOfPolicy, SafeTaints};
 use crate::controller::node_policies::policies::NodePolicy;
 use crate::model::node::Taint;
 
 /// The answers, by policy.
-pub struct Answers {
+pub struct GuardCache {
     client: Client,
-    settings: Settings,
-    by_policy: HashMap<String, Answer>,
+    settings: NodeControllerSettings,
+    by_policy: HashMap<String, GuardAnswer>,
 }
 
 /// What the guard has said of the taints of a policy.
-struct Answer {
+struct GuardAnswer {
     generation: i64,
-    cleared: Cleared,
+    cleared: SafeTaints,
     /// When it may be asked again.
     again: Option<Instant>,
     /// The workloads that it refused for.
-    affected: Affected,
+    affected: AffectedWorkloads,
     /// How often it was asked since no workload would have been hurt.
     refusals: u32,
-    said: Guarded,
+    said: GuardResult,
 }
 
-impl Answers {
+impl GuardCache {
     /// None yet.
-    pub fn new(client: Client, settings: Settings) -> Self {
-        Answers {
+    pub fn new(client: Client, settings: NodeControllerSettings) -> Self {
+        GuardCache {
             client,
             settings,
             by_policy: HashMap::new(),
@@ -54,7 +54,7 @@ impl Answers {
     }
 
     /// What was said of the taints of a policy.
-    pub fn said(&self, policy: &str) -> Guarded {
+    pub fn said(&self, policy: &str) -> GuardResult {
         self.by_policy
             .get(policy)
             .map(|answer| answer.said.clone())
@@ -62,7 +62,7 @@ impl Answers {
     }
 
     /// Which taints of a policy hurt no workload, as far as was asked.
-    pub fn cleared(&self, policy: &str) -> Option<&Cleared> {
+    pub fn cleared(&self, policy: &str) -> Option<&SafeTaints> {
         self.by_policy.get(policy).map(|answer| &answer.cleared)
     }
 
@@ -78,13 +78,13 @@ impl Answers {
         let answer = self
             .by_policy
             .entry(policy.name.clone())
-            .or_insert_with(|| Answer {
+            .or_insert_with(|| GuardAnswer {
                 generation: policy.generation,
-                cleared: Cleared::default(),
+                cleared: SafeTaints::default(),
                 again: None,
-                affected: Affected::none(),
+                affected: AffectedWorkloads::none(),
                 refusals: 0,
-                said: Guarded::Free,
+                said: GuardResult::Free,
             });
         answer.cleared.age(nodes.iter().map(|node| &**node));
         let open = not_cleared(waiting, nodes, &answer.cleared);
@@ -104,9 +104,9 @@ impl Answers {
         }
         let (said, affected) = survey(&open, &self.client, snapshot).await;
         answer.said = said;
-        answer.affected = Affected::new(affected, self.settings.affected_every);
+        answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
         answer.affected.read_unknown(&self.client).await;
-        if answer.said == Guarded::Free {
+        if answer.said == GuardResult::Free {
             for (taint, nodes) in open {
                 for node in nodes {
                     answer.cleared.add(taint, node);
@@ -118,7 +118,7 @@ impl Answers {
             return None;
         }
         answer.refusals = answer.refusals.saturating_add(1);
-        let again = Instant::now() + patience(self.settings.guard_every, answer.refusals);
+        let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
         answer.again = Some(again);
         Some(answer.affected.due().map_or(again, |due| due.min(again)))
     }
@@ -128,7 +128,7 @@ impl Answers {
 fn not_cleared<'a>(
     of_policy: &'a NodesOfPolicy,
     nodes: &'a [Arc<NodeView>],
-    cleared: &Cleared,
+    cleared: &SafeTaints,
 ) -> BTreeMap<&'a Taint, Vec<&'a NodeView>> {
     let open = of_policy.waiting.iter().map(|(taint, names)| {
         let waiting = nodes.iter().filter(|node| names.contains(&node.name));
@@ -143,7 +143,7 @@ async fn survey(
     open: &BTreeMap<&Taint, Vec<&NodeView>>,
     client: &Client,
     snapshot: &Snapshot,
-) -> (Guarded, BTreeMap<Place, Option<i64>>) {
+) -> (GuardResult, BTreeMap<ObjectKey, Option<i64>>) {
     let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
     let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
     let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
@@ -152,9 +152,9 @@ async fn survey(
     let affected = guard.affected();
     let hurt = guard.hurt();
     let said = match surveyed {
-        Err(error) => Guarded::Unknown(error.to_string()),
-        Ok(()) if hurt.is_empty() => Guarded::Free,
-        Ok(()) => Guarded::Refused {
+        Err(error) => GuardResult::Unknown(error.to_string()),
+        Ok(()) if hurt.is_empty() => GuardResult::Free,
+        Ok(()) => GuardResult::Refused {
             message: hurt.message(&taints),
             brief: hurt.brief(&taints),
         },

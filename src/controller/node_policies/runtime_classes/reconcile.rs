@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::write::{Done, Users, carry_out, users};
+use super::write::{ClassUsers, ClassWriteResult, carry_out, users};
 use super::{ClassChange, ClassesOfPolicy, plan};
 use crate::cluster::node::NodeView;
-use crate::cluster::pace::{BackOff, patience};
+use crate::cluster::rate_limit::{WriteBackoff, backoff_interval};
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::policies::NodePolicies;
 use crate::controller::node_policies::writer::Writer;
@@ -18,7 +18,7 @@ use crate::controller::node_policies::writer::Writer;
 pub struct ClassController {
     writer: Writer,
     every: Duration,
-    back_off: BackOff,
+    back_off: WriteBackoff,
     surveyed: Option<Instant>,
     /// How many surveys in a row found that a class is named still.
     in_vain: u32,
@@ -34,7 +34,7 @@ impl ClassController {
         ClassController {
             writer,
             every,
-            back_off: BackOff::new(back_off),
+            back_off: WriteBackoff::new(back_off),
             surveyed: None,
             in_vain: 0,
             troubles: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl ClassController {
         for change in &plan.changes {
             // What is not known to be free stays.
             if users.is_some() || !doomed.contains(change.name()) {
-                let users = users.as_ref().unwrap_or(const { &Users::new() });
+                let users = users.as_ref().unwrap_or(const { &ClassUsers::new() });
                 alarms.extend(self.carry_out(change, users).await);
             }
         }
@@ -91,7 +91,7 @@ impl ClassController {
     }
 
     /// Carries out one change, unless its class is to be left alone for now; says when to try again.
-    async fn carry_out(&mut self, change: &ClassChange, users: &Users) -> Option<Instant> {
+    async fn carry_out(&mut self, change: &ClassChange, users: &ClassUsers) -> Option<Instant> {
         let name = change.name().to_owned();
         if let Some(at) = self.back_off.until(&name, Instant::now()) {
             return Some(at);
@@ -101,24 +101,24 @@ impl ClassController {
             _ => String::new(),
         };
         let done = carry_out(&self.writer, change, users).await;
-        if !matches!(done, Done::InUse(_)) {
+        if !matches!(done, ClassWriteResult::InUse(_)) {
             self.back_off.wrote(&name, Instant::now());
         }
         let again = self.back_off.until(&name, Instant::now());
         match done {
-            Done::Yes => {
+            ClassWriteResult::Yes => {
                 self.troubles.remove(&name);
                 None
             }
-            Done::Later => again,
-            Done::InUse(why) => {
+            ClassWriteResult::Later => again,
+            ClassWriteResult::InUse(why) => {
                 if self.troubles.get(&name).is_none_or(|(_, said)| *said != why) {
                     tracing::info!(runtime_class = name, why, "RuntimeClass kept");
                 }
                 self.troubles.insert(name, (policy, why));
                 None
             }
-            Done::Failed(why) => {
+            ClassWriteResult::Failed(why) => {
                 tracing::warn!(runtime_class = name, why, "RuntimeClass not written");
                 self.troubles.insert(name, (policy, why));
                 again
@@ -127,12 +127,12 @@ impl ClassController {
     }
 
     /// Which objects name the classes that are to go; `None` where that is not known now.
-    async fn users(&mut self, doomed: &BTreeSet<String>, alarms: &mut Vec<Instant>) -> Option<Users> {
+    async fn users(&mut self, doomed: &BTreeSet<String>, alarms: &mut Vec<Instant>) -> Option<ClassUsers> {
         if doomed.is_empty() {
             return None;
         }
         let now = Instant::now();
-        let wait = patience(self.every, self.in_vain);
+        let wait = backoff_interval(self.every, self.in_vain);
         if let Some(last) = self.surveyed
             && now < last + wait
         {
@@ -141,7 +141,7 @@ impl ClassController {
         }
         self.surveyed = Some(now);
         self.in_vain = self.in_vain.saturating_add(1);
-        alarms.push(now + patience(self.every, self.in_vain));
+        alarms.push(now + backoff_interval(self.every, self.in_vain));
         match users(&self.writer.client, doomed).await {
             Ok(users) => Some(users),
             Err(error) => {

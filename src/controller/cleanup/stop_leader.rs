@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{Cleanup, OURS};
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::LEASE;
 
 /// How long a leader is waited for that does not stop.
@@ -20,7 +20,7 @@ const LEADER_STOPS: Duration = Duration::from_secs(60);
 const STANDS_STILL: Duration = Duration::from_secs(LEASE.as_secs() + 5);
 
 /// Whether a replica may still act as the leader.
-pub(super) enum Leader {
+pub(super) enum LeaderState {
     Gone,
     /// One does; which, and what to do.
     Acts(String),
@@ -30,7 +30,7 @@ pub(super) enum Leader {
 
 impl Cleanup<'_> {
     /// Scales Transom to nothing and waits until no leader acts any more: it would write everything again.
-    pub(super) async fn stop_controllers(&mut self, say: &dyn Fn(String)) -> Leader {
+    pub(super) async fn stop_controllers(&mut self, say: &dyn Fn(String)) -> LeaderState {
         let api = self.own::<Deployment>();
         let name = &self.options.name;
         match answered(api.get(name)).await {
@@ -38,14 +38,14 @@ impl Cleanup<'_> {
                 let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
                 match answered(api.patch_scale(name, &PatchParams::default(), &none)).await {
                     Ok(_) => self.report.done.push(format!("Deployment {name} scaled to 0")),
-                    Err(Failure::Gone) => {}
+                    Err(ApiError::Gone) => {}
                     Err(why) => {
                         let text = format!("Deployment {name} cannot be scaled to 0: {why}");
                         self.report.failures.push(text);
                     }
                 }
             }
-            Ok(_) | Err(Failure::Gone) => {}
+            Ok(_) | Err(ApiError::Gone) => {}
             Err(why) => {
                 let text = format!("cannot read the Deployment {name} of Transom, to stop it: {why}");
                 self.report.failures.push(text);
@@ -57,7 +57,7 @@ impl Cleanup<'_> {
     /// Waits until no replica acts: the pods are gone and the Lease is given up, or has stood still for as long as it
     /// lasts. A replica that still drains may take a Lease that another one gives up, so an empty Lease alone proves
     /// nothing; pods on a machine that is gone stay for ever, so pods alone do not either.
-    async fn leader_is_gone(&self, say: &dyn Fn(String)) -> Leader {
+    async fn leader_is_gone(&self, say: &dyn Fn(String)) -> LeaderState {
         let options = self.options;
         let api = self.own::<Lease>();
         let started = Instant::now();
@@ -66,16 +66,16 @@ impl Cleanup<'_> {
         while started.elapsed() < LEADER_STOPS {
             let lease = match answered(api.get(&options.lease)).await {
                 Ok(lease) => lease,
-                Err(Failure::Gone) => return Leader::Gone,
+                Err(ApiError::Gone) => return LeaderState::Gone,
                 Err(why) => {
-                    return Leader::Unknown(format!("cannot see whether a leader still acts: {why}"));
+                    return LeaderState::Unknown(format!("cannot see whether a leader still acts: {why}"));
                 }
             };
             let version = lease.metadata.resource_version.unwrap_or_default();
             let holder = lease.spec.and_then(|spec| spec.holder_identity);
             let holder = holder.unwrap_or_default();
             if holder.is_empty() && !self.has_pods().await {
-                return Leader::Gone;
+                return LeaderState::Gone;
             }
             if !holder.is_empty() && holder != leader {
                 say(format!("waiting for the leader {holder} to stop"));
@@ -84,14 +84,14 @@ impl Cleanup<'_> {
             match &seen {
                 Some((last, since)) if *last == version => {
                     if since.elapsed() > STANDS_STILL {
-                        return Leader::Gone;
+                        return LeaderState::Gone;
                     }
                 }
                 _ => seen = Some((version, Instant::now())),
             }
             sleep(Duration::from_secs(1)).await;
         }
-        Leader::Acts(format!(
+        LeaderState::Acts(format!(
             "{leader} still renews the Lease {}/{} and would make everything again, so nothing but the webhook \
              configurations was deleted: stop that process (a Deployment: kubectl -n {} scale deployment {} --replicas 0; \
              elsewhere: end its transom serve), then run this again",
@@ -104,7 +104,7 @@ impl Cleanup<'_> {
         let api = self.own::<PartialObjectMeta<Pod>>();
         let list = match answered(api.list(&ListParams::default().labels(OURS))).await {
             Ok(list) => list,
-            Err(Failure::Gone) => return false,
+            Err(ApiError::Gone) => return false,
             Err(_) => return true,
         };
         let prefix = format!("{}-", self.options.name);

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
-use crate::cluster::pools::{Memory, NODE_POOLS_CONFIG_MAP, SEEN_KEY};
-use crate::cluster::snapshot::{Latest, Snapshot};
+use crate::cluster::pool_history::{NODE_POOLS_CONFIG_MAP, PoolHistory, SEEN_KEY};
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::process::metrics::Reconcile;
 
 /// The least time between two writes; a pool that comes and goes in between need not be known.
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub async fn run(
     client: Client,
     namespace: String,
-    mut latest: Latest,
+    mut latest: SnapshotReceiver,
     leadership: Leadership,
     reconcile: Reconcile,
 ) {
@@ -41,7 +41,7 @@ pub async fn run(
         let known = view.seen.get(NODE_POOLS_CONFIG_MAP);
         let memory = pools.after(&view.nodes, facts.today);
         let text = memory.to_json();
-        let nothing_yet = known.is_none() && memory == Memory::default();
+        let nothing_yet = known.is_none() && memory == PoolHistory::default();
         if !leadership.holds() || nothing_yet || known.is_some_and(|known| known.pools == text) {
             continue;
         }

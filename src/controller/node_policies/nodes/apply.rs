@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::Patch;
 
-use super::plan::{Change, NodePlan};
-use crate::cluster::errors::{Failure, answered};
-use crate::cluster::node::{NodeView, StoredNode};
+use super::plan::{NodeChange, NodePlan};
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::node::{NodeView, WatchedNode};
 use crate::controller::node_policies::writer::{Writer, patching};
 
 /// How often a node is planned anew because another writer was faster.
@@ -16,11 +16,11 @@ const ATTEMPTS: u32 = 6;
 
 /// What became of one node.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ApplyResult {
     /// It is as it is to be, and was not written.
     Stands(Arc<NodeView>),
     /// It was written, and is so now; and what of it was changed.
-    Wrote(Arc<NodeView>, Vec<Change>),
+    Wrote(Arc<NodeView>, Vec<NodeChange>),
     /// It is gone.
     Gone,
     /// It is not as it is to be, and why.
@@ -28,36 +28,36 @@ pub enum Outcome {
 }
 
 /// Makes a node as it is to be. `decide` is asked anew for every version of it.
-pub async fn bring_about(
+pub async fn apply(
     writer: &Writer,
     node: Arc<NodeView>,
     decide: &(dyn Fn(&NodeView) -> NodePlan + Send + Sync),
-) -> Outcome {
-    let nodes: Api<StoredNode> = Api::all(writer.client.clone());
+) -> ApplyResult {
+    let nodes: Api<WatchedNode> = Api::all(writer.client.clone());
     let mut node = node;
     for attempt in 0..ATTEMPTS {
         let plan = decide(&node);
         let Some(patch) = plan.patch(&node) else {
-            return Outcome::Stands(node);
+            return ApplyResult::Stands(node);
         };
         // Without a version the write would be unconditional.
         if !node.resource_version.text().is_empty() {
             let patch = Patch::Merge(&patch);
             match writer.write(nodes.patch(&node.name, &patching(), &patch)).await {
-                Ok(written) => return Outcome::Wrote(Arc::new(written.into()), plan.changes),
-                Err(Failure::Gone) => return Outcome::Gone,
-                Err(Failure::Conflict) => tokio::time::sleep(jitter(attempt)).await,
-                Err(Failure::Other(error)) => return Outcome::Failed(error),
+                Ok(written) => return ApplyResult::Wrote(Arc::new(written.into()), plan.changes),
+                Err(ApiError::Gone) => return ApplyResult::Gone,
+                Err(ApiError::Conflict) => tokio::time::sleep(jitter(attempt)).await,
+                Err(ApiError::Other(error)) => return ApplyResult::Failed(error),
             }
         }
         match answered(nodes.get(&node.name)).await {
             Ok(fresh) => node = Arc::new(fresh.into()),
-            Err(Failure::Gone) => return Outcome::Gone,
-            Err(Failure::Conflict) => {}
-            Err(Failure::Other(error)) => return Outcome::Failed(error),
+            Err(ApiError::Gone) => return ApplyResult::Gone,
+            Err(ApiError::Conflict) => {}
+            Err(ApiError::Other(error)) => return ApplyResult::Failed(error),
         }
     }
-    Outcome::Failed(format!("another writer was faster {ATTEMPTS} times in a row"))
+    ApplyResult::Failed(format!("another writer was faster {ATTEMPTS} times in a row"))
 }
 
 /// A wait that grows, and differs from that of the writer that collided with us.

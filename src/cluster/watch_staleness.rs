@@ -22,21 +22,21 @@ const LOOK: Duration = Duration::from_secs(15);
 
 /// When each watch was last answered. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Freshness(Arc<Mutex<BTreeMap<&'static str, Watch>>>);
+pub struct WatchStaleness(Arc<Mutex<BTreeMap<&'static str, WatchContact>>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct WatchContact {
     /// The last byte of an answer that was no refusal; before the first one, the start.
     heard: Instant,
     /// Whether the log has told that it is stale.
     told: bool,
 }
 
-impl Freshness {
+impl WatchStaleness {
     /// Nothing is watched yet. Shown as `transom_watch_last_contact_timestamp_seconds`.
     pub fn new(metrics: &Metrics) -> Self {
-        let freshness = Freshness::default();
-        let contacts = Contacts(freshness.clone());
+        let freshness = WatchStaleness::default();
+        let contacts = LastContactCollector(freshness.clone());
         metrics.register(|registry| registry.register_collector(Box::new(contacts)));
         freshness
     }
@@ -94,20 +94,22 @@ impl Freshness {
     fn heard(&self, resource: &'static str) {
         let heard = Instant::now();
         let mut watches = self.watches();
-        let watch = watches.entry(resource).or_insert(Watch { heard, told: false });
+        let watch = watches
+            .entry(resource)
+            .or_insert(WatchContact { heard, told: false });
         watch.heard = heard;
     }
 
-    fn watches(&self) -> MutexGuard<'_, BTreeMap<&'static str, Watch>> {
+    fn watches(&self) -> MutexGuard<'_, BTreeMap<&'static str, WatchContact>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The metric, computed when it is asked for.
 #[derive(Debug)]
-struct Contacts(Freshness);
+struct LastContactCollector(WatchStaleness);
 
-impl Collector for Contacts {
+impl Collector for LastContactCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let watches = self.0.watches().clone();
         if watches.is_empty() {

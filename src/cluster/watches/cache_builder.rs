@@ -3,47 +3,47 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::cluster::cache::ClusterCache;
 use crate::cluster::node::NodeView;
-use crate::cluster::view::ClusterView;
 
 /// What a watch has shown.
-pub(super) enum Seen<T> {
+pub(super) enum WatchEvent<T> {
     /// Everything that there is, by name.
-    All(Part<T>),
+    All(CachePart<T>),
     /// One object; nothing where it is gone, or where nothing of it is of interest.
     One(String, Option<T>),
 }
 
 /// The objects of one kind in the view, by name.
-type Part<T> = BTreeMap<String, Arc<T>>;
+type CachePart<T> = BTreeMap<String, Arc<T>>;
 
 /// The view as it grows.
-pub(super) struct Building {
-    pub(super) view: ClusterView,
+pub(super) struct CacheBuilder {
+    pub(super) view: ClusterCache,
     /// Which watches have not listed yet; the view is no view before.
     pub(super) missing: Vec<&'static str>,
 }
 
-impl Building {
+impl CacheBuilder {
     /// Nothing was seen yet.
     pub(super) fn new(parts: &[&'static str]) -> Self {
-        Building {
-            view: ClusterView::default(),
+        CacheBuilder {
+            view: ClusterCache::default(),
             missing: parts.into(),
         }
     }
 
     /// Takes in what a watch has shown of a part of the view; says whether that changes it.
     pub(super) fn part<T: PartialEq>(
-        part: impl Fn(&mut ClusterView) -> &mut Part<T>,
-    ) -> impl Fn(&mut Building, Seen<T>) -> bool {
+        part: impl Fn(&mut ClusterCache) -> &mut CachePart<T>,
+    ) -> impl Fn(&mut CacheBuilder, WatchEvent<T>) -> bool {
         move |building, seen| put(part(&mut building.view), seen)
     }
 
     /// The same for nodes. A heartbeat makes the same node, in a newer version.
-    pub(super) fn nodes() -> impl Fn(&mut Building, Seen<NodeView>) -> bool {
+    pub(super) fn nodes() -> impl Fn(&mut CacheBuilder, WatchEvent<NodeView>) -> bool {
         |building, seen| match seen {
-            Seen::All(nodes) => {
+            WatchEvent::All(nodes) => {
                 let gone = |name: &String| !nodes.contains_key(name);
                 let gone = building.view.nodes.keys().any(gone);
                 building.view.nodes.retain(|name, _| nodes.contains_key(name));
@@ -51,8 +51,8 @@ impl Building {
                     building.put_node(name, node) || changed
                 })
             }
-            Seen::One(name, Some(node)) => building.put_node(name, Arc::new(node)),
-            Seen::One(name, None) => building.view.nodes.remove(&name).is_some(),
+            WatchEvent::One(name, Some(node)) => building.put_node(name, Arc::new(node)),
+            WatchEvent::One(name, None) => building.view.nodes.remove(&name).is_some(),
         }
     }
 
@@ -67,21 +67,23 @@ impl Building {
 }
 
 /// Puts what was seen in its place; an object that is equal to the one before keeps its identity.
-fn put<T: PartialEq>(part: &mut Part<T>, seen: Seen<T>) -> bool {
+fn put<T: PartialEq>(part: &mut CachePart<T>, seen: WatchEvent<T>) -> bool {
     match seen {
-        Seen::All(mut all) => {
+        WatchEvent::All(mut all) => {
             for (name, object) in &mut all {
                 if let Some(known) = part.get(name).filter(|known| *known == object) {
                     *object = Arc::clone(known);
                 }
             }
-            let changed = !crate::cluster::view::same(part, &all);
+            let changed = !crate::cluster::cache::same(part, &all);
             *part = all;
             changed
         }
-        Seen::One(name, None) => part.remove(&name).is_some(),
-        Seen::One(name, Some(object)) if part.get(&name).is_some_and(|known| **known == object) => false,
-        Seen::One(name, Some(object)) => {
+        WatchEvent::One(name, None) => part.remove(&name).is_some(),
+        WatchEvent::One(name, Some(object)) if part.get(&name).is_some_and(|known| **known == object) => {
+            false
+        }
+        WatchEvent::One(name, Some(object)) => {
             part.insert(name, Arc::new(object));
             true
         }

@@ -16,7 +16,7 @@ const NAMED_AGAIN: usize = 5;
 
 /// A workload that would be hurt.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Victim {
+pub struct AffectedWorkload {
     /// Kind, namespace and name.
     pub name: String,
     /// Why.
@@ -60,9 +60,9 @@ impl Remedy {
 
 /// The workloads that would be hurt by taints.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Hurt(pub(super) Vec<Victim>);
+pub struct Impact(pub(super) Vec<AffectedWorkload>);
 
-impl Hurt {
+impl Impact {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -77,7 +77,7 @@ impl Hurt {
         format!("not set: {}, because {many} would be hurt: ", list.join(", "))
     }
 
-    /// The same as [`Hurt::message`] in one line: the first names, and how many more there are.
+    /// The same as [`Impact::message`] in one line: the first names, and how many more there are.
     pub fn brief(&self, taints: &[Taint]) -> String {
         let names = self.0.iter().map(|victim| victim.name.as_str());
         let names = list(names, BRIEF);

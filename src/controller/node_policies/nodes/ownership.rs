@@ -15,7 +15,7 @@ use crate::model::node::Taint;
 /// leader, and never disagrees with the node for longer than another writer wants it to.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Owned {
+pub struct NodeOwnership {
     /// The policy that it was written for.
     pub policy: String,
     /// Labels, with the value that was written.
@@ -43,14 +43,14 @@ const PROOF_DIGITS: usize = 40;
 /// The longest annotation that is read, in bytes: far more than sixteen taints can take.
 const LONGEST: usize = 64 * 1024;
 
-impl Owned {
+impl NodeOwnership {
     /// Reads the annotation; an absent one owns nothing.
     ///
     /// # Errors
     /// Why it cannot be read. Then nothing is owned: nothing is taken back on a guess.
     pub fn parse(annotation: Option<&str>) -> Result<Self, String> {
         let Some(text) = annotation else {
-            return Ok(Owned::default());
+            return Ok(NodeOwnership::default());
         };
         if text.len() > LONGEST {
             return Err(format!("it has {} bytes", text.len()));
@@ -64,7 +64,7 @@ impl Owned {
     /// # Errors
     /// Why it cannot be read, or is not believed.
     pub fn of(node: &NodeView) -> Result<Self, String> {
-        let owned = Owned::parse(node.owned.as_deref())?;
+        let owned = NodeOwnership::parse(node.owned.as_deref())?;
         let proof = owned.proof();
         if proof.is_some() && node.labels.get(PROOF_LABEL) != proof.as_ref() {
             return Err(format!(
@@ -82,9 +82,9 @@ impl Owned {
             let is_ours = (row.value)(node).is_ok_and(|ours| ours == *value);
             is_ours.then(|| (row.key.to_owned(), value.clone()))
         });
-        Owned {
+        NodeOwnership {
             labels: labels.collect(),
-            ..Owned::default()
+            ..NodeOwnership::default()
         }
     }
 
@@ -151,24 +151,24 @@ mod tests {
 
     #[test]
     fn what_is_ours_survives_the_annotation() {
-        let owned = Owned {
+        let owned = NodeOwnership {
             policy: "windows".into(),
             labels: [(RESTRICTED_BUILD_LABEL.to_owned(), "10.0.20348".to_owned())].into(),
             taints: vec![Taint::no_schedule("os", "windows")],
-            ..Owned::default()
+            ..NodeOwnership::default()
         };
         let text = owned.to_annotation().unwrap();
         assert_eq!(
             text,
             r#"{"policy":"windows","labels":{"transom.dev.node-restriction.kubernetes.io/windows-build":"10.0.20348"},"taints":[{"key":"os","value":"windows","effect":"NoSchedule"}]}"#
         );
-        assert_eq!(Owned::parse(Some(&text)), Ok(owned));
-        assert_eq!(Owned::default().to_annotation(), None);
+        assert_eq!(NodeOwnership::parse(Some(&text)), Ok(owned));
+        assert_eq!(NodeOwnership::default().to_annotation(), None);
     }
 
     #[test]
     fn an_annotation_that_cannot_be_read_owns_nothing() {
-        assert_eq!(Owned::parse(None), Ok(Owned::default()));
+        assert_eq!(NodeOwnership::parse(None), Ok(NodeOwnership::default()));
         let long = "x".repeat(70_000);
         for text in [
             "",
@@ -179,7 +179,7 @@ mod tests {
             r#"{"more":1}"#,
             &long,
         ] {
-            assert!(Owned::parse(Some(text)).is_err(), "{text:.20}");
+            assert!(NodeOwnership::parse(Some(text)).is_err(), "{text:.20}");
         }
     }
 
@@ -187,10 +187,10 @@ mod tests {
     fn a_forged_annotation_takes_away_no_label_of_the_kubelet_and_no_taint_of_kubernetes() {
         let not_ready = Taint::no_schedule("node.kubernetes.io/not-ready", "");
         let os = Taint::no_schedule("node.kubernetes.io/os", "windows");
-        let owned = Owned {
+        let owned = NodeOwnership {
             labels: [("kubernetes.io/os".to_owned(), "windows".to_owned())].into(),
             taints: vec![not_ready.clone(), os.clone()],
-            ..Owned::default()
+            ..NodeOwnership::default()
         };
         assert!(!owned.may_take_label("kubernetes.io/os", "windows"));
         assert!(!owned.may_take_taint(&not_ready));

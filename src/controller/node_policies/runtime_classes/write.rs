@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::{Api, Client};
 
 use super::ClassChange;
-use crate::cluster::errors::Failure;
+use crate::cluster::errors::ApiError;
 use crate::cluster::survey::{SurveyError, visit_pod_carriers};
 use crate::controller::node_policies::writer::{FIELD_MANAGER, Writer, patching};
 use crate::model::object::{Object, ReviewStage};
@@ -18,14 +18,14 @@ use crate::model::workload::Kind;
 const NAMED: usize = 5;
 
 /// Which objects name which RuntimeClass.
-pub type Users = BTreeMap<String, Vec<String>>;
+pub type ClassUsers = BTreeMap<String, Vec<String>>;
 
 /// Looks through every template and pod for those that name one of these classes.
 ///
 /// # Errors
 /// When not everything could be read: then nothing may be deleted.
-pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<Users, SurveyError> {
-    let mut users = Ok(Users::new());
+pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<ClassUsers, SurveyError> {
+    let mut users = Ok(ClassUsers::new());
     visit_pod_carriers(client, |kind, json| {
         if let Ok(known) = &mut users
             && let Err(error) = note_user(known, classes, kind, json)
@@ -39,7 +39,7 @@ pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<Users,
 
 /// Notes an object, where it names one of the classes. One that cannot be read may name any of them.
 fn note_user(
-    users: &mut Users,
+    users: &mut ClassUsers,
     classes: &BTreeSet<String>,
     kind: Kind,
     json: &str,
@@ -58,7 +58,7 @@ fn note_user(
 
 /// What became of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Done {
+pub enum ClassWriteResult {
     /// It was carried out, or another writer did so.
     Yes,
     /// Another writer was faster: it is planned anew with what comes.
@@ -70,12 +70,12 @@ pub enum Done {
 }
 
 /// Carries out one change. `users` tells which objects name the class of a deletion.
-pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &Users) -> Done {
+pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &ClassUsers) -> ClassWriteResult {
     let name = change.name();
     if let ClassChange::Delete { why, .. } = change
         && let Some(users) = users.get(name)
     {
-        return Done::InUse(format!(
+        return ClassWriteResult::InUse(format!(
             "{name} stays, though {why}, because it is named by {}: take runtimeClassName out of them",
             list(users, NAMED)
         ));
@@ -108,11 +108,13 @@ pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &Users) -> 
                 change = verb(change),
                 "RuntimeClass changed"
             );
-            Done::Yes
+            ClassWriteResult::Yes
         }
-        Err(Failure::Gone) if matches!(change, ClassChange::Delete { .. }) => Done::Yes,
-        Err(Failure::Gone | Failure::Conflict) => Done::Later,
-        Err(Failure::Other(error)) => Done::Failed(format!("cannot {} {name}: {error}", verb(change))),
+        Err(ApiError::Gone) if matches!(change, ClassChange::Delete { .. }) => ClassWriteResult::Yes,
+        Err(ApiError::Gone | ApiError::Conflict) => ClassWriteResult::Later,
+        Err(ApiError::Other(error)) => {
+            ClassWriteResult::Failed(format!("cannot {} {name}: {error}", verb(change)))
+        }
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn an_object_that_cannot_be_read_may_be_a_user_of_any_class() {
         let classes = ["win".to_owned()].into();
-        let mut users = Users::new();
+        let mut users = ClassUsers::new();
         let named = r#"{"metadata": {"namespace": "a", "name": "t"}, "template": {"spec": {"runtimeClassName": "win"}}}"#;
         assert!(note_user(&mut users, &classes, Kind::PodTemplate, named).is_ok());
         assert_eq!(users["win"], ["PodTemplate a/t"]);

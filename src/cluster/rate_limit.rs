@@ -11,15 +11,15 @@ use tokio::time::Instant;
 
 /// Turns at a steady pace, shared by all writers of a controller.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateLimiter {
     gap: Duration,
     next: Mutex<Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// So many turns in a second.
     pub fn per_second(turns: u32) -> Self {
-        Pace {
+        RateLimiter {
             gap: Duration::from_secs(1) / turns.max(1),
             next: Mutex::new(Instant::now()),
         }
@@ -75,18 +75,18 @@ impl Backoff for WatchBackoff {
 /// Turns at a steady rate of which some are saved up while none is taken: a few may come at once, and however many were
 /// taken, the next one is never further away than the rate says.
 #[derive(Debug)]
-pub struct Allowance {
+pub struct TokenBucket {
     gap: Duration,
     saved: Duration,
     /// When all that can be saved up will be.
     full: Option<Instant>,
 }
 
-impl Allowance {
+impl TokenBucket {
     /// So many turns in a second, and so many at once.
     pub fn new(per_second: u32, at_once: u32) -> Self {
         let gap = Duration::from_secs(1) / per_second.max(1);
-        Allowance {
+        TokenBucket {
             gap,
             saved: gap * at_once.max(1),
             full: None,
@@ -112,19 +112,19 @@ impl Allowance {
 /// When an object may be written again: ever later, the more often another writer undoes what
 /// was written.
 #[derive(Debug)]
-pub struct BackOff {
+pub struct WriteBackoff {
     first: Duration,
-    written: HashMap<String, Written>,
+    written: HashMap<String, WriteHistory>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct WriteHistory {
     times: u32,
     last: Instant,
     next: Instant,
 }
 
-impl BackOff {
+impl WriteBackoff {
     /// The longest wait.
     const MOST: Duration = Duration::from_secs(300);
     /// After how long without a write all is forgotten.
@@ -134,7 +134,7 @@ impl BackOff {
 
     /// Waits of `first`, twice that, and so on.
     pub fn new(first: Duration) -> Self {
-        BackOff {
+        WriteBackoff {
             first,
             written: HashMap::new(),
         }
@@ -154,7 +154,7 @@ impl BackOff {
             .first
             .saturating_mul(1 << (times - 1).min(16))
             .min(Self::MOST);
-        let written = Written {
+        let written = WriteHistory {
             times,
             last: now,
             next: now + wait,
@@ -178,7 +178,7 @@ impl BackOff {
 
 /// How long after a look at the whole cluster in vain it is looked at again: each time twice as long, up to fifteen times.
 /// What was found may stay as it is for months.
-pub fn patience(every: Duration, in_vain: u32) -> Duration {
+pub fn backoff_interval(every: Duration, in_vain: u32) -> Duration {
     let times = 2_u32.saturating_pow(in_vain.saturating_sub(1)).min(15);
     every.saturating_mul(times)
 }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn what_is_undone_again_and_again_is_written_ever_later() {
         let start = Instant::now();
-        let mut back_off = BackOff::new(Duration::from_secs(1));
+        let mut back_off = WriteBackoff::new(Duration::from_secs(1));
         let (mut now, mut writes) = (start, 0);
         while now < start + Duration::from_secs(3600) {
             back_off.wrote("w1", now);
@@ -212,15 +212,16 @@ mod tests {
         }
         assert!((10..30).contains(&writes), "{writes} writes in an hour");
         assert!(back_off.is_restless("w1") && !back_off.is_restless("w2"));
-        back_off.forget_quiet(now + BackOff::FORGET);
+        back_off.forget_quiet(now + WriteBackoff::FORGET);
         assert!(!back_off.is_restless("w1"));
     }
 
     #[test]
     fn what_was_saved_up_is_taken_at_once_and_then_the_rate_never_starves() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(2, 30);
-        let taken = |allowance: &mut Allowance, now| (0..100).filter(|_| allowance.take(now).is_ok()).count();
+        let mut allowance = TokenBucket::new(2, 30);
+        let taken =
+            |allowance: &mut TokenBucket, now| (0..100).filter(|_| allowance.take(now).is_ok()).count();
         assert_eq!(taken(&mut allowance, start), 30);
         assert_eq!(allowance.take(start), Err(Duration::from_millis(500)));
         // As long as it is asked for as fast as can be, there are two in every second.
@@ -240,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_come_no_faster_than_the_pace() {
-        let pace = Pace::per_second(1000);
+        let pace = RateLimiter::per_second(1000);
         let start = Instant::now();
         for _ in 0..101 {
             pace.turn().await;
@@ -252,7 +253,7 @@ mod tests {
     fn a_guard_that_says_no_is_asked_ever_later_up_to_a_quarter_of_an_hour() {
         let minutes: Vec<u64> = (1..=6)
             .chain([u32::MAX])
-            .map(|refusals| patience(Duration::from_secs(60), refusals).as_secs() / 60)
+            .map(|refusals| backoff_interval(Duration::from_secs(60), refusals).as_secs() / 60)
             .collect();
         assert_eq!(minutes, [1, 2, 4, 8, 15, 15, 15]);
     }

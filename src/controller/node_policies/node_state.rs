@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::nodes::owned::Owned;
+use super::nodes::ownership::NodeOwnership;
 use super::nodes::plan::{NodePlan, plan};
-use super::policies::{Choice, NodePolicies};
+use super::policies::{NodePolicies, SelectedPolicy};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::model::build::{Build, supported_on};
 use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
 
 /// Which taints hurt no workload on which nodes. Only what was surveyed counts: a node that came later was not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Cleared(BTreeMap<Taint, BTreeSet<String>>);
+pub struct SafeTaints(BTreeMap<Taint, BTreeSet<String>>);
 
-impl Cleared {
+impl SafeTaints {
     /// Remembers that a taint hurts no workload on a node.
     pub fn add(&mut self, taint: &Taint, node: &NodeView) {
         self.0.entry(taint.clone()).or_default().insert(node.uid.clone());
@@ -46,57 +46,59 @@ impl Cleared {
 
 /// The policies, and for which of them taints may be set that nodes lack.
 #[derive(Clone, Debug, Default)]
-pub struct Decider {
+pub struct PolicyResolver {
     /// The policies.
     pub policies: NodePolicies,
     /// By the name of the policy, the taints that hurt no workload.
-    pub cleared: BTreeMap<String, Cleared>,
+    pub cleared: BTreeMap<String, SafeTaints>,
     /// Whether it is known that policies which are not among these are gone, so that what was theirs may be taken back.
     pub others_are_gone: bool,
 }
 
-impl Decider {
+impl PolicyResolver {
     /// What is to be written to a node.
     pub fn decide(&self, node: &NodeView) -> NodePlan {
         let owner = self.owner(node);
-        let may_be_there = owner == Owner::Unknown && !self.others_are_gone;
+        let may_be_there = owner == OwnerState::Unknown && !self.others_are_gone;
         match self.policies.choose(node) {
-            Choice::Held => NodePlan::default(),
+            SelectedPolicy::Held => NodePlan::default(),
             _ if node.is_marked() && may_be_there => NodePlan::default(),
-            Choice::NoPolicy => plan(node, None),
-            Choice::Policy(policy) => {
+            SelectedPolicy::NoPolicy => plan(node, None),
+            SelectedPolicy::Policy(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
                 let mut want = policy.want(cleared);
-                want.inherits = owner != Owner::Selects;
+                want.inherits = owner != OwnerState::Selects;
                 plan(node, Some(&want))
             }
         }
     }
 
     /// How the policy that a node's annotation names stands to the node.
-    fn owner(&self, node: &NodeView) -> Owner {
-        let owner = Owned::parse(node.owned.as_deref()).unwrap_or_default();
+    fn owner(&self, node: &NodeView) -> OwnerState {
+        let owner = NodeOwnership::parse(node.owned.as_deref()).unwrap_or_default();
         match self.policies.get(&owner.policy) {
             // An annotation that cannot be read owns nothing, and is replaced.
-            None if owner.policy.is_empty() && matches!(self.policies.choose(node), Choice::Policy(_)) => {
-                Owner::Selects
+            None if owner.policy.is_empty()
+                && matches!(self.policies.choose(node), SelectedPolicy::Policy(_)) =>
+            {
+                OwnerState::Selects
             }
-            None => Owner::Unknown,
-            Some(policy) if policy.selects(&node.labels) => Owner::Selects,
-            Some(_) => Owner::LetGo,
+            None => OwnerState::Unknown,
+            Some(policy) if policy.selects(&node.labels) => OwnerState::Selects,
+            Some(_) => OwnerState::LetGo,
         }
     }
 
     /// Whether a node carries something of ours for a policy that is not known.
     pub fn is_orphan(&self, node: &NodeView) -> bool {
-        node.is_marked() && self.owner(node) == Owner::Unknown
+        node.is_marked() && self.owner(node) == OwnerState::Unknown
     }
 }
 
 /// How the policy that set what is ours on a node stands to it now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Owner {
+enum OwnerState {
     /// It selects the node.
     Selects,
     /// It is there, and selects the node no longer.
@@ -129,7 +131,7 @@ pub struct NodesOfPolicy {
 /// How the nodes of every policy stand, by its name, and the nodes that are to be written.
 pub fn assess(
     nodes: &[Arc<NodeView>],
-    decider: &Decider,
+    decider: &PolicyResolver,
     kubernetes: u32,
 ) -> (BTreeMap<String, NodesOfPolicy>, Vec<Arc<NodeView>>) {
     let names = decider.policies.iter().map(|policy| policy.name.clone());
@@ -152,7 +154,7 @@ pub fn assess(
                 }
             }
         }
-        if let Choice::Policy(policy) = decider.policies.choose(node) {
+        if let SelectedPolicy::Policy(policy) = decider.policies.choose(node) {
             let state = by_policy.entry(policy.name.clone()).or_default();
             if is_windows {
                 count(state, node, kubernetes);
@@ -212,9 +214,9 @@ mod tests {
                 {"key": "os", "value": "windows", "effect": "NoSchedule"},
                 {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
         }));
-        let mut decider = Decider {
+        let mut decider = PolicyResolver {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy.unwrap()))].into()),
-            ..Decider::default()
+            ..PolicyResolver::default()
         };
         let schedule = Taint::no_schedule("os", "windows");
         let execute = Taint {
@@ -259,10 +261,10 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_back_for_a_policy_that_may_only_not_be_seen_yet() {
-        let owned = Owned {
+        let owned = NodeOwnership {
             policy: "late".into(),
             taints: vec![Taint::no_schedule("os", "windows")],
-            ..Owned::default()
+            ..NodeOwnership::default()
         };
         let node = NodeView {
             operating_system: "windows".into(),
@@ -272,7 +274,7 @@ mod tests {
             owned: owned.to_annotation(),
             ..NodeView::default()
         };
-        let mut decider = Decider::default();
+        let mut decider = PolicyResolver::default();
         assert!(decider.is_orphan(&node) && decider.decide(&node).is_empty());
         decider.others_are_gone = true;
         assert!(!decider.decide(&node).is_empty());
@@ -290,10 +292,10 @@ mod tests {
         let pool = |pool: &str| serde_json::json!({"nodeSelector": {"matchLabels": {"pool": pool}}});
         let report = || policy("default", serde_json::json!({}));
         let ours = Taint::no_schedule("sku", "windows");
-        let owned = Owned {
+        let owned = NodeOwnership {
             policy: "a-pool".into(),
             taints: vec![ours.clone()],
-            ..Owned::default()
+            ..NodeOwnership::default()
         };
         let labels = [(PROOF_LABEL, owned.proof().unwrap()), ("pool", "a".to_owned())];
         let node = NodeView {
@@ -320,10 +322,10 @@ mod tests {
             (vec![policy("a-pool", unreadable), report()], true, false, false),
         ];
         for (number, (policies, others_are_gone, goes, acts)) in cases.into_iter().enumerate() {
-            let decider = Decider {
+            let decider = PolicyResolver {
                 policies: NodePolicies::of(&policies.into_iter().collect()),
                 others_are_gone,
-                ..Decider::default()
+                ..PolicyResolver::default()
             };
             let plan = decider.decide(&node);
             let gone = plan.patch(&node).is_some_and(|patch| {

@@ -9,7 +9,7 @@ use kube::runtime::events::{Event, EventType};
 use tokio::time::Instant;
 
 use super::nodes::labels::KeptLabel;
-use super::nodes::plan::Change;
+use super::nodes::plan::NodeChange;
 use super::policies::NodePolicies;
 use super::writer::Writer;
 use crate::cluster::node::NodeView;
@@ -23,27 +23,27 @@ const NAMED: usize = 10;
 
 /// Changes that are not told yet.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct NodeEvents {
     since: Option<Instant>,
     /// By the policy and what is changed.
-    changes: BTreeMap<(String, String), Told>,
+    changes: BTreeMap<(String, String), NodeChangeEvent>,
 }
 
 /// A change, and the nodes that it was made on, with their uids.
 #[derive(Debug)]
-struct Told {
-    change: Change,
+struct NodeChangeEvent {
+    change: NodeChange,
     nodes: Vec<(String, String)>,
 }
 
-impl News {
+impl NodeEvents {
     /// A node was changed for a policy; an empty name where there is none any more.
-    pub fn add(&mut self, policy: &str, node: &NodeView, changes: Vec<Change>, now: Instant) {
+    pub fn add(&mut self, policy: &str, node: &NodeView, changes: Vec<NodeChange>, now: Instant) {
         for change in changes {
             tracing::debug!(node = node.name, %change, "node changed");
             self.since.get_or_insert(now);
             let cause = (policy.to_owned(), change.to_string());
-            let told = self.changes.entry(cause).or_insert(Told {
+            let told = self.changes.entry(cause).or_insert(NodeChangeEvent {
                 change,
                 nodes: Vec::new(),
             });
@@ -59,7 +59,7 @@ impl News {
     /// Tells everything, in the log and by Events: about the node where it is one, else about the policy.
     pub async fn tell(&mut self, policies: &NodePolicies, writer: &Writer) {
         self.since = None;
-        for ((policy, said), Told { change, nodes }) in std::mem::take(&mut self.changes) {
+        for ((policy, said), NodeChangeEvent { change, nodes }) in std::mem::take(&mut self.changes) {
             let names = list(nodes.iter().map(|(name, _)| name), NAMED);
             tracing::info!(policy, nodes = nodes.len(), names, "nodes changed: {said}");
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);
@@ -93,19 +93,19 @@ fn of_node(name: &str, uid: &str) -> ObjectReference {
 }
 
 /// The Event for a change. A label that goes is no news.
-fn event_of(change: &Change, told: &str) -> Option<Event> {
+fn event_of(change: &NodeChange, told: &str) -> Option<Event> {
     let (type_, reason, action) = match change {
-        Change::Label {
+        NodeChange::Label {
             key,
             from,
             to: Some(_),
         } if from.is_some() || KeptLabel::of(key).is_some_and(|row| row.is_announced) => {
             (EventType::Normal, "LabelCorrected", "CorrectLabel")
         }
-        Change::Label { .. } => return None,
-        Change::TaintSet(_) => (EventType::Normal, "TaintSet", "SetTaint"),
-        Change::TaintTaken(_) => (EventType::Normal, "TaintRemoved", "RemoveTaint"),
-        Change::AnnotationLost(_) => (EventType::Warning, "OwnerAnnotationLost", "RestoreAnnotation"),
+        NodeChange::Label { .. } => return None,
+        NodeChange::TaintSet(_) => (EventType::Normal, "TaintSet", "SetTaint"),
+        NodeChange::TaintTaken(_) => (EventType::Normal, "TaintRemoved", "RemoveTaint"),
+        NodeChange::AnnotationLost(_) => (EventType::Warning, "OwnerAnnotationLost", "RestoreAnnotation"),
     };
     Some(Event {
         type_,

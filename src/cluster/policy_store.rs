@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::revisions::{RevisionView, of_policy};
+use super::revisions::{StoredRevision, of_policy};
 pub use super::revisions::{generation, text};
 use crate::api::{DecodedPolicy, PolicyError, decode_policy};
 use crate::engine::policy_set::PolicySet;
@@ -15,7 +15,7 @@ use crate::model::policy::Policy;
 
 /// What became of one stored policy.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Outcome {
+pub enum PolicyState {
     /// It counts as it is stored, except for what this version does not know.
     InForce(DecodedPolicy),
     /// It cannot be used, so its last good version goes on counting.
@@ -34,28 +34,28 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl PolicyState {
     /// The version that counts.
     pub fn in_force(&self) -> Option<&DecodedPolicy> {
         match self {
-            Outcome::InForce(decoded) | Outcome::LastGood { good: decoded, .. } => Some(decoded),
-            Outcome::Skipped { .. } => None,
+            PolicyState::InForce(decoded) | PolicyState::LastGood { good: decoded, .. } => Some(decoded),
+            PolicyState::Skipped { .. } => None,
         }
     }
 }
 
 /// The last version of a policy that could be used.
 #[derive(Clone, Debug)]
-struct Good {
+struct LastValidPolicy {
     /// Another policy of the same name has another uid.
     uid: String,
     generation: i64,
     decoded: DecodedPolicy,
 }
 
-impl Good {
+impl LastValidPolicy {
     /// The newest version before the stored one that is kept as a revision and that this program can use.
-    fn kept(object: &Value, revisions: &Revisions) -> Option<Self> {
+    fn kept(object: &Value, revisions: &PolicyRevisions) -> Option<Self> {
         let uid = text(object, "/metadata/uid");
         let stored = generation(object);
         let mut earlier = of_policy(revisions, uid).into_iter();
@@ -65,7 +65,7 @@ impl Good {
                 return None;
             }
             let version = json!({"metadata": object.get("metadata"), "spec": revision.spec});
-            Some(Good {
+            Some(LastValidPolicy {
                 uid: uid.to_owned(),
                 generation: revision.generation,
                 decoded: decode_policy(&version).ok()?,
@@ -75,15 +75,15 @@ impl Good {
 }
 
 /// The kept versions of policies, by the names of their revisions.
-type Revisions = BTreeMap<String, Arc<RevisionView>>;
+type PolicyRevisions = BTreeMap<String, Arc<StoredRevision>>;
 
 /// The policies of the cluster, with the last good version of each. Where none is stored, the built-in policy counts
 /// that denies and changes nothing.
 #[derive(Debug)]
 pub struct PodPolicies {
     stored: BTreeMap<String, Arc<Value>>,
-    good: BTreeMap<String, Good>,
-    outcomes: Arc<BTreeMap<String, Outcome>>,
+    good: BTreeMap<String, LastValidPolicy>,
+    outcomes: Arc<BTreeMap<String, PolicyState>>,
     set: Arc<PolicySet>,
 }
 
@@ -101,9 +101,9 @@ impl Default for PodPolicies {
 impl PodPolicies {
     /// Takes in what is stored now. [`PodPolicies::set`] stays the same set, not only an equal one, as long as nothing
     /// changes that counts. A policy that has not changed is not read again.
-    pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>, revisions: &Revisions) {
+    pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>, revisions: &PolicyRevisions) {
         // A revision is read only where the stored version cannot be used and no other is known.
-        let skips = |outcome: &Outcome| matches!(outcome, Outcome::Skipped { .. });
+        let skips = |outcome: &PolicyState| matches!(outcome, PolicyState::Skipped { .. });
         if is_same(&self.stored, stored) && !self.outcomes.values().any(skips) {
             return;
         }
@@ -111,13 +111,13 @@ impl PodPolicies {
         let outcomes = stored.iter().map(|(name, object)| {
             let unchanged = self.stored.get(name).is_some_and(|before| before == object);
             let known = known.get(name).filter(|known| unchanged && !skips(known));
-            let outcome = known.map_or_else(|| self.outcome(name, object, revisions), Outcome::clone);
+            let outcome = known.map_or_else(|| self.outcome(name, object, revisions), PolicyState::clone);
             (name.clone(), outcome)
         });
-        let outcomes: BTreeMap<String, Outcome> = outcomes.collect();
+        let outcomes: BTreeMap<String, PolicyState> = outcomes.collect();
         self.good.retain(|name, _| stored.contains_key(name));
         self.stored.clone_from(stored);
-        let in_force = outcomes.values().filter_map(Outcome::in_force);
+        let in_force = outcomes.values().filter_map(PolicyState::in_force);
         let in_force = in_force.map(|decoded| Arc::clone(&decoded.policy)).collect();
         let set = PolicySet::of_shared(in_force, Policy::cluster_default());
         if *self.set != set {
@@ -134,28 +134,28 @@ impl PodPolicies {
     }
 
     /// What became of each policy, by name.
-    pub fn outcomes(&self) -> &Arc<BTreeMap<String, Outcome>> {
+    pub fn outcomes(&self) -> &Arc<BTreeMap<String, PolicyState>> {
         &self.outcomes
     }
 
-    fn outcome(&mut self, name: &str, object: &Arc<Value>, revisions: &Revisions) -> Outcome {
+    fn outcome(&mut self, name: &str, object: &Arc<Value>, revisions: &PolicyRevisions) -> PolicyState {
         let uid = text(object, "/metadata/uid");
         match decode_policy(object) {
             Ok(decoded) => {
-                let good = Good {
+                let good = LastValidPolicy {
                     uid: uid.to_owned(),
                     generation: generation(object),
                     decoded: decoded.clone(),
                 };
                 self.good.insert(name.to_owned(), good);
-                Outcome::InForce(decoded)
+                PolicyState::InForce(decoded)
             }
             Err(error) => {
                 let seen = self.good.remove(name).filter(|good| good.uid == uid);
-                let Some(good) = seen.or_else(|| Good::kept(object, revisions)) else {
-                    return Outcome::Skipped { error };
+                let Some(good) = seen.or_else(|| LastValidPolicy::kept(object, revisions)) else {
+                    return PolicyState::Skipped { error };
                 };
-                let outcome = Outcome::LastGood {
+                let outcome = PolicyState::LastGood {
                     good: good.decoded.clone(),
                     generation: good.generation,
                     error,

@@ -14,7 +14,7 @@ use crate::model::build::{self, Build, Compatibility, RELEASES, Release, compati
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 
 /// One class as it is to be.
-pub(super) struct Wanted {
+pub(super) struct DesiredClass {
     pub(super) name: String,
     pub(super) owned: OwnedClass,
     pub(super) handler: String,
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
     tolerations: BTreeSet<Taint>,
 }
 
-impl Wanted {
+impl DesiredClass {
     pub(super) fn annotation(&self) -> String {
         // Three strings always have a JSON form.
         serde_json::to_string(&self.owned).unwrap_or_default()
@@ -66,13 +66,13 @@ impl Wanted {
 
 /// The classes that a policy wants: those of the releases on its nodes, and those that it had before, so that a pool
 /// at zero nodes keeps its class. `absent`: the taints of pools that are at zero now, as far as they are remembered.
-pub(super) fn wanted(
+pub(super) fn desired(
     policy: &NodePolicy,
     nodes: &[&NodeView],
     absent: &BTreeSet<Taint>,
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     state: &mut ClassesOfPolicy,
-) -> Vec<Wanted> {
+) -> Vec<DesiredClass> {
     let spec = &policy.stored.spec.runtime_classes;
     let builds: BTreeSet<Build> = nodes.iter().filter_map(|node| node.kernel_build()).collect();
     let mut releases: BTreeSet<Build> = builds.iter().filter_map(|build| image_release(*build)).collect();
@@ -107,7 +107,7 @@ pub(super) fn wanted(
                     None => continue,
                 }
             }
-            all.push(Wanted {
+            all.push(DesiredClass {
                 node_selector: node_selector(release, isolation),
                 owned: OwnedClass {
                     policy: policy.name.clone(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cluster::cache::{ClusterCache, is_older};
 use crate::cluster::node::NodeView;
-use crate::cluster::view::{ClusterView, is_older};
 
 /// How long what we wrote is believed. A watch shows it within a second; but one that began anew meanwhile may show a node
 /// that another writer made again what it was before, and that is no news.
@@ -15,9 +15,9 @@ const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Nodes that are newer than the view.
 #[derive(Debug, Default)]
-pub struct Fresh(HashMap<String, (Instant, Arc<NodeView>)>);
+pub struct AssumedNodes(HashMap<String, (Instant, Arc<NodeView>)>);
 
-impl Fresh {
+impl AssumedNodes {
     /// Keeps a node as it was written, or read, just now.
     pub fn put(&mut self, node: Arc<NodeView>, now: Instant) {
         self.0.insert(node.name.clone(), (now, node));
@@ -29,7 +29,7 @@ impl Fresh {
     }
 
     /// Every node of the view as it is now; forgets what the view shows.
-    pub fn nodes(&mut self, view: &ClusterView, now: Instant) -> Vec<Arc<NodeView>> {
+    pub fn nodes(&mut self, view: &ClusterCache, now: Instant) -> Vec<Arc<NodeView>> {
         self.0.retain(|name, (at, ours)| {
             let seen = view.nodes.get(name).filter(|seen| seen.uid == ours.uid);
             let lags = seen
@@ -62,10 +62,10 @@ mod tests {
         })
     }
 
-    fn view(node: &Arc<NodeView>) -> ClusterView {
-        ClusterView {
+    fn view(node: &Arc<NodeView>) -> ClusterCache {
+        ClusterCache {
             nodes: [("w".to_owned(), Arc::clone(node))].into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         }
     }
 
@@ -73,9 +73,10 @@ mod tests {
     fn what_was_written_counts_until_the_watch_shows_it_but_not_for_ever() {
         let now = Instant::now();
         let (seen, written, other) = (node("7", "old"), node("9", "new"), node("10", "other"));
-        let mut fresh = Fresh::default();
+        let mut fresh = AssumedNodes::default();
         fresh.put(Arc::clone(&written), now);
-        let build = |fresh: &mut Fresh, seen, at| fresh.nodes(&view(seen), at)[0].labels["build"].clone();
+        let build =
+            |fresh: &mut AssumedNodes, seen, at| fresh.nodes(&view(seen), at)[0].labels["build"].clone();
         assert_eq!(build(&mut fresh, &seen, now), "new");
         assert_eq!(fresh.until(), Some(now + BELIEVED));
         assert_eq!(build(&mut fresh, &other, now), "other");

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::{Latest, Snapshot};
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, parse_rejection};
 use crate::registration::names;
 
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What is known of the calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Arrival {
+pub enum ProbeResult {
     /// Those of both webhooks arrive.
     Arrives,
     /// Some do not.
@@ -47,22 +47,22 @@ pub enum Arrival {
     Unknown(String),
 }
 
-impl Arrival {
+impl ProbeResult {
     /// The same trouble in the words in which it was told first: a port or a name in them differs each time, and no status is to be
     /// written for that.
-    fn after(self, before: Option<&Arrival>) -> Arrival {
+    fn after(self, before: Option<&ProbeResult>) -> ProbeResult {
         let is_same = match (&self, before) {
             (
-                Arrival::Lost {
+                ProbeResult::Lost {
                     mutating, validating, ..
                 },
-                Some(Arrival::Lost {
+                Some(ProbeResult::Lost {
                     mutating: m,
                     validating: v,
                     ..
                 }),
             ) => (mutating, validating) == (m, v),
-            (Arrival::Unknown(_), Some(Arrival::Unknown(_))) => true,
+            (ProbeResult::Unknown(_), Some(ProbeResult::Unknown(_))) => true,
             _ => false,
         };
         match before {
@@ -73,7 +73,7 @@ impl Arrival {
 
     /// What is to be done where calls do not arrive.
     pub fn trouble(&self) -> Option<String> {
-        let Arrival::Lost {
+        let ProbeResult::Lost {
             mutating,
             validating,
             why,
@@ -95,12 +95,12 @@ impl Arrival {
 }
 
 /// What the answer to a probe with this word tells.
-fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
+fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
     let error = match answer {
         Ok(pod) => {
             let annotations = pod.metadata.annotations.as_ref();
             let marked = annotations.and_then(|all| all.get(PROBED_ANNOTATION));
-            return Arrival::Lost {
+            return ProbeResult::Lost {
                 mutating: marked.is_some_and(|marked| marked == word),
                 validating: false,
                 why: "a probe passed unanswered".to_owned(),
@@ -110,8 +110,8 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
     };
     let said = words(error);
     match parse_rejection(&said, word) {
-        Some(true) => Arrival::Arrives,
-        Some(false) => Arrival::Lost {
+        Some(true) => ProbeResult::Arrives,
+        Some(false) => ProbeResult::Lost {
             mutating: false,
             validating: true,
             why: "/validate has seen a probe that /mutate has not".to_owned(),
@@ -122,13 +122,13 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
         {
             // It is called first, and fails open.
             let of_mutate = said.contains(names::MUTATE);
-            Arrival::Lost {
+            ProbeResult::Lost {
                 mutating: !of_mutate,
                 validating: of_mutate,
                 why: said,
             }
         }
-        None => Arrival::Unknown(said),
+        None => ProbeResult::Unknown(said),
     }
 }
 
@@ -136,9 +136,9 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> Arrival {
 pub async fn run(
     client: Client,
     namespace: String,
-    mut latest: Latest,
+    mut latest: SnapshotReceiver,
     leadership: Leadership,
-    tell: watch::Sender<Option<Arc<Arrival>>>,
+    tell: watch::Sender<Option<Arc<ProbeResult>>>,
 ) {
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let mut registered = None;
@@ -147,7 +147,7 @@ pub async fn run(
         registered.clone_from(&snapshot.registered);
         let known = if leadership.holds() {
             let known = match unprovable(&namespace, &snapshot) {
-                Some(why) => Arrival::Unknown(why),
+                Some(why) => ProbeResult::Unknown(why),
                 None => probe_again(&pods).await,
             };
             let before = tell.borrow().clone();
@@ -170,7 +170,7 @@ pub async fn run(
 }
 
 /// Probes once, without knowing what is registered.
-pub async fn once(client: Client, namespace: &str) -> Arrival {
+pub async fn once(client: Client, namespace: &str) -> ProbeResult {
     probe_again(&Api::namespaced(client, namespace)).await
 }
 
@@ -189,10 +189,10 @@ fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-async fn probe_again(pods: &Api<Pod>) -> Arrival {
+async fn probe_again(pods: &Api<Pod>) -> ProbeResult {
     let mut known = probe(pods).await;
     for _ in 1..TIMES {
-        if !matches!(known, Arrival::Lost { .. }) {
+        if !matches!(known, ProbeResult::Lost { .. }) {
             break;
         }
         sleep(AGAIN).await;
@@ -201,7 +201,7 @@ async fn probe_again(pods: &Api<Pod>) -> Arrival {
     known
 }
 
-async fn probe(pods: &Api<Pod>) -> Arrival {
+async fn probe(pods: &Api<Pod>) -> ProbeResult {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let word = format!("{:x}", since.as_nanos());
     let pod = serde_json::from_value(json!({
@@ -215,7 +215,7 @@ async fn probe(pods: &Api<Pod>) -> Arrival {
         },
     }));
     let Ok(pod) = pod else {
-        return Arrival::Unknown("the probe is no pod".to_owned());
+        return ProbeResult::Unknown("the probe is no pod".to_owned());
     };
     let params = PostParams {
         dry_run: true,
@@ -223,33 +223,33 @@ async fn probe(pods: &Api<Pod>) -> Arrival {
     };
     match timeout(PATIENCE, pods.create(&params, &pod)).await {
         Ok(answer) => read(&word, &answer),
-        Err(_) => Arrival::Unknown(format!("no answer from the API server within {PATIENCE:?}")),
+        Err(_) => ProbeResult::Unknown(format!("no answer from the API server within {PATIENCE:?}")),
     }
 }
 
 /// Tells the log what has changed.
-fn say(namespace: &str, before: Option<&Arrival>, now: Option<&Arrival>) {
+fn say(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeResult>) {
     if before == now {
         return;
     }
     match now {
-        Some(Arrival::Lost { .. }) => {
-            let trouble = now.and_then(Arrival::trouble).unwrap_or_default();
+        Some(ProbeResult::Lost { .. }) => {
+            let trouble = now.and_then(ProbeResult::trouble).unwrap_or_default();
             // In other words it is the same trouble.
-            if !matches!(before, Some(Arrival::Lost { .. })) {
+            if !matches!(before, Some(ProbeResult::Lost { .. })) {
                 tracing::error!(namespace, "{trouble}");
             }
         }
-        Some(Arrival::Arrives) if matches!(before, Some(Arrival::Lost { .. })) => {
+        Some(ProbeResult::Arrives) if matches!(before, Some(ProbeResult::Lost { .. })) => {
             tracing::info!(namespace, "calls of the API server arrive again");
         }
-        Some(Arrival::Unknown(why)) => {
+        Some(ProbeResult::Unknown(why)) => {
             tracing::warn!(
                 namespace,
                 "cannot tell whether calls of the API server arrive: {why}"
             );
         }
-        Some(Arrival::Arrives) | None => {}
+        Some(ProbeResult::Arrives) | None => {}
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_same_trouble_keeps_its_first_words() {
-        let lost = |mutating, why: &str| Arrival::Lost {
+        let lost = |mutating, why: &str| ProbeResult::Lost {
             mutating,
             validating: false,
             why: why.to_owned(),
@@ -270,9 +270,12 @@ mod tests {
         let first = lost(false, "read tcp a:1");
         assert_eq!(lost(false, "read tcp a:2").after(Some(&first)), first);
         assert_eq!(lost(true, "b").after(Some(&first)), lost(true, "b"));
-        let unknown = Arrival::Unknown("transom-probe-a is forbidden".to_owned());
-        assert_eq!(Arrival::Unknown("b".to_owned()).after(Some(&unknown)), unknown);
-        assert_eq!(Arrival::Arrives.after(Some(&first)), Arrival::Arrives);
+        let unknown = ProbeResult::Unknown("transom-probe-a is forbidden".to_owned());
+        assert_eq!(
+            ProbeResult::Unknown("b".to_owned()).after(Some(&unknown)),
+            unknown
+        );
+        assert_eq!(ProbeResult::Arrives.after(Some(&first)), ProbeResult::Arrives);
         assert_eq!(lost(true, "b").after(None), lost(true, "b"));
     }
 
@@ -316,14 +319,17 @@ mod tests {
         ] {
             let known = read("w", &answer);
             let found = match &known {
-                Arrival::Arrives => Some((true, true)),
-                Arrival::Lost {
+                ProbeResult::Arrives => Some((true, true)),
+                ProbeResult::Lost {
                     mutating, validating, ..
                 } => Some((*mutating, *validating)),
-                Arrival::Unknown(_) => None,
+                ProbeResult::Unknown(_) => None,
             };
             assert_eq!(found, expected, "{answer:?}");
-            assert_eq!(known.trouble().is_some(), matches!(known, Arrival::Lost { .. }));
+            assert_eq!(
+                known.trouble().is_some(),
+                matches!(known, ProbeResult::Lost { .. })
+            );
         }
     }
 }

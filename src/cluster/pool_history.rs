@@ -10,8 +10,8 @@ use jiff::ToSpan as _;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
+use super::cache::PoolHistoryObject;
 use super::node::NodeView;
-use super::view::SeenView;
 use crate::model::build::Build;
 use crate::model::node::{Host, NodeSigns as _, POOL_LABELS, Taint};
 
@@ -34,7 +34,7 @@ pub fn pool_of(labels: &BTreeMap<String, String>) -> Option<(&'static str, &str)
 
 /// A pool as it was seen: what its nodes have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-struct Pool {
+struct RememberedPool {
     /// The build, as the label has it.
     build: Option<String>,
     /// The taints that say Windows, sorted. Others are of no use to a pod, and come and go.
@@ -45,8 +45,8 @@ struct Pool {
     labels: BTreeMap<String, String>,
 }
 
-impl Pool {
-    fn of(node: &NodeView) -> Option<Pool> {
+impl RememberedPool {
+    fn of(node: &NodeView) -> Option<RememberedPool> {
         if !node.is_windows() {
             return None;
         }
@@ -54,7 +54,7 @@ impl Pool {
         taints.retain(Taint::marks_windows);
         taints.sort();
         let label = pool_of(&node.labels).map(|(key, name)| (key.to_owned(), name.to_owned()));
-        Some(Pool {
+        Some(RememberedPool {
             build: node.build().map(|build| build.to_string()),
             taints,
             labels: label.into_iter().collect(),
@@ -80,32 +80,32 @@ impl Pool {
 
 /// The pools that have been seen, each with the day it was seen last.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Memory(BTreeMap<Pool, Date>);
+pub struct PoolHistory(BTreeMap<RememberedPool, Date>);
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct PoolEntry {
     #[serde(flatten)]
-    pool: Pool,
+    pool: RememberedPool,
     #[serde(rename = "lastSeen")]
     last_seen: Date,
 }
 
-impl Memory {
+impl PoolHistory {
     /// What is stored; nothing where that cannot be read, because it is then written anew.
-    pub fn of(stored: &BTreeMap<String, Arc<SeenView>>) -> Memory {
+    pub fn of(stored: &BTreeMap<String, Arc<PoolHistoryObject>>) -> PoolHistory {
         let stored = stored
             .get(NODE_POOLS_CONFIG_MAP)
-            .map(|seen| Memory::from_json(&seen.pools));
+            .map(|seen| PoolHistory::from_json(&seen.pools));
         stored.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Reads what [`Memory::to_json`] wrote.
+    /// Reads what [`PoolHistory::to_json`] wrote.
     ///
     /// # Errors
     /// When it is something else.
-    pub fn from_json(text: &str) -> Result<Memory, serde_json::Error> {
-        let entries: Vec<Entry> = serde_json::from_str(text)?;
-        Ok(Memory(
+    pub fn from_json(text: &str) -> Result<PoolHistory, serde_json::Error> {
+        let entries: Vec<PoolEntry> = serde_json::from_str(text)?;
+        Ok(PoolHistory(
             entries
                 .into_iter()
                 .map(|entry| (entry.pool, entry.last_seen))
@@ -115,7 +115,7 @@ impl Memory {
 
     /// A JSON list, one pool each, in a stable order.
     pub fn to_json(&self) -> String {
-        let entries = self.0.iter().map(|(pool, last_seen)| Entry {
+        let entries = self.0.iter().map(|(pool, last_seen)| PoolEntry {
             pool: pool.clone(),
             last_seen: *last_seen,
         });
@@ -125,8 +125,11 @@ impl Memory {
 
     /// What is remembered after these nodes have been seen on a day: their pools too, and no pool whose time is over.
     #[must_use]
-    pub fn after(&self, nodes: &BTreeMap<String, Arc<NodeView>>, today: Date) -> Memory {
-        let present: BTreeSet<Pool> = nodes.values().filter_map(|node| Pool::of(node)).collect();
+    pub fn after(&self, nodes: &BTreeMap<String, Arc<NodeView>>, today: Date) -> PoolHistory {
+        let present: BTreeSet<RememberedPool> = nodes
+            .values()
+            .filter_map(|node| RememberedPool::of(node))
+            .collect();
         let mut pools = self.0.clone();
         // A pool with a name that looks another way now does no longer look as it did.
         let labels = present.iter().map(|pool| &pool.labels);
@@ -139,26 +142,29 @@ impl Memory {
         let oldest = today.checked_sub(KEPT_DAYS.days()).unwrap_or(Date::MIN);
         pools.retain(|_, last_seen| *last_seen >= oldest);
         if pools.len() > MOST {
-            let mut by_day: Vec<(Pool, Date)> = pools.into_iter().collect();
+            let mut by_day: Vec<(RememberedPool, Date)> = pools.into_iter().collect();
             // Those seen last first; of one day, in their order, so that every replica keeps the same ones.
             by_day.sort_by(|(a, seen_a), (b, seen_b)| seen_b.cmp(seen_a).then_with(|| a.cmp(b)));
             by_day.truncate(MOST);
-            return Memory(by_day.into_iter().collect());
+            return PoolHistory(by_day.into_iter().collect());
         }
-        Memory(pools)
+        PoolHistory(pools)
     }
 
     /// The pools that have no node now, as hosts.
     pub fn absent(&self, nodes: &BTreeMap<String, Arc<NodeView>>) -> Vec<Host> {
-        let present: BTreeSet<Pool> = nodes.values().filter_map(|node| Pool::of(node)).collect();
-        let is_present = |pool: &Pool| {
-            let same_name = |other: &Pool| !pool.labels.is_empty() && other.labels == pool.labels;
+        let present: BTreeSet<RememberedPool> = nodes
+            .values()
+            .filter_map(|node| RememberedPool::of(node))
+            .collect();
+        let is_present = |pool: &RememberedPool| {
+            let same_name = |other: &RememberedPool| !pool.labels.is_empty() && other.labels == pool.labels;
             present.contains(pool) || present.iter().any(same_name)
         };
         self.0
             .keys()
             .filter(|pool| !is_present(pool))
-            .map(Pool::host)
+            .map(RememberedPool::host)
             .collect()
     }
 }
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_pool_counts_for_ninety_days_after_its_last_node_is_gone() {
-        let seen = Memory::default().after(&nodes(&["a", "b"]), date(2026, 1, 1));
+        let seen = PoolHistory::default().after(&nodes(&["a", "b"]), date(2026, 1, 1));
         assert!(seen.absent(&nodes(&["c"])).is_empty(), "the pool has a node");
         let none = nodes(&[]);
         let [pool] = seen.absent(&none).try_into().unwrap();
@@ -205,23 +211,23 @@ mod tests {
         );
         assert_eq!(pool.labels.get("agentpool").map(String::as_str), Some("win"));
         assert_eq!(seen.after(&none, date(2026, 4, 1)), seen);
-        assert_eq!(seen.after(&none, date(2026, 4, 2)), Memory::default());
+        assert_eq!(seen.after(&none, date(2026, 4, 2)), PoolHistory::default());
     }
 
     #[test]
     fn a_day_in_the_future_keeps_no_pool_for_longer() {
         let today = date(2026, 1, 1);
-        let forged = Memory::default().after(&nodes(&["a"]), Date::MAX);
+        let forged = PoolHistory::default().after(&nodes(&["a"]), Date::MAX);
         let none = nodes(&[]);
         let read = forged.after(&none, today);
-        assert_eq!(read, Memory::default().after(&nodes(&["a"]), today));
-        assert_eq!(read.after(&none, date(2026, 4, 2)), Memory::default());
+        assert_eq!(read, PoolHistory::default().after(&nodes(&["a"]), today));
+        assert_eq!(read.after(&none, date(2026, 4, 2)), PoolHistory::default());
         assert!(read.to_json().contains("2026-01-01"), "{}", read.to_json());
     }
 
     #[test]
     fn a_pool_that_was_rebuilt_is_remembered_as_it_is_now() {
-        let seen = Memory::default().after(&nodes(&["a"]), date(2026, 1, 1));
+        let seen = PoolHistory::default().after(&nodes(&["a"]), date(2026, 1, 1));
         let mut upgraded = nodes(&["b"]);
         Arc::make_mut(upgraded.get_mut("b").unwrap()).kernel_version = "10.0.26100.1".into();
         assert!(seen.absent(&upgraded).is_empty());
@@ -235,15 +241,15 @@ mod tests {
 
     #[test]
     fn it_is_read_as_it_was_written_and_rubbish_is_refused() {
-        let seen = Memory::default().after(&nodes(&["a"]), date(2026, 1, 1));
-        assert_eq!(Memory::from_json(&seen.to_json()).unwrap(), seen);
-        assert!(Memory::from_json("rubbish").is_err());
-        assert!(Memory::from_json(r#"[{"build": 3}]"#).is_err());
+        let seen = PoolHistory::default().after(&nodes(&["a"]), date(2026, 1, 1));
+        assert_eq!(PoolHistory::from_json(&seen.to_json()).unwrap(), seen);
+        assert!(PoolHistory::from_json("rubbish").is_err());
+        assert!(PoolHistory::from_json(r#"[{"build": 3}]"#).is_err());
     }
 
     #[test]
     fn a_cluster_that_makes_pools_without_end_is_remembered_in_part() {
-        let mut memory = Memory::default();
+        let mut memory = PoolHistory::default();
         for n in 0..300u32 {
             let mut pool = nodes(&["a"]);
             let node = Arc::make_mut(pool.get_mut("a").unwrap());
@@ -261,7 +267,10 @@ mod tests {
             node.labels.insert("agentpool".into(), n.to_string());
             at_once.extend(pool.into_values().map(|node| (n.to_string(), node)));
         }
-        assert_eq!(Memory::default().after(&at_once, date(2026, 1, 1)).0.len(), MOST);
+        assert_eq!(
+            PoolHistory::default().after(&at_once, date(2026, 1, 1)).0.len(),
+            MOST
+        );
         assert!(memory.0.keys().any(|pool| pool.labels["agentpool"] == "299"));
     }
 }

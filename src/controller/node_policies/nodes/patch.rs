@@ -6,13 +6,13 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
-use super::owned::Owned;
+use super::ownership::NodeOwnership;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL};
 use crate::model::node::Taint;
 
 /// One thing that a plan changes on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum NodeChange {
     /// A label is written, or taken away (`to` is `None`).
     Label {
         /// Its key.
@@ -30,7 +30,7 @@ pub enum Change {
     AnnotationLost(String),
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for NodeChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quoted = |value: &Option<String>| {
             value
@@ -38,12 +38,12 @@ impl fmt::Display for Change {
                 .map_or_else(|| "absent".to_owned(), |value| format!("\"{value}\""))
         };
         match self {
-            Change::Label { key, from, to } => {
+            NodeChange::Label { key, from, to } => {
                 write!(f, "label {key}: {} → {}", quoted(from), quoted(to))
             }
-            Change::TaintSet(taint) => write!(f, "taint {taint}: set"),
-            Change::TaintTaken(taint) => write!(f, "taint {taint}: taken away, as it was Transom's"),
-            Change::AnnotationLost(why) => write!(
+            NodeChange::TaintSet(taint) => write!(f, "taint {taint}: set"),
+            NodeChange::TaintTaken(taint) => write!(f, "taint {taint}: taken away, as it was Transom's"),
+            NodeChange::AnnotationLost(why) => write!(
                 f,
                 "annotation {OWNED_ANNOTATION} is not believed ({why}): what it named is Transom's no longer"
             ),
@@ -55,7 +55,7 @@ impl fmt::Display for Change {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct NodePlan {
     /// What it changes; empty where nothing is written, or only the annotation.
-    pub changes: Vec<Change>,
+    pub changes: Vec<NodeChange>,
     /// What is not as it is to be, and stays so.
     pub remains: Vec<String>,
     /// Taints that the node lacks, and that wait until it is known that they hurt no workload.
@@ -64,12 +64,12 @@ pub struct NodePlan {
     pub contested: Vec<Taint>,
     pub(super) labels: BTreeMap<&'static str, Option<String>>,
     pub(super) taints: Option<Vec<NodeTaint>>,
-    pub(super) annotation: Annotation,
+    pub(super) annotation: AnnotationChange,
 }
 
 /// What becomes of the owner annotation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) enum Annotation {
+pub(super) enum AnnotationChange {
     #[default]
     Stays,
     Goes,
@@ -79,7 +79,7 @@ pub(super) enum Annotation {
 impl NodePlan {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.taints.is_none() && self.annotation == Annotation::Stays
+        self.labels.is_empty() && self.taints.is_none() && self.annotation == AnnotationChange::Stays
     }
 
     /// The JSON merge patch: our keys only, the whole list of taints where one of them changes, and the version that
@@ -94,9 +94,9 @@ impl NodePlan {
             metadata.insert("labels".into(), json!(self.labels));
         }
         let annotation = match &self.annotation {
-            Annotation::Stays => None,
-            Annotation::Goes => Some(Value::Null),
-            Annotation::Says(text) => Some(json!(text)),
+            AnnotationChange::Stays => None,
+            AnnotationChange::Goes => Some(Value::Null),
+            AnnotationChange::Says(text) => Some(json!(text)),
         };
         if let Some(annotation) = annotation {
             metadata.insert("annotations".into(), json!({ OWNED_ANNOTATION: annotation }));
@@ -116,7 +116,7 @@ impl NodePlan {
 
     /// Writes a label, or takes it away.
     pub(super) fn set_label(&mut self, node: &NodeView, key: &'static str, to: Option<String>) {
-        self.changes.push(Change::Label {
+        self.changes.push(NodeChange::Label {
             key,
             from: node.labels.get(key).cloned(),
             to: to.clone(),
@@ -128,22 +128,24 @@ impl NodePlan {
     pub(super) fn settle_annotation(
         &mut self,
         node: &NodeView,
-        owned: &Owned,
-        read: Result<&Owned, &String>,
+        owned: &NodeOwnership,
+        read: Result<&NodeOwnership, &String>,
     ) {
         let same = match read {
             Ok(before) => before == owned && (node.owned.is_none() == owned.is_empty()),
             Err(_) => false,
         };
         if !same {
-            self.annotation = owned.to_annotation().map_or(Annotation::Goes, Annotation::Says);
+            self.annotation = owned
+                .to_annotation()
+                .map_or(AnnotationChange::Goes, AnnotationChange::Says);
         }
         let proof = owned.proof();
         if node.labels.get(PROOF_LABEL) != proof.as_ref() {
             self.labels.insert(PROOF_LABEL, proof);
         }
         if let Err(why) = read {
-            self.changes.push(Change::AnnotationLost(why.clone()));
+            self.changes.push(NodeChange::AnnotationLost(why.clone()));
         }
     }
 }

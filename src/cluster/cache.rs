@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::node::NodeView;
-use super::revisions::RevisionView;
+use super::revisions::StoredRevision;
 use crate::api::WindowsNodePolicy;
 
 /// Set on a node policy in a view, and nowhere else: why its spec cannot be read, as after a rollback to this version.
@@ -16,7 +16,7 @@ pub const UNREADABLE_ANNOTATION: &str = "transom.dev/unreadable";
 
 /// A namespace: its labels, and the annotations that placement must respect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct NamespaceView {
+pub struct CachedNamespace {
     /// Its uid, for Events about it.
     pub uid: String,
     /// Its labels.
@@ -42,16 +42,16 @@ pub struct LabelAuthor {
 
 /// What is remembered of pools of nodes, as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SeenView {
+pub struct PoolHistoryObject {
     /// The version that the next write must name.
     pub resource_version: String,
-    /// The pools, as [`Memory`](super::pools::Memory) spells them.
+    /// The pools, as [`Memory`](super::pool_history::PoolHistory) spells them.
     pub pools: String,
 }
 
 /// Everything that the watches have seen. Cloning shares the entries.
 #[derive(Clone, Debug, Default)]
-pub struct ClusterView {
+pub struct ClusterCache {
     /// The minor version of Kubernetes (`36` for 1.36).
     pub kubernetes: u32,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
@@ -65,20 +65,20 @@ pub struct ClusterView {
     /// The names of the CSI drivers of each node, Linux nodes too: a CSINode does not say what its node is.
     pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
     /// Namespaces by name.
-    pub namespaces: BTreeMap<String, Arc<NamespaceView>>,
+    pub namespaces: BTreeMap<String, Arc<CachedNamespace>>,
     /// Stored node policies by name, without managedFields.
     pub node_policies: BTreeMap<String, Arc<WindowsNodePolicy>>,
     /// Stored pod policies by name, as JSON: what of them can be read is not the watch's business.
     pub pod_policies: BTreeMap<String, Arc<serde_json::Value>>,
     /// The versions of pod policies that could be used, by the names of their ControllerRevisions.
-    pub revisions: BTreeMap<String, Arc<RevisionView>>,
+    pub revisions: BTreeMap<String, Arc<StoredRevision>>,
     /// What is remembered of pools, under the name of its ConfigMap; nothing where there is none yet.
-    pub seen: BTreeMap<String, Arc<SeenView>>,
+    pub seen: BTreeMap<String, Arc<PoolHistoryObject>>,
 }
 
-impl ClusterView {
+impl ClusterCache {
     /// Whether nothing has changed: the same entries, not only equal ones, because entries are only replaced by others.
-    pub fn is_same(&self, other: &ClusterView) -> bool {
+    pub fn is_same(&self, other: &ClusterCache) -> bool {
         self.kubernetes == other.kubernetes
             && self.has_scc == other.has_scc
             && self.has_gmsa == other.has_gmsa

@@ -8,8 +8,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::want::{Wanted, model, wanted};
-use super::policies::{Choice, NodePolicies};
+use self::desired::{DesiredClass, desired, model};
+use super::policies::{NodePolicies, SelectedPolicy};
 use crate::api::{Isolation, Management};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
@@ -18,8 +18,8 @@ use crate::model::node::{
 };
 use crate::model::os_selectors::is_build_label;
 
-pub mod pass;
-mod want;
+mod desired;
+pub mod reconcile;
 pub mod write;
 
 /// The label by which people find what Transom made.
@@ -124,11 +124,11 @@ pub fn plan(
         let of_policy: Vec<&NodeView> = (nodes.iter())
             .filter(|node| node.reported_os() == ReportedOs::Windows)
             .filter(
-                |node| matches!(policies.choose(node), Choice::Policy(chosen) if chosen.name == policy.name),
+                |node| matches!(policies.choose(node), SelectedPolicy::Policy(chosen) if chosen.name == policy.name),
             )
             .map(AsRef::as_ref)
             .collect();
-        for wanted in wanted(policy, &of_policy, absent, existing, &mut state) {
+        for wanted in desired(policy, &of_policy, absent, existing, &mut state) {
             if !taken.insert(wanted.name.clone()) {
                 continue;
             }
@@ -178,7 +178,11 @@ pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &No
 }
 
 /// What is to be done about a class that exists.
-fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, state: &mut ClassesOfPolicy) -> Option<ClassChange> {
+fn against(
+    class: &Arc<RuntimeClass>,
+    wanted: &DesiredClass,
+    state: &mut ClassesOfPolicy,
+) -> Option<ClassChange> {
     let Some(owned) = OwnedClass::of(class) else {
         state.notes.push(format!(
             "{} was not made by Transom: it is used as it is, and never changed",
@@ -225,7 +229,7 @@ fn against(class: &Arc<RuntimeClass>, wanted: &Wanted, state: &mut ClassesOfPoli
 }
 
 /// What of a class that Transom did not make does not fit the release that it is used for.
-fn misfit(class: &RuntimeClass, wanted: &Wanted) -> Option<String> {
+fn misfit(class: &RuntimeClass, wanted: &DesiredClass) -> Option<String> {
     let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
     let says = |key: &str| selector.get(key).map(String::as_str);
     let name = &wanted.name;

@@ -23,7 +23,7 @@ fn held_by(holder: &str, since: Instant) -> LeaseView {
 #[test]
 fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_let_it_lapse() {
     let start = Instant::now();
-    let wait = |after| Decision::Wait {
+    let wait = |after| LeaseAction::Wait {
         until: start + seconds(after),
     };
     let longer = |says| LeaseView {
@@ -38,13 +38,13 @@ fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_let_it_lapse() {
         ..held_by("other", start)
     };
     let table = [
-        ("never seen", None, 0, Decision::Acquire),
-        ("ours", Some(held_by("me", start)), 0, Decision::Renew),
+        ("never seen", None, 0, LeaseAction::Acquire),
+        ("ours", Some(held_by("me", start)), 0, LeaseAction::Renew),
         (
             "ours, long not renewed",
             Some(held_by("me", start)),
             100,
-            Decision::Renew,
+            LeaseAction::Renew,
         ),
         ("another's", Some(held_by("other", start)), 0, wait(10)),
         (
@@ -53,10 +53,10 @@ fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_let_it_lapse() {
             9,
             wait(10),
         ),
-        ("lapsed", Some(held_by("other", start)), 10, Decision::Acquire),
-        ("given up", Some(held_by("", start)), 0, Decision::Acquire),
+        ("lapsed", Some(held_by("other", start)), 10, LeaseAction::Acquire),
+        ("given up", Some(held_by("", start)), 0, LeaseAction::Acquire),
         ("deleted under its holder", Some(deleted.clone()), 9, wait(10)),
-        ("deleted and waited out", Some(deleted), 10, Decision::Acquire),
+        ("deleted and waited out", Some(deleted), 10, LeaseAction::Acquire),
         ("a longer one", Some(longer(15)), 12, wait(15)),
         ("an endless one", Some(longer(i32::MAX)), 12, wait(60)),
         ("a shorter one", Some(longer(1)), 5, wait(10)),
@@ -70,12 +70,12 @@ fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_let_it_lapse() {
 
 /// An API server that keeps one Lease.
 #[derive(Default)]
-struct Server {
+struct FakeLeaseServer {
     lease: Option<Lease>,
     version: u64,
 }
 
-impl Server {
+impl FakeLeaseServer {
     fn write(&mut self, mut lease: Lease) -> Result<Lease, ()> {
         let stored = self.lease.as_ref();
         let stored = stored.and_then(|lease| lease.metadata.resource_version.as_ref());
@@ -89,13 +89,13 @@ impl Server {
     }
 }
 
-enum Answer {
+enum FakeLeaseAnswer {
     Read(Result<Option<Lease>, ()>),
     Write(Instant, Result<Lease, ()>),
 }
 
 /// A replica with what it waits for.
-struct Replica {
+struct ElectionReplica {
     elector: Elector,
     /// How far its wall clock is off, in seconds.
     skew: i64,
@@ -103,12 +103,12 @@ struct Replica {
     /// A write that is on its way: when it arrives, when it was sent, and whether its answer is lost.
     sent: Option<(Instant, Instant, Lease, bool)>,
     /// An answer that is on its way.
-    answer: Option<(Instant, Answer)>,
+    answer: Option<(Instant, FakeLeaseAnswer)>,
 }
 
 /// What happens to one replica: from when, for how long, and what.
 #[derive(Clone, Debug)]
-enum Trouble {
+enum ElectionFault {
     /// Its process does not run.
     Paused,
     /// Its requests never arrive.
@@ -119,14 +119,14 @@ enum Trouble {
     LeaseDeleted,
 }
 
-type Troubles = Vec<(usize, u64, u64, Trouble)>;
+type ElectionFaults = Vec<(usize, u64, u64, ElectionFault)>;
 
-fn troubles() -> impl Strategy<Value = Troubles> {
+fn troubles() -> impl Strategy<Value = ElectionFaults> {
     let trouble = prop_oneof![
-        3 => Just(Trouble::Paused),
-        3 => Just(Trouble::Unreachable),
-        3 => Just(Trouble::Deaf),
-        1 => Just(Trouble::LeaseDeleted),
+        3 => Just(ElectionFault::Paused),
+        3 => Just(ElectionFault::Unreachable),
+        3 => Just(ElectionFault::Deaf),
+        1 => Just(ElectionFault::LeaseDeleted),
     ];
     proptest::collection::vec((0..2_usize, 0..240_000_u64, 100..30_000_u64, trouble), 0..12)
 }
@@ -143,10 +143,10 @@ const TICK: u64 = 50;
 const CALM: u64 = 270_000;
 const END: u64 = 330_000;
 
-fn simulate(troubles: &Troubles, skews: [i64; 2], latency: u64) -> Run {
+fn simulate(troubles: &ElectionFaults, skews: [i64; 2], latency: u64) -> Run {
     let start = Instant::now();
-    let mut server = Server::default();
-    let mut replicas = [0, 1].map(|number: usize| Replica {
+    let mut server = FakeLeaseServer::default();
+    let mut replicas = [0, 1].map(|number: usize| ElectionReplica {
         elector: Elector::new("transom".to_owned(), format!("replica-{number}")),
         skew: skews[number],
         sleeps_until: start,
@@ -164,13 +164,13 @@ fn simulate(troubles: &Troubles, skews: [i64; 2], latency: u64) -> Run {
         // Who never saw a holder cannot wait for it: see `decide`.
         let seen_by_both = replicas.iter().all(|replica| replica.elector.view.is_some());
         for (number, replica) in replicas.iter_mut().enumerate() {
-            let suffers = |what: fn(&Trouble) -> bool| {
+            let suffers = |what: fn(&ElectionFault) -> bool| {
                 troubles.iter().any(|(who, from, lasts, trouble)| {
                     *who == number && (*from..from + lasts).contains(&millis) && what(trouble)
                 })
             };
             let deleted = troubles.iter().any(|(_, from, _, trouble)| {
-                matches!(trouble, Trouble::LeaseDeleted) && (millis..millis + TICK).contains(from)
+                matches!(trouble, ElectionFault::LeaseDeleted) && (millis..millis + TICK).contains(from)
             });
             // Nor who did not notice that it came back between two deletions.
             if deleted && seen_by_both && millis >= deletable {
@@ -183,9 +183,9 @@ fn simulate(troubles: &Troubles, skews: [i64; 2], latency: u64) -> Run {
                 &mut server,
                 latency,
                 [
-                    suffers(|trouble| matches!(trouble, Trouble::Paused)),
-                    suffers(|trouble| matches!(trouble, Trouble::Unreachable)),
-                    suffers(|trouble| matches!(trouble, Trouble::Deaf)),
+                    suffers(|trouble| matches!(trouble, ElectionFault::Paused)),
+                    suffers(|trouble| matches!(trouble, ElectionFault::Unreachable)),
+                    suffers(|trouble| matches!(trouble, ElectionFault::Deaf)),
                 ],
             );
         }
@@ -209,12 +209,12 @@ fn simulate(troubles: &Troubles, skews: [i64; 2], latency: u64) -> Run {
     run
 }
 
-impl Replica {
+impl ElectionReplica {
     fn go_on(
         &mut self,
         now: Instant,
         millis: u64,
-        server: &mut Server,
+        server: &mut FakeLeaseServer,
         latency: u64,
         [paused, unreachable, deaf]: [bool; 3],
     ) {
@@ -223,15 +223,15 @@ impl Replica {
             let result = server.write(lease);
             let result = if lost { Err(()) } else { result };
             let back = now + Duration::from_millis(if lost { 2_000 } else { latency });
-            self.answer = Some((back, Answer::Write(started, result)));
+            self.answer = Some((back, FakeLeaseAnswer::Write(started, result)));
         }
         if paused || self.sent.is_some() {
             return;
         }
         if let Some((_, answer)) = self.answer.take_if(|(arrives, _)| *arrives <= now) {
             match answer {
-                Answer::Read(lease) => self.elector.read(now, lease),
-                Answer::Write(started, lease) => self.elector.wrote(started, now, lease),
+                FakeLeaseAnswer::Read(lease) => self.elector.read(now, lease),
+                FakeLeaseAnswer::Write(started, lease) => self.elector.wrote(started, now, lease),
             }
         }
         if self.answer.is_some() || now < self.sleeps_until {
@@ -241,11 +241,17 @@ impl Replica {
         let later = now + Duration::from_millis(latency);
         let gives_up = now + Duration::from_secs(2);
         match self.elector.next(now, Timestamp::from_second(seconds).unwrap()) {
-            Next::Sleep(wake) => self.sleeps_until = wake,
-            Next::Read if unreachable || deaf => self.answer = Some((gives_up, Answer::Read(Err(())))),
-            Next::Read => self.answer = Some((later, Answer::Read(Ok(server.lease.clone())))),
-            Next::Write(_) if unreachable => self.answer = Some((gives_up, Answer::Write(now, Err(())))),
-            Next::Write(lease) => self.sent = Some((later, now, *lease, deaf)),
+            ElectionStep::Sleep(wake) => self.sleeps_until = wake,
+            ElectionStep::Read if unreachable || deaf => {
+                self.answer = Some((gives_up, FakeLeaseAnswer::Read(Err(()))))
+            }
+            ElectionStep::Read => {
+                self.answer = Some((later, FakeLeaseAnswer::Read(Ok(server.lease.clone()))))
+            }
+            ElectionStep::Write(_) if unreachable => {
+                self.answer = Some((gives_up, FakeLeaseAnswer::Write(now, Err(()))))
+            }
+            ElectionStep::Write(lease) => self.sent = Some((later, now, *lease, deaf)),
         }
     }
 }
@@ -270,8 +276,8 @@ proptest! {
 fn a_leader_that_stops_is_followed_within_fifteen_seconds_whatever_its_clock_said() {
     for skew in [-36_000, 0, 36_000] {
         let stops = vec![
-            (0, 60_000, 300_000, Trouble::Paused),
-            (1, 0, 5_000, Trouble::Paused),
+            (0, 60_000, 300_000, ElectionFault::Paused),
+            (1, 0, 5_000, ElectionFault::Paused),
         ];
         let run = simulate(&stops, [skew, 0], 20);
         assert_eq!((run.overlap, run.changes), (None, 2), "clock off by {skew} s");
@@ -281,23 +287,23 @@ fn a_leader_that_stops_is_followed_within_fifteen_seconds_whatever_its_clock_sai
 #[test]
 fn a_leader_that_gives_up_is_followed_at_once() {
     let now = Instant::now();
-    let (mut server, wall) = (Server::default(), Timestamp::UNIX_EPOCH);
+    let (mut server, wall) = (FakeLeaseServer::default(), Timestamp::UNIX_EPOCH);
     let mut one = Elector::new("transom".to_owned(), "one".to_owned());
     let mut two = Elector::new("transom".to_owned(), "two".to_owned());
     one.read(now, Ok(None));
-    let Next::Write(lease) = one.next(now, wall) else {
+    let ElectionStep::Write(lease) = one.next(now, wall) else {
         panic!("it is free")
     };
     one.wrote(now, now, server.write(*lease));
     two.read(now, Ok(server.lease.clone()));
-    assert!(matches!(two.next(now, wall), Next::Sleep(_)));
+    assert!(matches!(two.next(now, wall), ElectionStep::Sleep(_)));
     assert_eq!(one.until(), Some(now + ACT));
 
     server.write(one.release().unwrap()).unwrap();
     assert_eq!(one.until(), None);
     let next = now + RENEW;
     two.read(next, Ok(server.lease.clone()));
-    let Next::Write(lease) = two.next(next, wall) else {
+    let ElectionStep::Write(lease) = two.next(next, wall) else {
         panic!("it was given up")
     };
     two.wrote(next, next, server.write(*lease));

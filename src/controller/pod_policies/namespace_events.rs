@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::cache::LabelAuthor;
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::view::LabelAuthor;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::engine::namespace_labels::IgnoredLabel;
 use crate::model::text::cut;
@@ -38,7 +38,7 @@ const EVENTS: &str = "default";
 
 /// A label that does nothing or takes its namespace out, or a namespace that has lost its policy, as an Event reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LabelNote {
+pub struct NamespaceEvent {
     /// The reason of the Event.
     pub reason: &'static str,
     /// The name of the Event. The same problem of the same namespace has the same name, whichever replica tells it, and when: the
@@ -52,7 +52,7 @@ pub struct LabelNote {
     pub message: String,
 }
 
-impl LabelNote {
+impl NamespaceEvent {
     fn new(reason: &'static str, namespace: &str, uid: &str, message: String) -> Self {
         let mut event = format!("{namespace}.");
         let problem = format!("{uid}\n{message}");
@@ -63,7 +63,7 @@ impl LabelNote {
         {
             let _ = write!(event, "{byte:02x}");
         }
-        LabelNote {
+        NamespaceEvent {
             reason,
             event,
             namespace: namespace.to_owned(),
@@ -150,7 +150,7 @@ fn left_out(namespace: &str, author: &LabelAuthor) -> String {
 }
 
 /// Every label that does nothing, and those that took their namespace out lately, by namespace.
-fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<LabelNote> {
+fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
     let lately = |author: &&LabelAuthor| author.at.is_some_and(|at| now.duration_since(at) < LATELY);
     let of_one = snapshot.view.namespaces.iter().flat_map(|(namespace, seen)| {
         let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
@@ -160,7 +160,7 @@ fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<LabelNote> {
         let out = (seen.left_out_by.iter().filter(move |_| by_label)).filter(lately);
         let out = out.map(|author| (LEFT_OUT, left_out(namespace, author)));
         (ignored.chain(out))
-            .map(|(reason, message)| LabelNote::new(reason, namespace, &seen.uid, message))
+            .map(|(reason, message)| NamespaceEvent::new(reason, namespace, &seen.uid, message))
             .collect::<Vec<_>>()
     });
     of_one.collect()
@@ -177,12 +177,12 @@ fn without_policy(namespace: &str, former: &str) -> String {
 
 /// Which policy selects each namespace, and which did where none does any more.
 #[derive(Debug, Default)]
-struct Selected {
+struct NamespaceSelection {
     by: BTreeMap<String, String>,
     lost: BTreeMap<String, String>,
 }
 
-impl Selected {
+impl NamespaceSelection {
     /// Follows a snapshot. Without any policy there is none to lose.
     fn follow(&mut self, snapshot: &Snapshot) {
         let namespaces = &snapshot.view.namespaces;
@@ -210,11 +210,12 @@ impl Selected {
     }
 
     /// The namespaces that have lost their policy.
-    fn notes(&self, snapshot: &Snapshot) -> Vec<LabelNote> {
+    fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
         let lost = self.lost.iter().filter_map(|(name, former)| {
             let seen = snapshot.view.namespaces.get(name)?;
             let is_asked = snapshot.is_asked_about(name, &seen.labels);
-            is_asked.then(|| LabelNote::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
+            is_asked
+                .then(|| NamespaceEvent::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
         });
         lost.collect()
     }
@@ -222,19 +223,19 @@ impl Selected {
 
 /// Tells of labels, and remembers what it has told.
 #[derive(Debug, Default)]
-pub struct Teller {
+pub struct EventDeduper {
     /// The policies of namespaces.
-    selected: Selected,
+    selected: NamespaceSelection,
     /// The names of the Events that are written.
     told: BTreeSet<String>,
     /// Why the API server refused the last one: a refusal that stays is logged once.
     refused: Option<String>,
 }
 
-impl Teller {
+impl EventDeduper {
     /// What is to be told now, some of it at a time, and whether there is more. What no longer is a problem is
     /// forgotten.
-    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<LabelNote>, bool) {
+    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<NamespaceEvent>, bool) {
         self.selected.follow(snapshot);
         let mut notes = notes(snapshot, now);
         notes.extend(self.selected.notes(snapshot));
@@ -247,7 +248,7 @@ impl Teller {
     }
 
     /// Notes that something has been told, by us or by another replica.
-    pub fn tell(&mut self, note: LabelNote) {
+    pub fn tell(&mut self, note: NamespaceEvent) {
         self.told.insert(note.event);
     }
 
@@ -268,11 +269,11 @@ impl Teller {
             match answered(api.create(&PostParams::default(), &event)).await {
                 Ok(_) => tracing::warn!(namespace = note.namespace, "{}", note.message),
                 // It was told before this replica led.
-                Err(Failure::Conflict) => {}
+                Err(ApiError::Conflict) => {}
                 Err(error) => {
                     let error = error.to_string();
                     if self.refused.as_ref() != Some(&error) {
-                        let LabelNote {
+                        let NamespaceEvent {
                             namespace, reason, ..
                         } = &note;
                         tracing::warn!("cannot write the Event {reason} of namespace {namespace}: {error}");
