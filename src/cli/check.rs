@@ -10,8 +10,8 @@ use jiff::civil::Date;
 use super::cluster::ClusterArgs;
 use super::is_quiet;
 use super::options::{
-    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, PathArgs, PolicyArgs, SelectorArgs, Target,
-    date,
+    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
+    SelectorArgs, date,
 };
 use crate::check::files::{policies, read_except};
 use crate::check::{Checked, Manifests, Scope, UnreadableInput};
@@ -22,7 +22,7 @@ use crate::model::policy::Policy;
 use crate::model::severity::Severity;
 use crate::process::today;
 use crate::registration::names::named_namespaces;
-use crate::render::{Json, Summary, TextReport, Unjudged};
+use crate::render::{CheckSummary, Json, NotEvaluated, TextReport};
 
 /// Check manifests as admission would: files, folders, standard input
 ///
@@ -78,7 +78,7 @@ enum Format {
     Json,
 }
 
-fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
+fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
     let by_severity = |least: Severity| {
         let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
         summary.denied > 0 || Severity::ALL.iter().any(of)
@@ -129,10 +129,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     manifests.learn(&mut facts, &policies);
 
-    let mut checked = (Summary::default(), 0);
+    let mut checked = (CheckSummary::default(), 0);
     for target in &targets {
         let progress = progress(manifests.len(), target);
-        let mut pass = Pass {
+        let mut pass = CheckPass {
             args,
             manifests: &manifests,
             facts: &facts,
@@ -153,7 +153,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// One pass over the manifests, for one output.
-struct Pass<'a> {
+struct CheckPass<'a> {
     args: &'a CheckArgs,
     manifests: &'a Manifests,
     facts: &'a Facts,
@@ -161,9 +161,9 @@ struct Pass<'a> {
     progress: &'a ProgressBar,
 }
 
-impl Pass<'_> {
-    fn report(&mut self, format: Format, out: &mut dyn Write) -> io::Result<(Summary, usize)> {
-        let unjudged = Unjudged::of(self.manifests);
+impl CheckPass<'_> {
+    fn report(&mut self, format: Format, out: &mut dyn Write) -> io::Result<(CheckSummary, usize)> {
+        let unjudged = NotEvaluated::of(self.manifests);
         let (summary, errors) = match format {
             Format::Json => {
                 let mut json = Json::default();
@@ -206,7 +206,7 @@ impl Pass<'_> {
 }
 
 /// A bar on standard error, for runs that are long enough to wonder about, on a terminal only.
-fn progress(objects: usize, target: &Target<Format>) -> ProgressBar {
+fn progress(objects: usize, target: &OutputTarget<Format>) -> ProgressBar {
     const LONG: usize = 2000;
     let shown_elsewhere =
         target.file.is_some() || target.format == Format::Json || !io::stdout().is_terminal();

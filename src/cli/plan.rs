@@ -22,7 +22,7 @@ use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::model::workload::Kind;
-use crate::plan::{Answer, Plan, Planner, Question, Target};
+use crate::plan::{PlanOptions, Planner, RegistryAnswer, TargetBuild, UpgradePlan};
 use crate::process::today;
 use crate::registry::{Registries, RegistryImage};
 use crate::render::{plan_text, write_json};
@@ -44,8 +44,8 @@ pub struct PlanArgs {
     #[command(flatten)]
     paths: PathArgs,
     /// The build to upgrade to: a release as in ltsc2025, or a build as in 10.0.26100
-    #[arg(long, value_name = "RELEASE", value_parser = Target::parse)]
-    to: Target,
+    #[arg(long, value_name = "RELEASE", value_parser = TargetBuild::parse)]
+    to: TargetBuild,
     /// The pools to replace, by name, release or build; unset: every Windows pool of an older build. Repeatable
     #[arg(long, value_name = "POOL", value_delimiter = ',')]
     from: Vec<String>,
@@ -107,8 +107,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl PlanArgs {
-    fn question(&self) -> Question {
-        Question {
+    fn question(&self) -> PlanOptions {
+        PlanOptions {
             to: self.to.0,
             from: self.from.clone(),
             gmsa_ready: self.gmsa_ready,
@@ -117,7 +117,7 @@ impl PlanArgs {
 }
 
 /// The plan, and what could not be read.
-type Planned = (Plan, Vec<String>);
+type Planned = (UpgradePlan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
@@ -222,7 +222,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
 }
 
 /// The plan, by what registries say of images where they may be asked.
-async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Plan> {
+async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<UpgradePlan> {
     if !args.registry {
         return Ok(planner.plan()?);
     }
@@ -231,8 +231,8 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Pl
     for _ in 0..2 {
         for (image, found) in registries.ask(planner.open_images()).await {
             match found {
-                RegistryImage::Builds(builds) => planner.learn(image, Answer::Builds(builds)),
-                RegistryImage::Missing => planner.learn(image, Answer::Missing),
+                RegistryImage::Builds(builds) => planner.learn(image, RegistryAnswer::Builds(builds)),
+                RegistryImage::Missing => planner.learn(image, RegistryAnswer::Missing),
                 RegistryImage::Unknown(_) => {}
             }
         }

@@ -20,11 +20,11 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::build::Release;
 use crate::model::facts::Facts;
 use crate::model::workload::Kind;
-use crate::plan::{Planner, Question};
-use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, facts, newest, text};
+use crate::plan::{PlanOptions, Planner};
+use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, excluded, facts, newest, text};
 use crate::process::today;
 use crate::render::write_json;
-use crate::scan::report::Gap;
+use crate::scan::report::ScanGap;
 
 /// What is said to do where a right is missing.
 const RIGHTS: &str = "docs/preflight.md has the rights that it takes";
@@ -92,18 +92,18 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     let platform = Platform::of(&around);
     // Transom's own kinds are unknown before it is installed.
     let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
-    let mut gaps: Vec<Gap> = around.unread.iter().chain(of_view.clone()).map(gap).collect();
+    let mut gaps: Vec<ScanGap> = around.unread.iter().chain(of_view.clone()).map(gap).collect();
     let unread: BTreeSet<String> = (around.unread.iter().chain(of_view))
         .map(|unread| unread.resource.clone())
         .collect();
-    let sight = Sight {
+    let sight = ClusterInput {
         snapshot: &snapshot,
         around: &around,
         platform: &platform,
         unread: &unread,
     };
     let facts = facts(sight);
-    let mut workloads = Workloads::new(sight, &facts, &excluded);
+    let mut workloads = WorkloadFindings::new(sight, &facts, &excluded);
     // By the policies of the cluster, as `transom plan` has it.
     let mut planner = match newest(&snapshot) {
         Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,
@@ -144,7 +144,7 @@ async fn planner<'f>(
     policies: &'f PolicySet,
     to: &Release,
 ) -> Option<Planner<'f>> {
-    let question = Question {
+    let question = PlanOptions {
         to: to.build,
         from: Vec::new(),
         gmsa_ready: false,
@@ -160,12 +160,12 @@ async fn planner<'f>(
     Some(planner)
 }
 
-fn of_list(list: &ListFailure) -> Gap {
+fn of_list(list: &ListFailure) -> ScanGap {
     let read = match list.read {
         0 => String::new(),
         read => format!("; {read} of them were read"),
     };
-    Gap {
+    ScanGap {
         what: list.resource.clone(),
         why: format!("{}{read}", list.why),
         cure: Some(if list.is_forbidden {
@@ -176,8 +176,8 @@ fn of_list(list: &ListFailure) -> Gap {
     }
 }
 
-fn gap(unread: &UnreadPart) -> Gap {
-    Gap {
+fn gap(unread: &UnreadPart) -> ScanGap {
+    ScanGap {
         what: unread.resource.clone(),
         why: unread.why.clone(),
         cure: Some(RIGHTS.to_owned()),

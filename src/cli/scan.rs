@@ -10,13 +10,13 @@ use clap::{Args, ValueEnum};
 
 use super::block_on;
 use super::options::{
-    ExcludedNamespacesArgs, FailOn, LimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs,
+    ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs,
 };
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
-use crate::plan::Target as PlanTarget;
-use crate::render::{Shown, page, plan_section, sarif, scan_json, scan_text};
-use crate::scan::report::Summary;
+use crate::plan::TargetBuild as PlanTarget;
+use crate::render::{ScanView, page, plan_section, sarif, scan_json, scan_text};
+use crate::scan::report::ScanSummary;
 
 /// Scan what is stored in a cluster, as admission would evaluate it at its next create
 ///
@@ -58,7 +58,7 @@ pub struct ScanArgs {
     #[arg(long)]
     no_advice: bool,
     #[command(flatten)]
-    limit: LimitArgs,
+    limit: ListLimitArgs,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
     #[command(flatten)]
@@ -75,7 +75,7 @@ enum Format {
     Sarif,
 }
 
-fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
+fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
     let by_severity = |least: Severity| {
         let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
         summary.denied > 0 || Severity::ALL.iter().any(of)
@@ -99,7 +99,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     let (report, plan) = block_on(reading::scan(args, &overrides))?;
     args.output.write(|format, out| match format {
         Format::Text => {
-            let shown = Shown {
+            let shown = ScanView {
                 advice: !args.no_advice,
                 rows: args.limit.rows(),
             };

@@ -7,7 +7,7 @@ use crate::rules::PodCx;
 
 /// The field of the pod that contains a requirement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum RequirementField {
     Selector,
     RuntimeClass,
     Affinity,
@@ -29,7 +29,7 @@ enum Comparison<'c> {
 
 /// One requirement.
 pub(super) struct Requirement<'c> {
-    pub place: Place,
+    pub place: RequirementField,
     /// The label, or the field of nodes.
     pub key: &'c str,
     comparison: Comparison<'c>,
@@ -127,7 +127,7 @@ impl<'c> Requirements<'c> {
             .take(MOST)
             .map(|(key, value)| {
                 let path = cx.at(&["nodeSelector"]).key(key).named();
-                equal(Place::Selector, key, value, path)
+                equal(RequirementField::Selector, key, value, path)
             })
             .collect();
         let of_class = cx
@@ -136,7 +136,7 @@ impl<'c> Requirements<'c> {
             .flat_map(|class| &class.node_selector);
         always.extend(of_class.map(|(key, value)| {
             let path = cx.at(&["runtimeClassName"]).named();
-            equal(Place::RuntimeClass, key, value, path)
+            equal(RequirementField::RuntimeClass, key, value, path)
         }));
         let name = cx
             .spec
@@ -144,7 +144,7 @@ impl<'c> Requirements<'c> {
             .as_deref()
             .filter(|name| !name.is_empty() && !as_placed);
         always.extend(name.map(|name| Requirement {
-            place: Place::NodeName,
+            place: RequirementField::NodeName,
             key: "metadata.name",
             comparison: Comparison::NodeName(name),
             path: cx.at(&["nodeName"]).named(),
@@ -200,7 +200,7 @@ fn of_term<'c>(
 ) -> impl Iterator<Item = Requirement<'c>> {
     let path = cx.at(REQUIRED_TERMS).item(at);
     let read = move |field: &'static str, index: usize, expression: &'c Expression<'c>| Requirement {
-        place: Place::Affinity,
+        place: RequirementField::Affinity,
         key: &expression.key,
         comparison: if field == "matchFields" {
             Comparison::Field(expression)

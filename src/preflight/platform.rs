@@ -18,7 +18,7 @@ pub struct Platform {
 }
 
 /// A platform with its signs: the most telling first, since Rancher's nodes stand in clouds too.
-struct Signs {
+struct PlatformSigns {
     name: &'static str,
     title: &'static str,
     groups: &'static [&'static str],
@@ -28,36 +28,36 @@ struct Signs {
     providers: &'static [&'static str],
 }
 
-static PLATFORMS: [Signs; 5] = [
-    Signs {
+static PLATFORMS: [PlatformSigns; 5] = [
+    PlatformSigns {
         name: "openshift",
         title: "OpenShift",
         groups: &["config.openshift.io", "security.openshift.io"],
         labels: &["node.openshift.io/"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "aks",
         title: "AKS",
         groups: &[],
         labels: &["kubernetes.azure.com/cluster"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "eks",
         title: "EKS",
         groups: &["vpcresources.k8s.aws", "crd.k8s.amazonaws.com"],
         labels: &["eks.amazonaws.com/"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "gke",
         title: "GKE",
         groups: &["networking.gke.io"],
         labels: &["cloud.google.com/gke-"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "rancher",
         title: "Rancher (RKE2)",
         groups: &["helm.cattle.io", "k3s.cattle.io"],
@@ -120,7 +120,7 @@ impl Platform {
     }
 }
 
-impl Signs {
+impl PlatformSigns {
     fn seen(&self, around: &ClusterEnvironment) -> Vec<String> {
         let mut seen: BTreeMap<String, String> = BTreeMap::new();
         for group in self.groups {

@@ -17,14 +17,14 @@ use crate::model::node::Taint;
 use crate::model::workload::Kind;
 
 /// A cluster of these nodes, as `(name, system, kernel, taints)`.
-struct World {
+struct PreflightCluster {
     view: ClusterCache,
     around: ClusterEnvironment,
 }
 
-impl World {
+impl PreflightCluster {
     fn of(nodes: &[(&str, &str, &str, &[Taint])]) -> Self {
-        let mut world = World {
+        let mut world = PreflightCluster {
             view: ClusterCache {
                 kubernetes: 36,
                 ..ClusterCache::default()
@@ -75,14 +75,14 @@ impl World {
             jiff::Timestamp::UNIX_EPOCH,
         );
         let platform = Platform::of(&self.around);
-        let sight = Sight {
+        let sight = ClusterInput {
             snapshot: &snapshot,
             around: &self.around,
             platform: &platform,
             unread,
         };
         let facts = facts(sight);
-        let mut workloads = Workloads::new(sight, &facts, &[]);
+        let mut workloads = WorkloadFindings::new(sight, &facts, &[]);
         for (kind, object) in objects {
             workloads.look(*kind, &object.to_string());
         }
@@ -111,7 +111,7 @@ fn workload(spec: &Value) -> Value {
 }
 
 #[track_caller]
-fn said<'r>(report: &'r Preflight, part: &str) -> &'r Statement {
+fn said<'r>(report: &'r Preflight, part: &str) -> &'r PreflightFinding {
     let mut all = report.sections.iter().flat_map(|section| &section.statements);
     all.find(|statement| statement.text.contains(part))
         .unwrap_or_else(|| panic!("{part:?} is not said: {:#?}", report.sections))
@@ -124,7 +124,7 @@ fn is_said(report: &Preflight, part: &str) -> bool {
 
 #[test]
 fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.26100.1", &[mark()]),
     ]);
@@ -149,7 +149,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         ("l1", "linux", "6.1", &[][..]),
         ("w1", "windows", "10.0.26100.1", &[mark()][..]),
     ];
-    let report = World::of(&nodes).report_without(&[], &["deployments"], &[]);
+    let report = PreflightCluster::of(&nodes).report_without(&[], &["deployments"], &[]);
     assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
     assert!(
         report
@@ -172,7 +172,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "namespaces",
         "mutatingwebhookconfigurations",
     ];
-    let report = World::of(&[]).report_without(&all, &["daemonsets"], &[]);
+    let report = PreflightCluster::of(&[]).report_without(&all, &["daemonsets"], &[]);
     assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
     for claim in [
         "there is no Linux node",
@@ -213,7 +213,7 @@ fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
         (Kind::Pod, owned("Pod", "web-3-a", 0, "app:3")),
         (Kind::Pod, owned("Pod", "web-3-b", 0, "app:3")),
     ];
-    let report = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]).report(&objects);
+    let report = PreflightCluster::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]).report(&objects);
     let denied: Vec<&str> = report.denied.iter().map(|owner| owner.name.as_str()).collect();
     assert!(denied.contains(&"web-3"), "{denied:?}");
     for none in ["web-1", "web-2", "web-3-b"] {
@@ -223,7 +223,7 @@ fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
 
 #[test]
 fn what_would_be_denied_or_changed_begins_with_audit() {
-    let world = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]);
+    let world = PreflightCluster::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]);
     let windows = json!({"kubernetes.io/os": "windows"});
     let report = world.report(&[
         (
@@ -248,12 +248,12 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
             .contains(&"tolerations in 1".to_owned())
     );
     // The chart's own pods have nowhere to go.
-    assert_eq!(said(&report, "there is no Linux node").weight, Weight::Act);
+    assert_eq!(said(&report, "there is no Linux node").weight, FindingStatus::Act);
 }
 
 #[test]
 fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with_audit() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[mark()]),
     ]);
@@ -265,7 +265,7 @@ fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with
 
 #[test]
 fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_these() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[]),
     ]);
@@ -292,7 +292,7 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
 
 #[test]
 fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("w1", "windows", "10.0.20348.1", &[mark()]),
         (
             "w2",
@@ -323,7 +323,7 @@ fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
 
 #[test]
 fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
-    let mut world = World::of(&[
+    let mut world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[mark()]),
         ("w2", "windows", "10.0.20348.1", &[mark()]),
@@ -345,7 +345,7 @@ fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
 fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
     let spot = Taint::no_schedule("kubernetes.azure.com/scalesetpriority", "spot");
     let own = Taint::no_schedule("team", "windows-build");
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         (
             "w1",
@@ -363,14 +363,14 @@ fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
         .map(|it| it["key"].as_str().unwrap())
         .collect();
     assert_eq!(keys, ["os", "team"]);
-    assert_eq!(said(&report, &spot.to_string()).weight, Weight::Act);
-    assert_eq!(said(&report, &own.to_string()).weight, Weight::Fine);
+    assert_eq!(said(&report, &spot.to_string()).weight, FindingStatus::Act);
+    assert_eq!(said(&report, &own.to_string()).weight, FindingStatus::Fine);
 }
 
 #[test]
 fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is_the_last_choice() {
     let control = Taint::no_schedule("node-role.kubernetes.io/control-plane", "");
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("cp", "linux", "6.1", &[control]),
         (
             "l1",
@@ -390,7 +390,7 @@ fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is
 
 #[test]
 fn a_node_pool_without_nodes_is_named_in_the_values() {
-    let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
+    let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
     world.around.scaled.push(NodeGroupResource {
         source: "NodePool win".into(),
         name: "win".into(),
@@ -411,7 +411,7 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
 
 #[test]
 fn a_runtime_class_is_held_against_the_nodes() {
-    let mut world = World::of(&[("w1", "windows", "10.0.20348.1", &[mark()])]);
+    let mut world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", &[mark()])]);
     let class = |handler: &str, selector: Value| {
         let class = json!({"metadata": {}, "handler": handler, "scheduling": {"nodeSelector": selector}});
         Arc::new(serde_json::from_value(class).unwrap())
@@ -488,7 +488,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
             None,
         ),
     ] {
-        let report = World::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))]);
+        let report = PreflightCluster::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))]);
         match expected {
             Some(text) => assert_eq!(said(&report, text).evidence, ["DaemonSet shop/web"], "{spec}"),
             None => assert!(
@@ -502,7 +502,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
 
 #[test]
 fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
-    let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
+    let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
     let hooks = |name: &str, namespace: &str| WebhookPresence {
         is_mutating: true,
         name: name.into(),
@@ -537,7 +537,7 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
 
 #[test]
 fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
-    let mut values = Values {
+    let mut values = HelmValues {
         platform: "p".into(),
         entries: Vec::new(),
     };
@@ -563,7 +563,7 @@ fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
 
 #[test]
 fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
-    let world = World::of(&[("w1", "windows", "10.0.20348.1", &[])]);
+    let world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", &[])]);
     let bad = workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true}));
     let report = world.report(&[(Kind::Deployment, bad)]);
     let mut out = Vec::new();

@@ -7,7 +7,7 @@ use json_patch::Patch;
 use serde::Serialize;
 
 use super::plain::write_json;
-use super::{Summary, Unjudged};
+use super::{CheckSummary, NotEvaluated};
 use crate::check::{Checked, FieldPositions, PolicyChoice, UnreadableInput};
 use crate::engine::Decision;
 use crate::model::edit::to_json_patch;
@@ -22,7 +22,7 @@ pub const SCHEMA: &str = "transom.dev/check/v1";
 /// Collects objects and writes them as one JSON document at the end.
 #[derive(Default)]
 pub struct Json {
-    summary: Summary,
+    summary: CheckSummary,
     subjects: Vec<JsonObject>,
 }
 
@@ -90,7 +90,7 @@ struct Exempted {
 #[serde(rename_all = "camelCase")]
 struct JsonReport<'r> {
     schema: &'static str,
-    summary: Summary,
+    summary: CheckSummary,
     subjects: &'r [JsonObject],
     skipped: &'r BTreeMap<String, usize>,
     passed_over: &'r [String],
@@ -151,9 +151,9 @@ impl Json {
     pub fn finish(
         &self,
         errors: &[UnreadableInput],
-        unjudged: &Unjudged,
+        unjudged: &NotEvaluated,
         out: &mut dyn Write,
-    ) -> io::Result<Summary> {
+    ) -> io::Result<CheckSummary> {
         let errors = errors.iter().map(|e| JsonError {
             source: &e.source,
             line: e.line,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::{Summary, Unjudged};
+use super::{CheckSummary, NotEvaluated};
 use crate::check::{Checked, PolicyChoice, SourceLines, UnreadableInput};
 use crate::engine::Decision;
 use crate::manifest::Position;
@@ -29,7 +29,7 @@ const PASSED_OVER: usize = 5;
 /// Writes findings as they come, and a summary at the end.
 pub struct TextReport<W> {
     out: W,
-    summary: Summary,
+    summary: CheckSummary,
     severities: [usize; 3],
     resolved: usize,
     hidden: usize,
@@ -44,7 +44,7 @@ pub struct TextReport<W> {
 }
 
 /// One finding as it is shown.
-struct Shown<'f> {
+struct ShownFinding<'f> {
     finding: &'f Finding,
     /// What comes of it, in a word or two.
     effect: &'f str,
@@ -57,7 +57,7 @@ impl<W: Write> TextReport<W> {
     pub fn new(out: W, advice: bool) -> Self {
         TextReport {
             out,
-            summary: Summary::default(),
+            summary: CheckSummary::default(),
             severities: [0; 3],
             resolved: 0,
             hidden: 0,
@@ -95,7 +95,7 @@ impl<W: Write> TextReport<W> {
             };
             let is_new = |note: &String| self.noted.insert((checked.namespace.clone(), note.clone()));
             let notes = note.into_iter().filter(is_new).collect();
-            let shown = Shown {
+            let shown = ShownFinding {
                 finding,
                 effect,
                 notes,
@@ -109,7 +109,7 @@ impl<W: Write> TextReport<W> {
                 }
                 let notes = vec![format!("an exemption lifts this: {note}")];
                 let effect = "exempted";
-                let shown = Shown {
+                let shown = ShownFinding {
                     finding,
                     effect,
                     notes,
@@ -158,8 +158,13 @@ impl<W: Write> TextReport<W> {
         }
     }
 
-    fn finding(&mut self, checked: &Checked<'_>, shown: &Shown<'_>, position: Position) -> io::Result<()> {
-        let Shown {
+    fn finding(
+        &mut self,
+        checked: &Checked<'_>,
+        shown: &ShownFinding<'_>,
+        position: Position,
+    ) -> io::Result<()> {
+        let ShownFinding {
             finding,
             effect,
             notes,
@@ -218,7 +223,11 @@ impl<W: Write> TextReport<W> {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(&mut self, errors: &[UnreadableInput], unjudged: &Unjudged) -> io::Result<Summary> {
+    pub fn finish(
+        &mut self,
+        errors: &[UnreadableInput],
+        unjudged: &NotEvaluated,
+    ) -> io::Result<CheckSummary> {
         let red = AnsiColor::Red.on_default().bold();
         for error in errors {
             let at = if error.line == 0 {
@@ -231,7 +240,7 @@ impl<W: Write> TextReport<W> {
         }
         self.totals()?;
         self.policies()?;
-        let Unjudged { skipped, passed_over } = unjudged;
+        let NotEvaluated { skipped, passed_over } = unjudged;
         if !skipped.is_empty() {
             let all: usize = skipped.values().sum();
             let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
@@ -267,7 +276,7 @@ impl<W: Write> TextReport<W> {
     }
 
     fn totals(&mut self) -> io::Result<()> {
-        let Summary {
+        let CheckSummary {
             subjects,
             windows,
             denied,
@@ -387,7 +396,7 @@ mod tests {
 
     use jiff::civil::date;
 
-    use super::{SourceLines, TextReport, Unjudged, window};
+    use super::{NotEvaluated, SourceLines, TextReport, window};
     use crate::check::{CheckInput, Manifests};
     use crate::engine::policy_set::PolicySet;
     use crate::manifest::Position;
@@ -415,7 +424,7 @@ mod tests {
         let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
             report.add(&checked).unwrap();
         });
-        report.finish(&errors, &Unjudged::of(&manifests)).unwrap();
+        report.finish(&errors, &NotEvaluated::of(&manifests)).unwrap();
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [

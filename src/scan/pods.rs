@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use self::status::{Around, Said};
-use super::report::{PodTrouble, Wrong};
-use super::world::World;
+use self::status::{KubeletMessages, PodRecord};
+use super::context::EvalContext;
+use super::report::{PodProblem, PodTrouble};
 use crate::cluster::node::NodeView;
 use crate::engine::infer_os;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
@@ -24,9 +24,9 @@ use crate::model::policy::Policy;
 use crate::rules::Image;
 
 /// What there is for pods to run on.
-pub struct Ground<'g> {
+pub struct PodContext<'g> {
     /// What stored objects are judged by.
-    pub world: &'g World<'g>,
+    pub world: &'g EvalContext<'g>,
     /// The nodes of the view, by name: every Windows node is among them. `None` where nodes could not be read; then nothing
     /// is said of where pods are.
     pub nodes: Option<&'g BTreeMap<String, Arc<NodeView>>>,
@@ -45,20 +45,20 @@ pub fn trouble(
     subject: &Object<'_>,
     json: &str,
     owner: Option<&str>,
-    ground: &Ground<'_>,
+    ground: &PodContext<'_>,
     now: Timestamp,
 ) -> Option<PodTrouble> {
     let spec = subject.pod()?;
     if subject.meta.deletion_timestamp.0 || ground.world.facts.is_stored_mirror(subject) {
         return None;
     }
-    let around: Around = serde_json::from_str(json).unwrap_or_default();
+    let around: PodRecord = serde_json::from_str(json).unwrap_or_default();
     if around.is_ready() || around.has_ended() {
         return None;
     }
     let policy = ground.world.policy_in(&subject.namespace);
     let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
-    let pod = Pod {
+    let pod = ScannedPod {
         subject,
         spec,
         owner: owner.map(str::to_owned).or_else(controller),
@@ -99,20 +99,20 @@ pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
 }
 
 /// What is wrong, in words, and what to do.
-type Told = (Wrong, String, String);
+type TroubleText = (PodProblem, String, String);
 
 /// One pod and what is known around it.
-struct Pod<'p> {
+struct ScannedPod<'p> {
     subject: &'p Object<'p>,
     spec: &'p PodSpec<'p>,
     /// Its top owner, as in `Deployment web`.
     owner: Option<String>,
     inference: Inference,
     policy: &'p Policy,
-    ground: &'p Ground<'p>,
+    ground: &'p PodContext<'p>,
 }
 
-impl Pod<'_> {
+impl ScannedPod<'_> {
     fn is_for(&self, verdict: Verdict) -> bool {
         self.inference.verdict == verdict
     }
@@ -141,7 +141,7 @@ impl Pod<'_> {
         (images.iter().flatten()).any(|image| image.reference.is_windows_only_repository())
     }
 
-    fn misplaced(&self, node: &str, said: Said) -> Option<Told> {
+    fn misplaced(&self, node: &str, said: KubeletMessages) -> Option<TroubleText> {
         let nodes = self.ground.nodes?;
         let windows = nodes.get(node).filter(|view| view.is_windows());
         match windows {
@@ -152,20 +152,20 @@ impl Pod<'_> {
     }
 
     /// A pod on a node that is not for Windows.
-    fn on_another(&self, node: &str, said: Said) -> Option<Told> {
+    fn on_another(&self, node: &str, said: KubeletMessages) -> Option<TroubleText> {
         let is_sure = || self.is_certain() || self.has_windows_only_image() || said.is_wrong_platform();
         if !self.is_for(Verdict::Windows) || !is_sure() {
             return None;
         }
         let remedy = self.anew("select kubernetes.io/os: windows");
         Some((
-            Wrong::OperatingSystem,
+            PodProblem::OperatingSystem,
             format!("a Windows pod on {node}, which is no Windows node"),
             remedy,
         ))
     }
 
-    fn on_windows(&self, node: &NodeView, said: Said) -> Option<Told> {
+    fn on_windows(&self, node: &NodeView, said: KubeletMessages) -> Option<TroubleText> {
         let name = &node.name;
         let of_linux = self.is_for(Verdict::Linux) && (self.is_certain() || said.is_wrong_platform());
         // A pod of which nothing is known may be for Windows: an agent for every operating system mostly is.
@@ -181,7 +181,7 @@ impl Pod<'_> {
                 )
             };
             let remedy = self.anew("select kubernetes.io/os: linux");
-            return Some((Wrong::OperatingSystem, message, remedy));
+            return Some((PodProblem::OperatingSystem, message, remedy));
         }
         if of_another_build {
             return self.wrong_build(node, said);
@@ -194,8 +194,8 @@ impl Pod<'_> {
     }
 
     /// A pod whose RuntimeClass is gone, or whose node does not have its handler.
-    fn without_class(&self, node: Option<&NodeView>) -> Option<Told> {
-        let told = |message, remedy: String| Some((Wrong::WaitsForRuntimeClass, message, remedy));
+    fn without_class(&self, node: Option<&NodeView>) -> Option<TroubleText> {
+        let told = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
         let (name, class) = match self.class() {
             Err(name) => {
                 let remedy = format!("create the RuntimeClass {name} again, or name another one");
@@ -231,7 +231,7 @@ impl Pod<'_> {
         class.map_or(ContainerIsolation::Process, |(_, class)| class.isolation())
     }
 
-    fn wrong_build(&self, node: &NodeView, said: Said) -> Option<Told> {
+    fn wrong_build(&self, node: &NodeView, said: KubeletMessages) -> Option<TroubleText> {
         let isolation = self.isolation();
         // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
@@ -276,7 +276,7 @@ impl Pod<'_> {
             ),
             None => return None,
         };
-        Some((Wrong::Build, message, remedy))
+        Some((PodProblem::Build, message, remedy))
     }
 
     /// What to write, and where: a pod cannot be changed, and its owner makes it anew.

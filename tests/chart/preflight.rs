@@ -11,7 +11,7 @@ use transom::cluster::snapshot::SnapshotBuilder;
 use transom::model::facts::Facts;
 use transom::model::node::Taint;
 use transom::model::workload::Kind;
-use transom::preflight::{Platform, Preflight, Sight, Workloads, facts};
+use transom::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, facts};
 
 use super::engine::engine;
 use super::generated;
@@ -82,14 +82,14 @@ fn values_of(platform: &'static str) -> Value {
         title: platform,
         told_by: Vec::new(),
     };
-    let sight = Sight {
+    let sight = ClusterInput {
         snapshot: &snapshot,
         around: &around,
         unread: &std::collections::BTreeSet::new(),
         platform: &platform,
     };
     let facts = facts(sight);
-    let mut workloads = Workloads::new(sight, &facts, &[]);
+    let mut workloads = WorkloadFindings::new(sight, &facts, &[]);
     let deployment = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
         "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
         "containers": [{"name": "c", "image": "i"}]}}}});

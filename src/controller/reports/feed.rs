@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::basis::Invalidation;
 use super::session::{ObjectSource, ReportsController};
 use crate::cluster::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
-use crate::scan::World;
+use crate::scan::EvalContext;
 
 /// The first wait after a failure; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
@@ -139,7 +139,7 @@ impl ReportsController<'_> {
         let snapshot = self.snapshot();
         let pass = self.passes.load(Ordering::Relaxed);
         if let Some(write) = self.judge(
-            &World::of(&snapshot),
+            &EvalContext::of(&snapshot),
             stored.kind,
             json,
             pass,
@@ -193,7 +193,7 @@ impl ReportsController<'_> {
             // A semaphore that is never closed always gives.
             let permit = self.pages.acquire().await;
             let snapshot = self.snapshot();
-            let world = World::of(&snapshot);
+            let world = EvalContext::of(&snapshot);
             let next = pages.next(self.client(), |json| {
                 writes.extend(self.judge(&world, stored.kind, json, pass, ObjectSource::List));
             });

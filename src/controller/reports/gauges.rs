@@ -97,13 +97,16 @@ mod tests {
 
     use super::super::tests::judged;
     use super::*;
-    use crate::scan::Fate;
+    use crate::scan::FindingOutcome;
 
     #[test]
     fn findings_beyond_the_bound_go_by_overflow() {
         let mut ledger = OwnerIndex::default();
         for namespace in 0..30 {
-            let mut one = judged(&format!("uid-{namespace}"), &[Fate::Denied, Fate::Noted]);
+            let mut one = judged(
+                &format!("uid-{namespace}"),
+                &[FindingOutcome::Denied, FindingOutcome::Noted],
+            );
             one.namespace = format!("n{namespace:02}");
             ledger.judged(&one, 1);
         }
@@ -129,7 +132,7 @@ mod tests {
         };
         assert_eq!(expose(&registry), "# EOF\n");
         let mut ledger = OwnerIndex::default();
-        ledger.judged(&judged("u", &[Fate::Denied]), 1);
+        ledger.judged(&judged("u", &[FindingOutcome::Denied]), 1);
         gauges.show(Some(Arc::new(Mutex::new(ledger))));
         let shown = expose(&registry);
         for line in [

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::report::{content, reported};
 use crate::model::workload::Kind;
-use crate::scan::{Fate, Found, Judged};
+use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
 /// So many owners are known at once. The findings of more are not counted, and no report tells of them.
 pub const MOST_OWNERS: usize = 50_000;
@@ -22,13 +22,16 @@ const MOST_UNREADABLE: usize = 1_000;
 pub type Series = (Arc<str>, &'static str, &'static str);
 
 /// What a finding does, as the metric's label `action` says it; `None` where it is not counted.
-pub fn action(found: &Found) -> Option<&'static str> {
+pub fn action(found: &FindingResult) -> Option<&'static str> {
     match found.fate {
-        Fate::Denied => Some("deny"),
-        Fate::Warned | Fate::Noted if found.would_deny => Some("would-deny"),
-        Fate::Warned => Some("warn"),
-        Fate::Noted => Some("audit"),
-        Fate::Mended | Fate::Mendable | Fate::Exempted | Fate::Passed => None,
+        FindingOutcome::Denied => Some("deny"),
+        FindingOutcome::Warned | FindingOutcome::Noted if found.would_deny => Some("would-deny"),
+        FindingOutcome::Warned => Some("warn"),
+        FindingOutcome::Noted => Some("audit"),
+        FindingOutcome::Mended
+        | FindingOutcome::Mendable
+        | FindingOutcome::Exempted
+        | FindingOutcome::Passed => None,
     }
 }
 
@@ -163,7 +166,7 @@ impl OwnerIndex {
     }
 
     /// An owner was judged: says what is to be done about its report.
-    pub fn judged(&mut self, judged: &Judged, pass: u64) -> ReportAction {
+    pub fn judged(&mut self, judged: &OwnerResult, pass: u64) -> ReportAction {
         let uid = judged.uid.as_str();
         self.unreadable.remove(uid);
         let Some(wanted) = content(judged) else {
@@ -499,7 +502,7 @@ impl OwnerIndex {
     }
 }
 
-fn counted(judged: &Judged) -> Box<[(&'static str, &'static str, u32)]> {
+fn counted(judged: &OwnerResult) -> Box<[(&'static str, &'static str, u32)]> {
     let mut counts: BTreeMap<(&'static str, &'static str), u32> = BTreeMap::new();
     for found in reported(judged) {
         if let Some(action) = action(found) {

@@ -26,7 +26,7 @@ use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
-use crate::scan::{Judged, Like, Looked, World, like, look_at};
+use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, look_at};
 
 /// How often it is looked what is to be done besides.
 const LOOK: Duration = Duration::from_millis(500);
@@ -250,7 +250,7 @@ impl ReportsController<'_> {
     /// brings does not count where a change came meanwhile.
     pub fn judge(
         &self,
-        world: &World<'_>,
+        world: &EvalContext<'_>,
         kind: Kind,
         json: &str,
         pass: u64,
@@ -273,13 +273,13 @@ impl ReportsController<'_> {
             self.mind_pod(world, &subject, json);
         }
         let judged = match look_at(world, &subject, json) {
-            Ok(Looked::Judged(judged)) => judged,
+            Ok(Evaluated::Judged(judged)) => judged,
             // Most pods: of these nothing was ever said.
-            Ok(Looked::Owned(..)) => {
+            Ok(Evaluated::Owned(..)) => {
                 self.ledger().is_clean(uid);
                 return None;
             }
-            Ok(Looked::Passed(_)) => {
+            Ok(Evaluated::Passed(_)) => {
                 self.is_seen(kind, uid, from);
                 self.ledger().is_clean(uid);
                 return None;
@@ -291,7 +291,7 @@ impl ReportsController<'_> {
             }
         };
         self.is_seen(kind, uid, from);
-        if !self.stands(&judged, like(&subject, json, &self.hashes), pass) {
+        if !self.stands(&judged, dedup_key(&subject, json, &self.hashes), pass) {
             self.ledger().is_clean(uid);
             return None;
         }
@@ -313,11 +313,11 @@ impl ReportsController<'_> {
 
     /// Whether an object is to be judged of those that are like it. Where it stood for others and does no more, these are
     /// looked at.
-    fn stands(&self, judged: &Judged, like: Like, pass: u64) -> bool {
+    fn stands(&self, judged: &OwnerResult, like: DedupKey, pass: u64) -> bool {
         let (stands, stood) = match like {
-            Like::None => return true,
-            Like::AtZero => (false, self.ledger().stands_no_more(&judged.uid)),
-            Like::Of(number) => {
+            DedupKey::None => return true,
+            DedupKey::AtZero => (false, self.ledger().stands_no_more(&judged.uid)),
+            DedupKey::Of(number) => {
                 let mut ledger = self.ledger();
                 ledger.stands_for(number, judged.kind, &judged.namespace, &judged.uid, pass)
             }

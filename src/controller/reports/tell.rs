@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use super::report::reported;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::model::text::cut;
-use crate::scan::{Fate, Judged};
+use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many hexadecimal digits of the SHA-256 tell two problems of an owner apart.
 const DIGITS: usize = 16;
@@ -48,7 +48,7 @@ pub struct EventOwner {
 
 impl EventOwner {
     /// The owner of what was judged: the object itself.
-    pub fn of(judged: &Judged) -> Self {
+    pub fn of(judged: &OwnerResult) -> Self {
         EventOwner {
             api_version: judged.api_version.clone(),
             kind: judged.kind.as_str().to_owned(),
@@ -60,14 +60,16 @@ impl EventOwner {
 }
 
 /// What is told of an owner that was judged; nothing of advice, and of what admission mends.
-pub fn note(judged: &Judged) -> Option<OwnerEvent> {
-    let is_told = |fate: Fate, would_deny: bool| would_deny || matches!(fate, Fate::Denied | Fate::Warned);
-    let told = reported(judged).filter(|found| found.fate != Fate::Exempted);
+pub fn note(judged: &OwnerResult) -> Option<OwnerEvent> {
+    let is_told = |fate: FindingOutcome, would_deny: bool| {
+        would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)
+    };
+    let told = reported(judged).filter(|found| found.fate != FindingOutcome::Exempted);
     let told: Vec<_> = told
         .filter(|found| is_told(found.fate, found.would_deny))
         .collect();
     let first = told.iter().find(|found| found.would_deny).or(told.first())?;
-    let denied = told.iter().any(|found| found.fate == Fate::Denied);
+    let denied = told.iter().any(|found| found.fate == FindingOutcome::Denied);
     let would_be = told.iter().any(|found| found.would_deny);
     let becomes = match (denied, would_be) {
         (true, _) => "would be denied at its next create",

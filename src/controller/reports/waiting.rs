@@ -19,8 +19,8 @@ use crate::model::json_types::{IsPresent, Str};
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::workload::Kind;
-use crate::scan::World;
-use crate::scan::pods::{Ground, trouble};
+use crate::scan::EvalContext;
+use crate::scan::pods::{PodContext, trouble};
 
 /// How long a pod waits before it is looked at.
 const LONG: Duration = Duration::from_secs(120);
@@ -74,7 +74,7 @@ struct PodSummaryStatus<'b> {
 
 impl ReportsController<'_> {
     /// Notes whether a pod waits for a node. One of which it is known that it is for Linux takes no place.
-    pub fn mind_pod(&self, world: &World<'_>, subject: &Object<'_>, json: &str) {
+    pub fn mind_pod(&self, world: &EvalContext<'_>, subject: &Object<'_>, json: &str) {
         let brief: PodSummary<'_> = serde_json::from_str(json).unwrap_or_default();
         let PodSummary {
             metadata,
@@ -121,8 +121,8 @@ impl ReportsController<'_> {
         let snapshot = self.snapshot();
         let (message, mut owner) = {
             let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
-            let world = World::of(&snapshot);
-            let ground = Ground {
+            let world = EvalContext::of(&snapshot);
+            let ground = PodContext {
                 world: &world,
                 nodes: Some(&snapshot.view.nodes),
                 is_other: &|_| false,

@@ -6,11 +6,13 @@ use std::hash::RandomState;
 
 use jiff::Timestamp;
 
-use super::judge::{Looked, look_at};
-use super::judged::Judged;
-use super::like::{Like, is_at_zero, like};
-use super::pods::{Ground, trouble};
-use super::report::{Cluster, Gap, Namespace, Node, PodTrouble, Report, SCHEMA, Summary};
+use super::dedup::{DedupKey, dedup_key, is_at_zero};
+use super::evaluate::{Evaluated, look_at};
+use super::pods::{PodContext, trouble};
+use super::report::{
+    NamespaceReport, NodeReport, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+};
+use super::result::OwnerResult;
 use crate::model::json::at;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
@@ -27,78 +29,78 @@ const MOST_PODS: usize = 10_000;
 const LONGEST_REASON: usize = 300;
 
 /// Whether an object with these labels is meant.
-type IsMeant<'s> = dyn Fn(&BTreeMap<String, String>) -> bool + Sync + 's;
+type ObjectFilter<'s> = dyn Fn(&BTreeMap<String, String>) -> bool + Sync + 's;
 
 /// A scan on its way.
 pub struct Scan<'s> {
-    ground: &'s Ground<'s>,
+    ground: &'s PodContext<'s>,
     now: Timestamp,
-    summary: Summary,
-    owners: Vec<Judged>,
+    summary: ScanSummary,
+    owners: Vec<OwnerResult>,
     pods: Vec<PodTrouble>,
-    gaps: Vec<Gap>,
+    gaps: Vec<ScanGap>,
     /// What made a ReplicaSet or a Job of which there may be pods: kind, namespace and name, to the owner as a person knows it.
     made_by: HashMap<(Kind, String, String), String>,
-    foreign: Alike,
-    left_out: LeftOut,
+    foreign: KnownDuplicates,
+    left_out: SkippedObjects,
     /// Which objects are meant, by their labels; every one if unset.
-    is_meant: Option<&'s IsMeant<'s>>,
+    is_meant: Option<&'s ObjectFilter<'s>>,
 }
 
 /// What is only counted.
 #[derive(Default)]
-struct LeftOut {
+struct SkippedObjects {
     owners: usize,
     pods: usize,
 }
 
 /// The owners of kinds that are not judged of which an object like the next was judged already, as numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Alike {
+pub(crate) struct KnownDuplicates {
     seen: HashSet<u64>,
     hashes: RandomState,
 }
 
-impl Alike {
+impl KnownDuplicates {
     /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
     pub(crate) fn is_seen(&mut self, subject: &Object<'_>, json: &str) -> bool {
-        match like(subject, json, &self.hashes) {
-            Like::None => false,
-            Like::AtZero => true,
-            Like::Of(number) => !self.seen.insert(number),
+        match dedup_key(subject, json, &self.hashes) {
+            DedupKey::None => false,
+            DedupKey::AtZero => true,
+            DedupKey::Of(number) => !self.seen.insert(number),
         }
     }
 }
 
 /// What frames the report.
-pub struct Frame {
+pub struct ReportHeader {
     /// Which cluster.
-    pub cluster: Cluster,
+    pub cluster: ScannedCluster,
     /// The words of policies that counted instead of those that are stored.
     pub judged_as: Vec<String>,
     /// The Windows nodes.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeReport>,
 }
 
 impl<'s> Scan<'s> {
     /// A scan that has seen nothing yet.
-    pub fn new(ground: &'s Ground<'s>, now: Timestamp) -> Self {
+    pub fn new(ground: &'s PodContext<'s>, now: Timestamp) -> Self {
         Scan {
             ground,
             now,
-            summary: Summary::default(),
+            summary: ScanSummary::default(),
             owners: Vec::new(),
             pods: Vec::new(),
             gaps: Vec::new(),
             made_by: HashMap::new(),
-            foreign: Alike::default(),
-            left_out: LeftOut::default(),
+            foreign: KnownDuplicates::default(),
+            left_out: SkippedObjects::default(),
             is_meant: None,
         }
     }
 
     /// Reports only objects with the labels that are meant.
-    pub fn only(&mut self, is_meant: &'s IsMeant<'s>) {
+    pub fn only(&mut self, is_meant: &'s ObjectFilter<'s>) {
         self.is_meant = Some(is_meant);
     }
 
@@ -108,7 +110,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Notes what could not be read.
-    pub fn gap(&mut self, gap: Gap) {
+    pub fn gap(&mut self, gap: ScanGap) {
         self.gaps.push(gap);
     }
 
@@ -130,8 +132,8 @@ impl<'s> Scan<'s> {
         });
         if is_meant && !self.foreign.is_seen(&subject, json) {
             match look_at(self.ground.world, &subject, json) {
-                Ok(Looked::Judged(judged)) => self.judged(*judged),
-                Ok(Looked::Owned(..) | Looked::Passed(_)) => {}
+                Ok(Evaluated::Judged(judged)) => self.judged(*judged),
+                Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
                 Err(error) => return self.unreadable(kind, json, &error.to_string()),
             }
         }
@@ -159,7 +161,7 @@ impl<'s> Scan<'s> {
         Some(above.unwrap_or_else(|| format!("{} {}", owner.kind, owner.name)))
     }
 
-    fn judged(&mut self, judged: Judged) {
+    fn judged(&mut self, judged: OwnerResult) {
         self.summary.count(&judged);
         if judged.is_clean() && judged.verdict != Verdict::Windows {
             return;
@@ -193,7 +195,7 @@ impl<'s> Scan<'s> {
             let text = at(json, &["metadata", name]).unwrap_or_default();
             serde_json::from_str(text).unwrap_or_default()
         };
-        self.gaps.push(Gap {
+        self.gaps.push(ScanGap {
             what: format!("{kind} {}/{}", field("namespace"), field("name")),
             why: format!("it cannot be read: {}", cut(why, LONGEST_REASON)),
             cure: Some(format!(
@@ -204,9 +206,9 @@ impl<'s> Scan<'s> {
     }
 
     /// The report.
-    pub fn report(mut self, frame: Frame) -> Report {
+    pub fn report(mut self, frame: ReportHeader) -> ScanReport {
         self.count_what_is_left_out();
-        let key = |judged: &Judged| {
+        let key = |judged: &OwnerResult| {
             (
                 judged.namespace.clone(),
                 judged.kind.as_str(),
@@ -217,7 +219,7 @@ impl<'s> Scan<'s> {
         self.pods
             .sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let namespaces = self.namespaces();
-        Report {
+        ScanReport {
             schema: SCHEMA,
             at: self.now,
             cluster: frame.cluster,
@@ -247,7 +249,7 @@ impl<'s> Scan<'s> {
             ),
         ];
         for (count, what, why) in counts.into_iter().filter(|(count, ..)| *count > 0) {
-            self.gaps.push(Gap {
+            self.gaps.push(ScanGap {
                 what: format!("{count} more {what}"),
                 why: why.to_owned(),
                 cure: Some("scan one namespace after the other with --namespace".to_owned()),
@@ -255,15 +257,15 @@ impl<'s> Scan<'s> {
         }
     }
 
-    fn namespaces(&self) -> Vec<Namespace> {
+    fn namespaces(&self) -> Vec<NamespaceReport> {
         let world = self.ground.world;
         let of_owners = self.owners.iter().map(|judged| &judged.namespace);
         let of_pods = self.pods.iter().map(|pod| &pod.namespace);
-        let mut all: BTreeMap<&str, Namespace> = BTreeMap::new();
+        let mut all: BTreeMap<&str, NamespaceReport> = BTreeMap::new();
         for name in of_owners.chain(of_pods) {
             all.entry(name).or_insert_with(|| {
                 let policy = world.policy_in(name);
-                Namespace {
+                NamespaceReport {
                     name: name.clone(),
                     policy: policy.name.clone(),
                     validation: policy.validation.as_str(),

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::Sight;
+use super::ClusterInput;
 use super::autoscaler::{groups, scaled};
+use super::helm_values::ValuesEntry;
 use super::nodes::{is_for_windows, lasting_taints, windows};
-use super::values::Entry;
 use crate::api::{
     API_VERSION, DeclaredPools, POD_POLICY, PoolLabelSpec, WindowsNodePolicySpec, read_policies,
 };
@@ -29,12 +29,12 @@ const PLACEMENT: [&str; 3] = ["policy", "spec", "placement"];
 const NODE_POLICY_SPEC: [&str; 2] = ["nodePolicy", "spec"];
 
 /// What nodes, RuntimeClasses and autoscalers ask of the policies.
-pub fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
+pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
     let mut all = Vec::new();
     let mut add = |above: &[&'static str], field: &'static str, value: Value, why: String| {
         let mut path = above.to_vec();
         path.push(field);
-        all.push(Entry { path, value, why });
+        all.push(ValuesEntry { path, value, why });
     };
     let known = sight.platform.list("toleratedTaints");
     let seen: Vec<(Value, String)> = (seen_taints(sight).iter())
@@ -79,7 +79,7 @@ pub fn of_cluster(sight: Sight<'_>) -> Vec<Entry> {
 }
 
 /// The taints of Windows nodes that a Windows pod may well tolerate.
-pub fn seen_taints(sight: Sight<'_>) -> Vec<Taint> {
+pub fn seen_taints(sight: ClusterInput<'_>) -> Vec<Taint> {
     let taints = lasting_taints(sight.snapshot).into_keys();
     taints.filter(|taint| is_for_windows(taint, sight)).collect()
 }
@@ -104,7 +104,7 @@ fn pool(name: &str, labels: &BTreeMap<String, String>, build: Option<Build>, tai
 }
 
 /// The Windows pools that may be at zero nodes, and what says so.
-fn pools(sight: Sight<'_>) -> (Vec<Value>, Vec<String>) {
+fn pools(sight: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
     let (mut all, mut by) = (Vec::new(), Vec::new());
     for (found, is_at_zero) in scaled(sight) {
         // Karpenter takes every pool to zero; a MachineSet says a number.
@@ -143,7 +143,7 @@ fn pools(sight: Sight<'_>) -> (Vec<Value>, Vec<String>) {
 }
 
 /// RuntimeClasses by release: those that select its nodes, isolate by process and bring no overhead, where there is one only.
-fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
+fn runtime_classes(sight: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
     let mut found: BTreeMap<&'static str, Vec<&String>> = BTreeMap::new();
     for (name, class) in &sight.snapshot.facts.runtime_classes {
         let build = class.node_selector.get(BUILD_LABEL);
@@ -162,7 +162,7 @@ fn runtime_classes(sight: Sight<'_>) -> BTreeMap<&'static str, String> {
 }
 
 /// The labels of pools that only Windows nodes have, and that are no evidence by themselves.
-pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
+pub fn candidates(sight: ClusterInput<'_>) -> BTreeSet<(String, String)> {
     let mut known = PoolLabel::well_known();
     known.extend(declared(&[], &sight.platform.list("poolLabels")).labels);
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
@@ -184,7 +184,10 @@ pub fn candidates(sight: Sight<'_>) -> BTreeSet<(String, String)> {
 }
 
 /// The pool labels of the platform's file with these added. A key has one entry, with values or with a prefix.
-pub fn pool_labels<'l>(sight: Sight<'_>, more: impl IntoIterator<Item = &'l (String, String)>) -> Vec<Value> {
+pub fn pool_labels<'l>(
+    sight: ClusterInput<'_>,
+    more: impl IntoIterator<Item = &'l (String, String)>,
+) -> Vec<Value> {
     let of_platform = sight.platform.list("poolLabels").into_iter();
     let mut all: Vec<PoolLabelSpec> = { of_platform }
         .filter_map(|label| serde_json::from_value(label).ok())
@@ -210,7 +213,7 @@ pub fn pool_labels<'l>(sight: Sight<'_>, more: impl IntoIterator<Item = &'l (Str
 }
 
 /// The values of a label of Windows nodes that begin so.
-fn values_on_windows_nodes(sight: Sight<'_>, key: &str, prefix: &str) -> Vec<String> {
+fn values_on_windows_nodes(sight: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
     let nodes = sight.around.nodes.iter().filter(|node| node.is_windows());
     let values: BTreeSet<&String> = nodes
         .filter_map(|node| node.labels.get(key))
@@ -227,7 +230,7 @@ fn declared(pools: &[Value], labels: &[Value]) -> DeclaredPools {
 }
 
 /// What is known of the cluster, with what the node policy of these values declares.
-pub fn facts(sight: Sight<'_>) -> Facts {
+pub fn facts(sight: ClusterInput<'_>) -> Facts {
     let mut pools = sight.platform.list("pools");
     for entry in of_cluster(sight) {
         if let (["nodePolicy", "spec", "pools"], Value::Array(wanted)) = (&entry.path[..], entry.value) {
@@ -241,7 +244,7 @@ pub fn facts(sight: Sight<'_>) -> Facts {
 }
 
 /// The policy that these values make, as it denies and places: what is stored is evaluated by it.
-pub fn policy(sight: Sight<'_>) -> Policy {
+pub fn policy(sight: ClusterInput<'_>) -> Policy {
     let mut spec = json!({"mode": Mode::Enforce.as_str()});
     spec["placement"]["toleratedTaints"] = Value::from(sight.platform.list("toleratedTaints"));
     for entry in of_cluster(sight) {

@@ -2,7 +2,7 @@
 
 /// How a workload is now.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Now {
+pub enum CurrentState {
     /// It is there, and its next create would be refused, or would be if `validation` were Deny: for these rules.
     Unmended(Vec<String>),
     /// That is not known: why.
@@ -13,19 +13,19 @@ pub enum Now {
     Gone,
 }
 
-impl Now {
+impl CurrentState {
     /// In one word.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Now::Unmended(_) => "unmended",
-            Now::Unknown(_) => "unknown",
-            Now::Mended => "mended",
-            Now::Gone => "gone",
+            CurrentState::Unmended(_) => "unmended",
+            CurrentState::Unknown(_) => "unknown",
+            CurrentState::Mended => "mended",
+            CurrentState::Gone => "gone",
         }
     }
 
     /// Whether it may have to be mended.
     pub fn is_open(&self) -> bool {
-        matches!(self, Now::Unmended(_) | Now::Unknown(_))
+        matches!(self, CurrentState::Unmended(_) | CurrentState::Unknown(_))
     }
 }

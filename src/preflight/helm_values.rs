@@ -11,7 +11,7 @@ use crate::render::yaml;
 /// One value, and why.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct ValuesEntry {
     /// Where it stands in the values.
     pub path: Vec<&'static str>,
     /// What it is.
@@ -23,17 +23,17 @@ pub struct Entry {
 /// The values to install with, for a file after that of the platform.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Values {
+pub struct HelmValues {
     /// The file of the platform, which comes before.
     pub platform: String,
     /// The values, in the order in which they are written.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ValuesEntry>,
 }
 
-impl Values {
+impl HelmValues {
     /// Adds one.
     pub fn add(&mut self, path: &[&'static str], value: Value, why: impl Into<String>) {
-        self.entries.push(Entry {
+        self.entries.push(ValuesEntry {
             path: path.to_vec(),
             value,
             why: why.into(),
@@ -60,14 +60,14 @@ impl Values {
              # Written by transom preflight. Helm replaces lists, so each list is whole.\n",
             self.platform
         );
-        let entries: Vec<&Entry> = self.entries.iter().collect();
+        let entries: Vec<&ValuesEntry> = self.entries.iter().collect();
         write(&mut out, &entries, 0);
         out
     }
 }
 
 /// Writes entries that share the first `depth` parts of their paths, in the order in which their keys came first.
-fn write(out: &mut String, entries: &[&Entry], depth: usize) {
+fn write(out: &mut String, entries: &[&ValuesEntry], depth: usize) {
     let indent = "  ".repeat(depth);
     let mut done: Vec<&str> = Vec::new();
     for entry in entries {
@@ -86,7 +86,7 @@ fn write(out: &mut String, entries: &[&Entry], depth: usize) {
             }
         } else {
             let _ = writeln!(out, "{indent}{key}:");
-            let below: Vec<&Entry> = (entries.iter().copied())
+            let below: Vec<&ValuesEntry> = (entries.iter().copied())
                 .filter(|entry| entry.path.get(depth) == Some(&key))
                 .collect();
             write(out, &below, depth + 1);

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::judged::{Fate, Foreign, Found, Judged, Outcome};
-use super::world::{NotAsked, World};
+use super::context::{EvalContext, NotReviewed};
+use super::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 use crate::admission::{AdmissionContext, Simulation, simulate_create};
 use crate::engine::Decision;
 use crate::model::build::Build;
@@ -16,18 +16,18 @@ use crate::rules::{Finding, Image, Resolver};
 
 /// What was seen of a stored object.
 #[derive(Debug)]
-pub enum Looked {
+pub enum Evaluated {
     /// A top owner.
-    Judged(Box<Judged>),
+    Judged(Box<OwnerResult>),
     /// A controller made it for an owner that is judged in its stead: kind and name of that owner.
     Owned(Kind, String),
     /// There is nothing to judge.
-    Passed(Passed),
+    Passed(SkipReason),
 }
 
 /// Why a stored object is not judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed {
+pub enum SkipReason {
     /// It is being deleted.
     Deleted,
     /// A Job or pod that has ended; it never runs again.
@@ -41,40 +41,40 @@ pub enum Passed {
 /// What the views leave out of a stored object.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Around {
-    metadata: AroundMeta,
-    spec: AroundSpec,
-    status: AroundStatus,
+struct StoredObject {
+    metadata: StoredObjectMeta,
+    spec: StoredObjectSpec,
+    status: StoredObjectStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundMeta {
+struct StoredObjectMeta {
     uid: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundSpec {
+struct StoredObjectSpec {
     replicas: Option<u64>,
     parallelism: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundStatus {
+struct StoredObjectStatus {
     phase: Option<String>,
-    conditions: Option<Vec<Condition>>,
+    conditions: Option<Vec<ObjectCondition>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Condition {
+struct ObjectCondition {
     r#type: Option<String>,
     status: Option<String>,
 }
 
-impl Around {
+impl StoredObject {
     fn is(&self, condition: &str) -> bool {
         let mut conditions = self.status.conditions.iter().flatten();
         conditions.any(|c| c.r#type.as_deref() == Some(condition) && c.status.as_deref() == Some("True"))
@@ -93,31 +93,31 @@ impl Around {
 ///
 /// # Errors
 /// The object is not what its kind says.
-pub fn look(world: &World<'_>, kind: Kind, json: &str) -> Result<Looked, ObjectError> {
+pub fn evaluate_stored(world: &EvalContext<'_>, kind: Kind, json: &str) -> Result<Evaluated, ObjectError> {
     look_at(world, &Object::parse(kind, json, ReviewStage::Stored)?, json)
 }
 
 /// The same, of an object that is parsed already.
 ///
 /// # Errors
-/// As [`look`].
-pub fn look_at(world: &World<'_>, subject: &Object<'_>, json: &str) -> Result<Looked, ObjectError> {
+/// As [`evaluate_stored`].
+pub fn look_at(world: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Result<Evaluated, ObjectError> {
     let kind = subject.kind;
     if !kind.has_pod() {
-        return Ok(Looked::Passed(Passed::NoPod));
+        return Ok(Evaluated::Passed(SkipReason::NoPod));
     }
     if subject.meta.deletion_timestamp.0 {
-        return Ok(Looked::Passed(Passed::Deleted));
+        return Ok(Evaluated::Passed(SkipReason::Deleted));
     }
     if world.facts.is_stored_mirror(subject) {
-        return Ok(Looked::Passed(Passed::Mirror));
+        return Ok(Evaluated::Passed(SkipReason::Mirror));
     }
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {
-        return Ok(Looked::Owned(kind, owner.name.to_string()));
+        return Ok(Evaluated::Owned(kind, owner.name.to_string()));
     }
-    let around: Around = serde_json::from_str(json).unwrap_or_default();
+    let around: StoredObject = serde_json::from_str(json).unwrap_or_default();
     if around.has_ended(kind) {
-        return Ok(Looked::Passed(Passed::Finished));
+        return Ok(Evaluated::Passed(SkipReason::Finished));
     }
     let context = AdmissionContext {
         facts: world.facts,
@@ -125,7 +125,7 @@ pub fn look_at(world: &World<'_>, subject: &Object<'_>, json: &str) -> Result<Lo
     };
     let foresight = simulate_create(kind, json, &context)?;
     let not_asked = world.not_asked(&subject.namespace);
-    Ok(Looked::Judged(Box::new(judged(
+    Ok(Evaluated::Judged(Box::new(judged(
         subject,
         around,
         &foresight,
@@ -136,35 +136,35 @@ pub fn look_at(world: &World<'_>, subject: &Object<'_>, json: &str) -> Result<Lo
 
 fn judged(
     subject: &Object<'_>,
-    around: Around,
+    around: StoredObject,
     foresight: &Simulation<'_>,
-    not_asked: Option<&NotAsked>,
-    world: &World<'_>,
-) -> Judged {
+    not_asked: Option<&NotReviewed>,
+    world: &EvalContext<'_>,
+) -> OwnerResult {
     let inference = &foresight.evaluation.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
     let words = not_asked.map(|why| why.words(&subject.namespace));
     let outcome = match (not_asked, foresight.denied_in) {
-        (Some(_), _) => Outcome::NotAsked,
-        (None, Some(_)) => Outcome::Denied,
-        (None, None) if !foresight.edits.is_empty() => Outcome::Changed,
-        (None, None) => Outcome::Passes,
+        (Some(_), _) => OwnerOutcome::NotAsked,
+        (None, Some(_)) => OwnerOutcome::Denied,
+        (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Changed,
+        (None, None) => OwnerOutcome::Passes,
     };
     let decision = match outcome {
-        Outcome::NotAsked => Decision::Skip,
-        Outcome::Denied => Decision::Deny,
+        OwnerOutcome::NotAsked => Decision::Skip,
+        OwnerOutcome::Denied => Decision::Deny,
         _ if foresight.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
-        Outcome::Changed => Decision::Patch,
-        Outcome::Passes => Decision::Allow,
+        OwnerOutcome::Changed => Decision::Patch,
+        OwnerOutcome::Passes => Decision::Allow,
     };
-    let is_changed = not_asked.is_none() && outcome != Outcome::Denied;
-    Judged {
+    let is_changed = not_asked.is_none() && outcome != OwnerOutcome::Denied;
+    OwnerResult {
         api_version: api_version(subject.kind),
         kind: subject.kind,
         namespace: subject.namespace.to_string(),
         name: subject.meta.name.to_string(),
         uid: around.metadata.uid.unwrap_or_default(),
-        owner: subject.meta.controller().map(|owner| Foreign {
+        owner: subject.meta.controller().map(|owner| ForeignOwner {
             api_version: owner.api_version.to_string(),
             kind: owner.kind.to_string(),
             name: owner.name.to_string(),
@@ -193,9 +193,9 @@ fn judged(
 }
 
 /// The findings with what becomes of each.
-fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<Found> {
+fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<FindingResult> {
     let evaluation = &foresight.evaluation;
-    let mut all: Vec<Found> = (evaluation.findings.iter().zip(&foresight.because))
+    let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&foresight.because))
         .filter(|(finding, _)| finding.enforced_action > Action::Disabled)
         .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
         .collect();
@@ -204,11 +204,11 @@ fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<Found> {
     );
     for (note, lifted) in &evaluation.exempted {
         let lifted = lifted.iter();
-        all.extend(lifted.map(|finding| found(finding, Fate::Exempted, Some(note.clone()))));
+        all.extend(lifted.map(|finding| found(finding, FindingOutcome::Exempted, Some(note.clone()))));
     }
     if let Some(words) = not_asked {
         for found in &mut all {
-            found.fate = Fate::Passed;
+            found.fate = FindingOutcome::Passed;
             found.because = Some(words.to_owned());
             found.would_deny = false;
         }
@@ -216,19 +216,21 @@ fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<Found> {
     all
 }
 
-fn fate(finding: &Finding, policy: &Policy) -> Fate {
+fn fate(finding: &Finding, policy: &Policy) -> FindingOutcome {
     match (finding.resolved_by, finding.action) {
-        (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => Fate::Mended,
-        (Some(Resolver::Removal), _) if policy.ignored_fields == IgnoredFields::Remove => Fate::Mended,
-        (Some(_), _) => Fate::Mendable,
-        (None, Action::Deny) => Fate::Denied,
-        (None, Action::Warn) => Fate::Warned,
-        (None, Action::Audit | Action::Disabled) => Fate::Noted,
+        (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => FindingOutcome::Mended,
+        (Some(Resolver::Removal), _) if policy.ignored_fields == IgnoredFields::Remove => {
+            FindingOutcome::Mended
+        }
+        (Some(_), _) => FindingOutcome::Mendable,
+        (None, Action::Deny) => FindingOutcome::Denied,
+        (None, Action::Warn) => FindingOutcome::Warned,
+        (None, Action::Audit | Action::Disabled) => FindingOutcome::Noted,
     }
 }
 
-fn found(finding: &Finding, fate: Fate, because: Option<String>) -> Found {
-    Found {
+fn found(finding: &Finding, fate: FindingOutcome, because: Option<String>) -> FindingResult {
+    FindingResult {
         id: finding.rule.id,
         rule: finding.rule.name,
         severity: finding.severity,
@@ -236,14 +238,16 @@ fn found(finding: &Finding, fate: Fate, because: Option<String>) -> Found {
         path: finding.path.to_string(),
         message: finding.message.to_string(),
         remedy: finding.remedy.to_string(),
-        would_deny: fate != Fate::Exempted && finding.is_open() && finding.enforced_action == Action::Deny,
+        would_deny: fate != FindingOutcome::Exempted
+            && finding.is_open()
+            && finding.enforced_action == Action::Deny,
         fate,
         because,
     }
 }
 
 /// The builds that the images of a Windows pod are for, lowest first, and whether one of them does not tell.
-fn builds(subject: &Object<'_>, verdict: Verdict, world: &World<'_>) -> (Vec<Build>, bool) {
+fn builds(subject: &Object<'_>, verdict: Verdict, world: &EvalContext<'_>) -> (Vec<Build>, bool) {
     let Some(pod) = subject.pod().filter(|_| verdict == Verdict::Windows) else {
         return (Vec::new(), false);
     };

@@ -10,7 +10,7 @@ use crate::model::workload::Kind;
 
 /// How an object stands among those that its owner has made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Like {
+pub enum DedupKey {
     /// It is judged by itself: it has no such owner, or is of a kind of which an owner makes several that differ.
     None,
     /// It is kept for a rollback, and makes no pod.
@@ -21,28 +21,28 @@ pub enum Like {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Scaled {
-    spec: Replicas,
+struct ScaledObject {
+    spec: ReplicaCount,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Replicas {
+struct ReplicaCount {
     replicas: Option<u64>,
 }
 
 /// Which objects this one is like: those of the same owner with the same images and the same node selector.
-pub fn like(subject: &Object<'_>, json: &str, hashes: &RandomState) -> Like {
+pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> DedupKey {
     let (Some(owner), None) = (subject.meta.controller(), subject.owner_kind()) else {
-        return Like::None;
+        return DedupKey::None;
     };
     let pod = subject.pod();
     let Some(pod) = pod.filter(|_| matches!(subject.kind, Kind::Pod | Kind::ReplicaSet)) else {
         // One owner may make several of other kinds, each with a template of its own.
-        return Like::None;
+        return DedupKey::None;
     };
     if is_at_zero(subject.kind, json) {
-        return Like::AtZero;
+        return DedupKey::AtZero;
     }
     let images = pod
         .visit_containers()
@@ -51,11 +51,11 @@ pub fn like(subject: &Object<'_>, json: &str, hashes: &RandomState) -> Like {
     let selected = pod.node_selector.iter().map(|(key, value)| (&**key, &**value));
     let selected: Vec<(&str, &str)> = selected.collect();
     let of = (&*owner.api_version, &*owner.kind, &*owner.name);
-    Like::Of(hashes.hash_one((subject.kind, &*subject.namespace, of, images, selected)))
+    DedupKey::Of(hashes.hash_one((subject.kind, &*subject.namespace, of, images, selected)))
 }
 
 /// Whether a ReplicaSet asks for no pod: one that is kept for a rollback.
 pub fn is_at_zero(kind: Kind, json: &str) -> bool {
     kind == Kind::ReplicaSet
-        && serde_json::from_str(json).is_ok_and(|scaled: Scaled| scaled.spec.replicas == Some(0))
+        && serde_json::from_str(json).is_ok_and(|scaled: ScaledObject| scaled.spec.replicas == Some(0))
 }

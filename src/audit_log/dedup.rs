@@ -8,16 +8,16 @@ use std::hash::{BuildHasher as _, Hash};
 const MOST: usize = 4 << 20;
 
 /// The events that were counted. Only those that tell something of Transom come here.
-pub struct Seen {
+pub struct EventDedup {
     events: HashSet<u64>,
     hasher: RandomState,
     most: usize,
     is_full: bool,
 }
 
-impl Default for Seen {
+impl Default for EventDedup {
     fn default() -> Self {
-        Seen {
+        EventDedup {
             events: HashSet::new(),
             hasher: RandomState::new(),
             most: MOST,
@@ -26,7 +26,7 @@ impl Default for Seen {
     }
 }
 
-impl Seen {
+impl EventDedup {
     /// Whether an event comes for the first time. A client may choose its audit ID itself, so that alone says nothing.
     pub fn is_new(&mut self, event: impl Hash) -> bool {
         let event = self.hasher.hash_one(event);
@@ -49,9 +49,9 @@ mod tests {
 
     #[test]
     fn what_comes_again_is_known_and_memory_has_an_end() {
-        let mut seen = Seen {
+        let mut seen = EventDedup {
             most: 3,
-            ..Seen::default()
+            ..EventDedup::default()
         };
         assert!(["a", "b", "c"].iter().all(|event| seen.is_new(event)));
         assert!(!seen.is_new("a"));

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::amount::Amount;
-use super::nodes::{Node, Pool};
+use super::nodes::{NodePool, PlannedNode};
 use super::placement::AssumedPlacement;
-use super::statement::{Because, By, Class, Statement};
-use super::target::{Target, named};
-use super::workload::Workload;
+use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
+use super::resource_list::ResourceList;
+use super::target::{TargetBuild, named};
+use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 
@@ -25,23 +25,23 @@ pub struct NoPool {
 /// What an upgrade takes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
+pub struct UpgradePlan {
     /// The schema of this object.
     pub schema: &'static str,
     /// The build to upgrade to.
-    pub to: Target,
+    pub to: TargetBuild,
     /// The pools that go.
     pub from: Vec<String>,
     /// The placement that is assumed of the next pods.
     pub placement: AssumedPlacement,
     /// How many workloads there are of each class.
-    pub summary: Summary,
+    pub summary: PlanSummary,
     /// Every workload for Windows, the mildest class first.
     pub workloads: Vec<WorkloadPlan>,
     /// The pools that go, in the order in which they can be drained.
-    pub order: Vec<Step>,
+    pub order: Vec<DrainStep>,
     /// Room by build, ascending.
-    pub capacity: Vec<BuildRoom>,
+    pub capacity: Vec<BuildCapacity>,
     /// What has to be there for what moves.
     pub needed: NodesNeeded,
     /// What is not known that would count.
@@ -51,7 +51,7 @@ pub struct Plan {
 /// How many workloads there are.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct PlanSummary {
     /// All of them.
     pub workloads: usize,
     /// Those with pods on the pools that go, or that may have.
@@ -76,7 +76,7 @@ pub struct WorkloadPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
     /// The worst of its statements.
-    pub class: Class,
+    pub class: UpgradeClass,
     /// Whether it can be moved as it is.
     pub can_move: bool,
     /// Whether it has pods on the pools that go, or may have.
@@ -90,65 +90,65 @@ pub struct WorkloadPlan {
     /// The pools that its pods are on; if none is on a node, those that its template may run in.
     pub pools: Vec<String>,
     /// What each of its pods asks for.
-    pub requests: Amount,
+    pub requests: ResourceList,
     /// What is to be said of it.
-    pub statements: Vec<Statement>,
+    pub statements: Vec<PlanFinding>,
 }
 
 /// One pool that goes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct DrainStep {
     /// Its place in the order, from 1.
     pub step: usize,
     /// The pool.
     pub pool: String,
     /// Its build.
-    pub build: Option<Target>,
+    pub build: Option<TargetBuild>,
     /// How many nodes it has.
     pub nodes: u64,
     /// Whether every workload on it can be moved.
     pub ready: bool,
     /// What its pods ask for, those of DaemonSets left out.
-    pub moving: Amount,
+    pub moving: ResourceList,
     /// The workloads that hold it.
-    pub held_by: Vec<Held>,
+    pub held_by: Vec<Blocker>,
     /// How many new nodes there have to be before it is drained, where that can be said.
     pub new_nodes_by_then: Option<u64>,
 }
 
 /// A workload that holds a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Held {
+pub struct Blocker {
     /// It, as in `Deployment shop/web`.
     pub workload: String,
     /// Its class.
-    pub class: Class,
+    pub class: UpgradeClass,
     /// By what, where a statement says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<By>,
+    pub by: Option<BlockedBy>,
 }
 
 /// Nodes, and what they have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Room {
+pub struct NodeCapacity {
     /// How many nodes.
     pub nodes: u64,
     /// What they offer.
-    pub allocatable: Amount,
+    pub allocatable: ResourceList,
     /// What pods ask for.
-    pub requested: Amount,
+    pub requested: ResourceList,
 }
 
 /// The room of one build.
 #[derive(Clone, Debug, Serialize)]
-pub struct BuildRoom {
+pub struct BuildCapacity {
     /// The build; none for nodes that do not say theirs.
-    pub build: Option<Target>,
+    pub build: Option<TargetBuild>,
     /// As it is.
-    pub before: Room,
+    pub before: NodeCapacity,
     /// When the pools are gone, and what was on them runs on the new build.
-    pub after: Room,
+    pub after: NodeCapacity,
 }
 
 /// What has to be there for what moves.
@@ -156,25 +156,25 @@ pub struct BuildRoom {
 #[serde(rename_all = "camelCase")]
 pub struct NodesNeeded {
     /// What the pods ask for that move.
-    pub moving: Amount,
+    pub moving: ResourceList,
     /// Whether that is counted by pods that are there; else by the replicas of templates.
     pub by_pods: bool,
     /// What the nodes of the new build have free now.
-    pub free: Amount,
+    pub free: ResourceList,
     /// What DaemonSets ask for on each new node.
-    pub daemon_sets: Amount,
+    pub daemon_sets: ResourceList,
     /// The node that new ones are taken to be like; none where no node says what it offers.
     pub like: Option<String>,
     /// What that node offers.
-    pub like_allocatable: Amount,
+    pub like_allocatable: ResourceList,
     /// How many more such nodes it takes at least, all pods taken for divisible; none where one pod asks for more than a
     /// node has, or nothing is known.
     pub nodes: Option<u64>,
 }
 
-impl Pool {
+impl NodePool {
     /// The pool by a name that no other has.
-    fn shown(&self, all: &[Pool]) -> String {
+    fn shown(&self, all: &[NodePool]) -> String {
         let build = self
             .build
             .map_or_else(|| "an unknown build".to_owned(), |build| build.to_string());
@@ -195,7 +195,7 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// When a pool is to go that is not there.
-    pub fn plan(&self) -> Result<Plan, NoPool> {
+    pub fn plan(&self) -> Result<UpgradePlan, NoPool> {
         let from = self.pools_that_go()?;
         let names: Vec<String> = self
             .nodes
@@ -204,7 +204,7 @@ impl Planner<'_> {
             .map(|pool| pool.shown(&self.nodes.pools))
             .collect();
         let name = |index: &usize| names.get(*index).cloned().unwrap_or_default();
-        let mut said: Vec<Vec<Statement>> = self
+        let mut said: Vec<Vec<PlanFinding>> = self
             .workloads
             .iter()
             .map(|workload| self.state(workload))
@@ -212,7 +212,7 @@ impl Planner<'_> {
         self.daemon_sets(&mut said);
 
         let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(said.len());
-        let mut by_pool: BTreeMap<usize, (Vec<Held>, Amount)> = BTreeMap::new();
+        let mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)> = BTreeMap::new();
         for (workload, statements) in self.workloads.iter().zip(said) {
             let pools: Vec<usize> = if workload.pods.is_empty() {
                 workload.fits.clone()
@@ -228,7 +228,7 @@ impl Planner<'_> {
                     .iter()
                     .map(|it| it.class)
                     .max()
-                    .unwrap_or(Class::Unchanged),
+                    .unwrap_or(UpgradeClass::Unchanged),
                 can_move: !statements.iter().any(|it| it.holds),
                 affected: self.nodes.pools.is_empty()
                     || pools.is_empty()
@@ -260,9 +260,9 @@ impl Planner<'_> {
 
         let needed = self.needed(&from, &by_pool);
         let order = self.order(&from, by_pool, &needed, &names);
-        Ok(Plan {
+        Ok(UpgradePlan {
             schema: SCHEMA,
-            to: Target(self.question.to),
+            to: TargetBuild(self.question.to),
             from: from.iter().map(name).collect(),
             placement: AssumedPlacement::of(self.placements.values()),
             summary: summary(&workloads),
@@ -283,9 +283,9 @@ impl Planner<'_> {
         }
         let mut found = BTreeSet::new();
         for wanted in &self.question.from {
-            let by_name = |pool: &Pool| !pool.label.is_empty() && pool.name == *wanted;
-            let build = Target::parse(wanted).ok().map(|target| target.0);
-            let by_build = |pool: &Pool| build.is_some() && pool.build == build;
+            let by_name = |pool: &NodePool| !pool.label.is_empty() && pool.name == *wanted;
+            let build = TargetBuild::parse(wanted).ok().map(|target| target.0);
+            let by_build = |pool: &NodePool| build.is_some() && pool.build == build;
             let mut these: Vec<usize> = pools()
                 .filter(|(_, pool)| by_name(pool))
                 .map(|(index, _)| index)
@@ -320,11 +320,11 @@ impl Planner<'_> {
 
     /// A DaemonSet that the new nodes cannot have must exist for both builds while pools are drained. Another one with the
     /// same main image that is for the new build counts as the second.
-    fn daemon_sets(&self, said: &mut [Vec<Statement>]) {
-        let holds = |statements: &[Statement]| {
+    fn daemon_sets(&self, said: &mut [Vec<PlanFinding>]) {
+        let holds = |statements: &[PlanFinding]| {
             statements
                 .iter()
-                .any(|it| it.holds && !matches!(it.class, Class::Unknown | Class::Blocked))
+                .any(|it| it.holds && !matches!(it.class, UpgradeClass::Unknown | UpgradeClass::Blocked))
         };
         let daemons = || {
             self.workloads
@@ -332,7 +332,7 @@ impl Planner<'_> {
                 .zip(0..)
                 .filter(|(workload, _)| workload.is_daemon_set)
         };
-        let able: Vec<&Workload> = daemons()
+        let able: Vec<&PlannedWorkload> = daemons()
             .filter(|(_, index)| said.get(*index).is_some_and(|it| !it.iter().any(|it| it.holds)))
             .map(|(workload, _)| workload)
             .collect();
@@ -343,19 +343,20 @@ impl Planner<'_> {
             let twin = able.iter().find(|other| {
                 other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
             });
-            let because = Because::rule("daemonset-spans-builds");
+            let because = FindingSource::rule("daemonset-spans-builds");
             let target = named(self.question.to);
             if let Some(twin) = twin {
                 for statement in statements.iter_mut() {
-                    statement.holds &= matches!(statement.class, Class::Unknown | Class::Blocked);
+                    statement.holds &=
+                        matches!(statement.class, UpgradeClass::Unknown | UpgradeClass::Blocked);
                 }
                 let message = format!(
                     "DaemonSet {} is there for nodes of {target}; this one goes with the old nodes",
                     twin.key.name
                 );
                 statements.push(
-                    Statement::new(Class::Pinned, "spec.template", message, because)
-                        .by(By::DaemonSet)
+                    PlanFinding::new(UpgradeClass::Pinned, "spec.template", message, because)
+                        .by(BlockedBy::DaemonSet)
                         .note(),
                 );
             } else {
@@ -364,8 +365,8 @@ impl Planner<'_> {
                 );
                 let remedy = format!("add one with an image and a nodeSelector for {target} beside it");
                 statements.push(
-                    Statement::new(Class::Blocked, "spec.template", message, because)
-                        .by(By::DaemonSet)
+                    PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, because)
+                        .by(BlockedBy::DaemonSet)
                         .remedy(remedy),
                 );
             }
@@ -375,21 +376,21 @@ impl Planner<'_> {
     fn order(
         &self,
         from: &BTreeSet<usize>,
-        mut by_pool: BTreeMap<usize, (Vec<Held>, Amount)>,
+        mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)>,
         needed: &NodesNeeded,
         names: &[String],
-    ) -> Vec<Step> {
+    ) -> Vec<DrainStep> {
         let pools = from
             .iter()
             .filter_map(|index| Some((*index, self.nodes.pools.get(*index)?)));
-        let mut steps: Vec<Step> = pools
+        let mut steps: Vec<DrainStep> = pools
             .map(|(index, pool)| {
                 let (mut held_by, wanted) = by_pool.remove(&index).unwrap_or_default();
                 held_by.sort_by(|a, b| (Reverse(a.class), &a.workload).cmp(&(Reverse(b.class), &b.workload)));
-                Step {
+                DrainStep {
                     step: 0,
                     pool: names.get(index).cloned().unwrap_or_default(),
-                    build: pool.build.map(Target),
+                    build: pool.build.map(TargetBuild),
                     nodes: pool.nodes,
                     ready: held_by.is_empty(),
                     moving: if self.has_pods { pool.moving } else { wanted },
@@ -401,7 +402,7 @@ impl Planner<'_> {
         steps.sort_by(|a, b| {
             (a.held_by.len(), a.moving.pods, &a.pool).cmp(&(b.held_by.len(), b.moving.pods, &b.pool))
         });
-        let mut moved = Amount::default();
+        let mut moved = ResourceList::default();
         for (at, step) in steps.iter_mut().enumerate() {
             moved += step.moving;
             step.step = at + 1;
@@ -410,9 +411,16 @@ impl Planner<'_> {
         steps
     }
 
-    fn needed(&self, from: &BTreeSet<usize>, by_pool: &BTreeMap<usize, (Vec<Held>, Amount)>) -> NodesNeeded {
-        let (mut moving, mut free, mut daemon_sets) =
-            (Amount::default(), Amount::default(), Amount::default());
+    fn needed(
+        &self,
+        from: &BTreeSet<usize>,
+        by_pool: &BTreeMap<usize, (Vec<Blocker>, ResourceList)>,
+    ) -> NodesNeeded {
+        let (mut moving, mut free, mut daemon_sets) = (
+            ResourceList::default(),
+            ResourceList::default(),
+            ResourceList::default(),
+        );
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             if from.contains(&index) {
                 moving += match by_pool.get(&index) {
@@ -423,11 +431,11 @@ impl Planner<'_> {
                 free += pool.allocatable.without(pool.requested);
             }
         }
-        let stays_off = |workload: &Workload| {
+        let stays_off = |workload: &PlannedWorkload| {
             workload
                 .statements
                 .iter()
-                .any(|it| it.class == Class::Pinned && it.holds)
+                .any(|it| it.class == UpgradeClass::Pinned && it.holds)
         };
         for workload in self
             .workloads
@@ -451,9 +459,9 @@ impl Planner<'_> {
     }
 
     /// The node that new ones are taken to be like: one of the new build, else one of the largest pool that goes.
-    fn like(&self, from: &BTreeSet<usize>) -> Option<&Node> {
-        let offers = |node: &&Node| node.allocatable.is_whole();
-        let size = |node: &&Node| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
+    fn like(&self, from: &BTreeSet<usize>) -> Option<&PlannedNode> {
+        let offers = |node: &&PlannedNode| node.allocatable.is_whole();
+        let size = |node: &&PlannedNode| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
         let of_target = self.nodes.of(self.question.to).find(offers);
         of_target.or_else(|| {
             let old = self
@@ -466,11 +474,11 @@ impl Planner<'_> {
         })
     }
 
-    fn capacity(&self, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<BuildRoom> {
-        let mut rooms: BTreeMap<Option<Build>, (Room, Room)> = BTreeMap::new();
+    fn capacity(&self, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<BuildCapacity> {
+        let mut rooms: BTreeMap<Option<Build>, (NodeCapacity, NodeCapacity)> = BTreeMap::new();
         rooms.entry(Some(self.question.to)).or_default();
         for (index, pool) in self.nodes.pools.iter().enumerate() {
-            let room = Room {
+            let room = NodeCapacity {
                 nodes: pool.nodes,
                 allocatable: pool.allocatable,
                 requested: pool.requested,
@@ -484,7 +492,7 @@ impl Planner<'_> {
         if let (Some((_, after)), Some(more)) = (rooms.get_mut(&Some(self.question.to)), needed.nodes) {
             let mut requested = needed.moving;
             requested += needed.daemon_sets.times(more);
-            after.add(Room {
+            after.add(NodeCapacity {
                 nodes: more,
                 allocatable: needed.like_allocatable.times(more),
                 requested,
@@ -492,8 +500,8 @@ impl Planner<'_> {
         }
         rooms
             .into_iter()
-            .map(|(build, (before, after))| BuildRoom {
-                build: build.map(Target),
+            .map(|(build, (before, after))| BuildCapacity {
+                build: build.map(TargetBuild),
                 before,
                 after,
             })
@@ -528,13 +536,13 @@ impl Planner<'_> {
 }
 
 impl WorkloadPlan {
-    fn held(&self) -> Held {
+    fn held(&self) -> Blocker {
         let worst = self
             .statements
             .iter()
             .filter(|it| it.holds)
             .max_by_key(|it| it.class);
-        Held {
+        Blocker {
             workload: format!("{} {}/{}", self.kind, self.namespace, self.name),
             class: worst.map_or(self.class, |it| it.class),
             by: worst.and_then(|it| it.by),
@@ -544,7 +552,7 @@ impl WorkloadPlan {
 
 impl NodesNeeded {
     /// How many more nodes it takes to hold this beside the DaemonSets.
-    fn to_hold(&self, moving: Amount) -> Option<u64> {
+    fn to_hold(&self, moving: ResourceList) -> Option<u64> {
         self.like.as_ref()?;
         self.like_allocatable
             .without(self.daemon_sets)
@@ -552,22 +560,24 @@ impl NodesNeeded {
     }
 }
 
-impl Room {
-    fn add(&mut self, other: Room) {
+impl NodeCapacity {
+    fn add(&mut self, other: NodeCapacity) {
         self.nodes += other.nodes;
         self.allocatable += other.allocatable;
         self.requested += other.requested;
     }
 }
 
-fn summary(workloads: &[WorkloadPlan]) -> Summary {
-    let mut by_class: BTreeMap<&'static str, usize> =
-        Class::ALL.into_iter().map(|class| (class.as_str(), 0)).collect();
+fn summary(workloads: &[WorkloadPlan]) -> PlanSummary {
+    let mut by_class: BTreeMap<&'static str, usize> = UpgradeClass::ALL
+        .into_iter()
+        .map(|class| (class.as_str(), 0))
+        .collect();
     for workload in workloads {
         *by_class.entry(workload.class.as_str()).or_default() += 1;
     }
     let affected = || workloads.iter().filter(|workload| workload.affected);
-    Summary {
+    PlanSummary {
         workloads: workloads.len(),
         affected: affected().count(),
         can_move: affected().filter(|workload| workload.can_move).count(),

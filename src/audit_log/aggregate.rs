@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
-use super::Input;
-use super::counts::{Counts, Outcome};
-use super::event::{Event, ObjectRef};
-use super::live::Now;
-use super::told::Told;
+use super::InputResult;
+use super::counts::{OutcomeCounts, RequestOutcome};
+use super::event::{AuditEvent, ObjectRef};
+use super::outcome::EventOutcome;
+use super::remediation::CurrentState;
 use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
 
@@ -46,12 +46,12 @@ impl Filter {
 
 /// From when to when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Span {
+pub struct TimeSpan {
     /// The first and the last moment; none where there was no event.
     pub ends: Option<(Timestamp, Timestamp)>,
 }
 
-impl Span {
+impl TimeSpan {
     /// Takes a moment in.
     pub fn add(&mut self, time: Timestamp) {
         self.ends = Some(match self.ends {
@@ -61,7 +61,7 @@ impl Span {
     }
 
     /// Takes another span in.
-    pub fn join(&mut self, other: &Span) {
+    pub fn join(&mut self, other: &TimeSpan) {
         for time in other.ends.iter().flat_map(|(first, last)| [*first, *last]) {
             self.add(time);
         }
@@ -70,18 +70,18 @@ impl Span {
 
 /// How often one rule refused, or would have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rule {
+pub struct RuleCount {
     /// Requests that it refused.
     pub denied: u64,
     /// Requests that it would have refused.
     pub would_deny: u64,
     /// From when to when.
-    pub span: Span,
+    pub span: TimeSpan,
 }
 
-impl Rule {
+impl RuleCount {
     /// Adds another one's.
-    pub fn add(&mut self, other: &Rule) {
+    pub fn add(&mut self, other: &RuleCount) {
         self.denied += other.denied;
         self.would_deny += other.would_deny;
         self.span.join(&other.span);
@@ -90,7 +90,7 @@ impl Rule {
 
 /// The requests of one user for one workload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Row {
+pub struct WorkloadRow {
     /// Its cluster, as its inputs or a log store name it; empty where neither does.
     pub cluster: String,
     /// Its namespace.
@@ -100,45 +100,45 @@ pub struct Row {
     /// The user.
     pub user: String,
     /// What came of the requests.
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
     /// From when to when.
-    pub span: Span,
+    pub span: TimeSpan,
     /// The rules, by name.
-    pub rules: BTreeMap<String, Rule>,
+    pub rules: BTreeMap<String, RuleCount>,
     /// How the workload is now, where that was asked.
-    pub now: Option<Now>,
+    pub now: Option<CurrentState>,
 }
 
 /// All that a cluster's logs tell.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Cluster {
+pub struct ClusterRecord {
     /// Its name; empty where neither the inputs nor a log store name it.
     pub name: String,
     /// What came of the requests that were more than tries.
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
     /// What came of requests that were to store nothing (`dryRun=All`). They are in no row.
-    pub dry_runs: Counts,
+    pub dry_runs: OutcomeCounts,
     /// What is in `counts` and in no row, because there were too many rows.
-    pub beyond: Counts,
+    pub beyond: OutcomeCounts,
     /// From when to when.
-    pub span: Span,
+    pub span: TimeSpan,
 }
 
 /// What was gathered of all inputs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct AuditReport {
     /// The inputs.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputResult>,
     /// The clusters that something was told of, by name.
-    pub clusters: Vec<Cluster>,
+    pub clusters: Vec<ClusterRecord>,
     /// One for each user of each workload: most denials first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<WorkloadRow>,
     /// Whether there were more events than are remembered: one that stands in two inputs may be counted twice.
     pub forgets: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct RowKey {
     cluster: usize,
     namespace: String,
     workload: String,
@@ -146,24 +146,24 @@ struct Key {
 }
 
 #[derive(Default)]
-struct Value {
-    counts: Counts,
-    span: Span,
-    rules: BTreeMap<String, Rule>,
+struct RowValue {
+    counts: OutcomeCounts,
+    span: TimeSpan,
+    rules: BTreeMap<String, RuleCount>,
 }
 
 /// What is gathered while reading.
 #[derive(Default)]
-pub struct Gathered {
-    clusters: Vec<Cluster>,
-    rows: HashMap<Key, Value>,
+pub struct Aggregate {
+    clusters: Vec<ClusterRecord>,
+    rows: HashMap<RowKey, RowValue>,
     /// How many rules the rows have.
     rules: usize,
 }
 
-impl Gathered {
+impl Aggregate {
     /// Takes an event in.
-    pub fn add(&mut self, cluster: &str, time: Timestamp, event: &Event<'_>, told: &Told<'_>) {
+    pub fn add(&mut self, cluster: &str, time: Timestamp, event: &AuditEvent<'_>, told: &EventOutcome<'_>) {
         let index = self.cluster(cluster);
         let Some(cluster) = self.clusters.get_mut(index) else {
             return;
@@ -174,7 +174,7 @@ impl Gathered {
             return;
         }
         cluster.counts.count(told.outcomes());
-        let key = Key {
+        let key = RowKey {
             cluster: index,
             namespace: bounded(event.namespace()),
             workload: workload(event.object(), told.owner),
@@ -201,18 +201,18 @@ impl Gathered {
             return index;
         }
         if self.clusters.len() < MOST_CLUSTERS {
-            self.clusters.push(Cluster {
+            self.clusters.push(ClusterRecord {
                 name,
-                ..Cluster::default()
+                ..ClusterRecord::default()
             });
         }
         self.clusters.len().saturating_sub(1)
     }
 
     /// The report.
-    pub fn finish(self, inputs: Vec<Input>, forgets: bool) -> Report {
+    pub fn finish(self, inputs: Vec<InputResult>, forgets: bool) -> AuditReport {
         let clusters = self.clusters;
-        let named = |(key, value): (Key, Value)| Row {
+        let named = |(key, value): (RowKey, RowValue)| WorkloadRow {
             cluster: clusters
                 .get(key.cluster)
                 .map_or(String::new(), |known| known.name.clone()),
@@ -224,20 +224,20 @@ impl Gathered {
             rules: value.rules,
             now: None,
         };
-        let mut rows: Vec<Row> = self.rows.into_iter().map(named).collect();
+        let mut rows: Vec<WorkloadRow> = self.rows.into_iter().map(named).collect();
         rows.sort_by(|a, b| {
-            let order = |row: &Row| {
-                let Row { counts, .. } = row;
+            let order = |row: &WorkloadRow| {
+                let WorkloadRow { counts, .. } = row;
                 [counts.denials(), counts.changes(), counts.unanswered()].map(std::cmp::Reverse)
             };
-            let names = |row: &Row| [&row.namespace, &row.workload, &row.user].map(Clone::clone);
+            let names = |row: &WorkloadRow| [&row.namespace, &row.workload, &row.user].map(Clone::clone);
             (a.cluster.cmp(&b.cluster))
                 .then_with(|| order(a).cmp(&order(b)))
                 .then_with(|| names(a).cmp(&names(b)))
         });
         let mut clusters = clusters;
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
-        Report {
+        AuditReport {
             inputs,
             clusters,
             rows,
@@ -246,7 +246,7 @@ impl Gathered {
     }
 }
 
-impl Value {
+impl RowValue {
     /// Says whether the rule is new here.
     fn count(&mut self, name: &str, is_denied: bool, time: Timestamp, has_room: bool) -> bool {
         let name = bounded(name);
@@ -265,10 +265,10 @@ impl Value {
     }
 }
 
-impl Report {
+impl AuditReport {
     /// What came of all requests that were more than tries.
-    pub fn counts(&self) -> Counts {
-        let mut all = Counts::default();
+    pub fn counts(&self) -> OutcomeCounts {
+        let mut all = OutcomeCounts::default();
         for cluster in &self.clusters {
             all.add(&cluster.counts);
         }
@@ -276,8 +276,8 @@ impl Report {
     }
 
     /// What came of requests that were to store nothing.
-    pub fn dry_runs(&self) -> Counts {
-        let mut all = Counts::default();
+    pub fn dry_runs(&self) -> OutcomeCounts {
+        let mut all = OutcomeCounts::default();
         for cluster in &self.clusters {
             all.add(&cluster.dry_runs);
         }
@@ -285,8 +285,8 @@ impl Report {
     }
 
     /// From when to when the inputs tell.
-    pub fn span(&self) -> Span {
-        let mut span = Span::default();
+    pub fn span(&self) -> TimeSpan {
+        let mut span = TimeSpan::default();
         for input in &self.inputs {
             span.join(&input.span);
         }
@@ -294,7 +294,7 @@ impl Report {
     }
 
     /// How many requests had an outcome.
-    pub fn of(&self, outcome: Outcome) -> u64 {
+    pub fn of(&self, outcome: RequestOutcome) -> u64 {
         self.counts().of(outcome)
     }
 }
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_cluster_with_a_long_name_is_one() {
-        let mut gathered = Gathered::default();
+        let mut gathered = Aggregate::default();
         for name in ["a".repeat(1000), "##[".repeat(1000), "short".to_owned()] {
             let first = gathered.cluster(&name);
             assert_eq!(gathered.cluster(&name), first);
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_counted_on_where_there_is_no_room_for_another() {
-        let mut row = Value::default();
+        let mut row = RowValue::default();
         let time = Timestamp::UNIX_EPOCH;
         let long = "a".repeat(1000);
         assert!(row.count(&long, true, time, true));

@@ -12,17 +12,17 @@ use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
 
 /// Words of a policy that are to count instead of those that are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Overrides {
+pub struct PolicyOverrides {
     /// `mode` of every policy.
     pub mode: Option<Mode>,
     /// `validation.ignoredFields` of every policy.
     pub ignored_fields: Option<IgnoredFields>,
 }
 
-impl Overrides {
+impl PolicyOverrides {
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
-        *self == Overrides::default()
+        *self == PolicyOverrides::default()
     }
 
     fn apply(self, policy: &mut Policy) {
@@ -33,7 +33,7 @@ impl Overrides {
 
 /// What stored objects are judged by.
 #[derive(Clone, Debug)]
-pub struct World<'w> {
+pub struct EvalContext<'w> {
     /// What is known of the cluster and the day.
     pub facts: &'w Facts,
     /// The policies: borrowed, for one is made with every change that a watch tells.
@@ -46,7 +46,7 @@ pub struct World<'w> {
 
 /// Why the API server does not ask about an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NotAsked {
+pub enum NotReviewed {
     /// Its namespace is left out by name.
     ByName,
     /// A label takes its namespace out.
@@ -55,23 +55,23 @@ pub enum NotAsked {
     NotRegistered,
 }
 
-impl NotAsked {
+impl NotReviewed {
     /// In words, after "admission is not asked:".
     pub fn words(&self, namespace: &str) -> String {
         match self {
-            NotAsked::ByName => format!("the namespace {namespace} is left out by name"),
-            NotAsked::ByLabel(label) => format!("the label {label} takes the namespace {namespace} out"),
-            NotAsked::NotRegistered => {
+            NotReviewed::ByName => format!("the namespace {namespace} is left out by name"),
+            NotReviewed::ByLabel(label) => format!("the label {label} takes the namespace {namespace} out"),
+            NotReviewed::NotRegistered => {
                 format!("no webhook of Transom is registered for the namespace {namespace}")
             }
         }
     }
 }
 
-impl<'w> World<'w> {
+impl<'w> EvalContext<'w> {
     /// What a snapshot knows. Where it does not know what is registered, it is taken for what Transom registers.
     pub fn of(snapshot: &'w Snapshot) -> Self {
-        World {
+        EvalContext {
             facts: &snapshot.facts,
             policies: Cow::Borrowed(&snapshot.policies),
             excluded: &snapshot.excluded,
@@ -81,7 +81,7 @@ impl<'w> World<'w> {
 
     /// The same with other words in the policies.
     #[must_use]
-    pub fn with(mut self, overrides: &Overrides) -> Self {
+    pub fn with(mut self, overrides: &PolicyOverrides) -> Self {
         if !overrides.is_empty() {
             self.policies = Cow::Owned(self.policies.with(|policy| overrides.apply(policy)));
         }
@@ -116,19 +116,19 @@ impl<'w> World<'w> {
     }
 
     /// Why the API server does not ask about objects of a namespace; `None` where it asks.
-    pub fn not_asked(&self, namespace: &str) -> Option<NotAsked> {
+    pub fn not_asked(&self, namespace: &str) -> Option<NotReviewed> {
         let none = BTreeMap::new();
         let known = self.facts.namespaces.get(namespace);
         let labels = known.map_or(&none, |known| &known.labels);
         if is_left_out_by_name(namespace, self.excluded) {
-            return Some(NotAsked::ByName);
+            return Some(NotReviewed::ByName);
         }
         if is_left_out(namespace, labels, self.excluded) {
-            return left_out_by(labels).next().map(NotAsked::ByLabel);
+            return left_out_by(labels).next().map(NotReviewed::ByLabel);
         }
         let calls = self
             .registered
             .is_none_or(|registered| registered.calls_in(labels));
-        (!calls).then_some(NotAsked::NotRegistered)
+        (!calls).then_some(NotReviewed::NotRegistered)
     }
 }

@@ -9,7 +9,7 @@ string_enum! {
     /// What an upgrade means for a workload, the mildest first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
-    pub enum Class {
+    pub enum UpgradeClass {
         /// It runs on the new build as it is, with the isolation that it has.
         Unchanged = "unchanged",
         /// Its images run on the new build by Hyper-V isolation only.
@@ -29,7 +29,7 @@ string_enum! {
     /// What holds a workload to the old build, or keeps it off the new one.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
-    pub enum By {
+    pub enum BlockedBy {
         /// A nodeSelector of the build.
         NodeSelector = "nodeSelector",
         /// A required node affinity of the build, or one that matches no node.
@@ -59,17 +59,17 @@ string_enum! {
 
 /// What a statement rests on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Because {
+pub struct FindingSource {
     /// A rule, `TSM601 image-build-mismatch`, or the row of a table.
     pub name: String,
     /// Where it can be read.
     pub source: String,
 }
 
-impl Because {
+impl FindingSource {
     /// The row of a table.
     pub(super) fn row(name: impl Into<String>, source: &str) -> Self {
-        Because {
+        FindingSource {
             name: name.into(),
             source: source.to_owned(),
         }
@@ -78,7 +78,7 @@ impl Because {
     /// A rule of the catalogue, by its name.
     pub(super) fn rule(name: &str) -> Self {
         let rule = rules::find(name);
-        Because {
+        FindingSource {
             name: rule.map_or_else(|| name.to_owned(), |rule| format!("{} {}", rule.id, rule.name)),
             source: rule
                 .and_then(|rule| rule.see.first())
@@ -93,7 +93,7 @@ string_enum! {
     /// What a registry has said of a proposed image.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
-    pub enum Verified {
+    pub enum RegistryCheck {
         /// No registry was asked, or none answered.
         NotVerified = "notVerified",
         /// The registry has it.
@@ -109,18 +109,18 @@ pub struct Proposal {
     /// The reference.
     pub image: String,
     /// Whether there is such an image.
-    pub verified: Verified,
+    pub verified: RegistryCheck,
 }
 
 /// One thing that is to be said of a workload.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Statement {
+pub struct PlanFinding {
     /// What it makes of the workload.
-    pub class: Class,
+    pub class: UpgradeClass,
     /// By what, for what is pinned or blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<By>,
+    pub by: Option<BlockedBy>,
     /// Whether the workload cannot be moved before this is mended, or found out.
     pub holds: bool,
     /// The field that it is about.
@@ -131,24 +131,24 @@ pub struct Statement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// What it rests on.
-    pub because: Because,
+    pub because: FindingSource,
     /// An image that would do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposed: Option<Proposal>,
 }
 
-impl Statement {
+impl PlanFinding {
     /// A statement that holds the workload, unless it says that it runs unchanged.
     pub(super) fn new(
-        class: Class,
+        class: UpgradeClass,
         path: impl Into<String>,
         message: impl Into<String>,
-        because: Because,
+        because: FindingSource,
     ) -> Self {
-        Statement {
+        PlanFinding {
             class,
             by: None,
-            holds: class != Class::Unchanged,
+            holds: class != UpgradeClass::Unchanged,
             path: path.into(),
             message: message.into(),
             remedy: None,
@@ -157,12 +157,12 @@ impl Statement {
         }
     }
 
-    pub(super) fn by(self, by: By) -> Self {
-        Statement { by: Some(by), ..self }
+    pub(super) fn by(self, by: BlockedBy) -> Self {
+        PlanFinding { by: Some(by), ..self }
     }
 
     pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
-        Statement {
+        PlanFinding {
             remedy: Some(remedy.into()),
             ..self
         }
@@ -170,6 +170,6 @@ impl Statement {
 
     /// The same, as something to know that holds nothing up.
     pub(super) fn note(self) -> Self {
-        Statement { holds: false, ..self }
+        PlanFinding { holds: false, ..self }
     }
 }

@@ -16,7 +16,7 @@ string_enum! {
     /// What becomes of one finding at the next create of its object.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum Fate {
+    pub enum FindingOutcome {
         /// It refuses the object. An update that leaves it as it is passes: it was there before (the ratchet).
         Denied = "denied",
         /// It is told to who applies the object.
@@ -38,7 +38,7 @@ string_enum! {
     /// What becomes of an object at its next create.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Outcome {
+    pub enum OwnerOutcome {
         /// It is refused.
         Denied = "denied",
         /// It is changed. Of a workload it says nothing: its pods are changed, never the workload.
@@ -53,7 +53,7 @@ string_enum! {
 /// An owner of a kind that Transom does not judge, as a Rollout of Argo: its pods are judged in its stead.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Foreign {
+pub struct ForeignOwner {
     /// Its `apiVersion`.
     pub api_version: String,
     /// Its kind.
@@ -65,7 +65,7 @@ pub struct Foreign {
 /// One finding of a stored object.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Found {
+pub struct FindingResult {
     /// The rule's id.
     pub id: &'static str,
     /// The rule's name.
@@ -82,7 +82,7 @@ pub struct Found {
     /// What to do.
     pub remedy: String,
     /// What becomes of it.
-    pub fate: Fate,
+    pub fate: FindingOutcome,
     /// Whether it would refuse the object if `validation` were Deny.
     pub would_deny: bool,
     /// Why something else becomes of it than its severity says: the policy's word, an exemption's note, the namespace.
@@ -103,7 +103,7 @@ fn decision_as_text<S: serde::Serializer>(decision: &Decision, serializer: S) ->
 /// One stored object that a person, a tool or a controller that Transom does not know has made.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Judged {
+pub struct OwnerResult {
     /// Its `apiVersion`, by its kind.
     pub api_version: String,
     /// Its kind.
@@ -118,7 +118,7 @@ pub struct Judged {
     pub uid: Uid,
     /// Its owner, of a kind that is not judged; the object stands for all pods of that owner then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Foreign>,
+    pub owner: Option<ForeignOwner>,
     /// Its operating system.
     pub verdict: Verdict,
     /// The signs of that, strongest first.
@@ -127,7 +127,7 @@ pub struct Judged {
     pub policy: String,
     /// What becomes of it.
     #[serde(skip)]
-    pub outcome: Outcome,
+    pub outcome: OwnerOutcome,
     /// The same, in the words of admission.
     #[serde(serialize_with = "decision_as_text")]
     pub decision: Decision,
@@ -147,10 +147,10 @@ pub struct Judged {
     /// The fields that admission would change besides, if it were not in dry run.
     pub would_change: Vec<String>,
     /// What was found, in the order in which a person would mend it.
-    pub findings: Vec<Found>,
+    pub findings: Vec<FindingResult>,
 }
 
-impl Judged {
+impl OwnerResult {
     /// Whether there is nothing to say of it.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.changes.is_empty() && self.would_change.is_empty()

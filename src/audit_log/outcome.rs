@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use memchr::memmem::Finder;
 
-use super::counts::Outcome;
-use super::event::Event;
+use super::counts::RequestOutcome;
+use super::event::AuditEvent;
 use crate::model::webhook_probe::is_rejection;
 
 /// What the names of Transom's webhooks end with.
@@ -18,9 +18,9 @@ const FAILED_OPEN: [&str; 2] = [
 ];
 
 /// The names of webhooks that are Transom's: those that are frozen end with one domain; others may be added.
-pub struct Names(Vec<(String, Finder<'static>)>);
+pub struct WebhookNames(Vec<(String, Finder<'static>)>);
 
-impl Names {
+impl WebhookNames {
     /// Transom's own, and others, each whole or its last labels.
     pub fn new(more: &[String]) -> Self {
         let names = [OURS.to_owned()].into_iter().chain(more.iter().cloned());
@@ -28,7 +28,7 @@ impl Names {
             let finder = Finder::new(name.as_bytes()).into_owned();
             (name, finder)
         };
-        Names(names.map(with_finder).collect())
+        WebhookNames(names.map(with_finder).collect())
     }
 
     /// Whether a text may name one, without reading it.
@@ -46,8 +46,8 @@ impl Names {
 
 /// What an event tells of Transom.
 #[derive(Debug, Default)]
-pub struct Told<'e> {
-    outcomes: [bool; Outcome::ALL.len()],
+pub struct EventOutcome<'e> {
+    outcomes: [bool; RequestOutcome::ALL.len()],
     /// Whether a webhook of Transom's had its say, or was to.
     was_asked: bool,
     /// The workload that the object belongs to, as in `Deployment web`.
@@ -58,14 +58,14 @@ pub struct Told<'e> {
     pub would_deny: BTreeSet<&'e str>,
 }
 
-impl<'e> Told<'e> {
+impl<'e> EventOutcome<'e> {
     /// What an event tells.
-    pub fn of(event: &'e Event<'_>, names: &Names) -> Self {
-        let mut told = Told::default();
+    pub fn of(event: &'e AuditEvent<'_>, names: &WebhookNames) -> Self {
+        let mut told = EventOutcome::default();
         let (mut rules, mut is_patched) = ("", false);
         for (key, value) in event.annotations() {
             if FAILED_OPEN.iter().any(|prefix| key.starts_with(prefix)) {
-                told.note(Outcome::FailedOpen, names.is_ours(value));
+                told.note(RequestOutcome::FailedOpen, names.is_ours(value));
                 continue;
             }
             let Some((webhook, key)) = key.split_once('/') else {
@@ -76,14 +76,14 @@ impl<'e> Told<'e> {
             }
             told.was_asked = true;
             match (key, value) {
-                ("decision", "deny") => told.note(Outcome::Denied, true),
+                ("decision", "deny") => told.note(RequestOutcome::Denied, true),
                 ("decision", "patch") => is_patched = true,
-                ("not-evaluated", _) => told.note(Outcome::NotEvaluated, true),
-                ("would-patch", _) => told.note(Outcome::WouldPatch, true),
-                ("removed", _) => told.note(Outcome::Removed, true),
-                ("withheld", _) => told.note(Outcome::Withheld, true),
-                ("exempted", _) => told.note(Outcome::Exempted, true),
-                ("owner-trust", _) => told.note(Outcome::OwnerNotTrusted, true),
+                ("not-evaluated", _) => told.note(RequestOutcome::NotEvaluated, true),
+                ("would-patch", _) => told.note(RequestOutcome::WouldPatch, true),
+                ("removed", _) => told.note(RequestOutcome::Removed, true),
+                ("withheld", _) => told.note(RequestOutcome::Withheld, true),
+                ("exempted", _) => told.note(RequestOutcome::Exempted, true),
+                ("owner-trust", _) => told.note(RequestOutcome::OwnerNotTrusted, true),
                 ("owner", owner) => told.owner = Some(owner),
                 ("denied-by", names) => add(&mut told.denied_by, names),
                 ("would-deny", names) => add(&mut told.would_deny, names),
@@ -93,36 +93,36 @@ impl<'e> Told<'e> {
         }
         told.read_failure(event, names);
         // A request that is denied would not be denied as well.
-        let is_denied = told.had(Outcome::Denied);
+        let is_denied = told.had(RequestOutcome::Denied);
         if is_denied {
             told.would_deny.clear();
         }
-        told.note(Outcome::WouldDeny, !told.would_deny.is_empty());
+        told.note(RequestOutcome::WouldDeny, !told.would_deny.is_empty());
         if is_denied && told.denied_by.is_empty() {
             add(&mut told.denied_by, rules);
         }
-        let ours = is_denied || told.had(Outcome::FailedClosed);
+        let ours = is_denied || told.had(RequestOutcome::FailedClosed);
         told.note(
-            Outcome::RefusedOtherwise,
+            RequestOutcome::RefusedOtherwise,
             told.was_asked && event.has_failed() && !ours,
         );
-        told.note(Outcome::Patched, is_patched && !event.has_failed());
+        told.note(RequestOutcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
             // Of what was not stored nothing was removed either.
-            told.take_back(&[Outcome::Removed, Outcome::Withheld]);
+            told.take_back(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
         }
         told
     }
 
     /// What the client was told, where the webhook's own words did not come through.
-    fn read_failure(&mut self, event: &Event<'_>, names: &Names) {
+    fn read_failure(&mut self, event: &AuditEvent<'_>, names: &WebhookNames) {
         let failure = event.failure();
         if event.is_dry_run() && is_rejection(failure) {
             return;
         }
         for (before, outcome) in [
-            ("admission webhook \"", Outcome::Denied),
-            ("failed calling webhook \"", Outcome::FailedClosed),
+            ("admission webhook \"", RequestOutcome::Denied),
+            ("failed calling webhook \"", RequestOutcome::FailedClosed),
         ] {
             let webhook = (failure.split_once(before)).and_then(|(_, after)| after.split_once('"'));
             if let Some((webhook, _)) = webhook
@@ -133,14 +133,14 @@ impl<'e> Told<'e> {
         }
     }
 
-    fn note(&mut self, outcome: Outcome, had: bool) {
+    fn note(&mut self, outcome: RequestOutcome, had: bool) {
         if had && let Some(noted) = self.outcomes.get_mut(outcome as usize) {
             *noted = true;
             self.was_asked = true;
         }
     }
 
-    fn take_back(&mut self, outcomes: &[Outcome]) {
+    fn take_back(&mut self, outcomes: &[RequestOutcome]) {
         for outcome in outcomes {
             if let Some(noted) = self.outcomes.get_mut(*outcome as usize) {
                 *noted = false;
@@ -149,13 +149,15 @@ impl<'e> Told<'e> {
     }
 
     /// Whether the request had an outcome.
-    pub fn had(&self, outcome: Outcome) -> bool {
+    pub fn had(&self, outcome: RequestOutcome) -> bool {
         self.outcomes.get(outcome as usize).copied().unwrap_or_default()
     }
 
     /// Every outcome.
-    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> {
-        Outcome::ALL.into_iter().filter(|outcome| self.had(*outcome))
+    pub fn outcomes(&self) -> impl Iterator<Item = RequestOutcome> {
+        RequestOutcome::ALL
+            .into_iter()
+            .filter(|outcome| self.had(*outcome))
     }
 
     /// Whether it tells nothing.

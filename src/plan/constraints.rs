@@ -1,9 +1,9 @@
 //! Whether a node of the new build can be what a pod template requires and carries no taint that keeps its pods off; if none
 //! is so, why.
 
-use super::nodes::Nodes;
-use super::requirements::{Place, Requirement, Requirements, Term, least};
-use super::statement::{Because, By, Class, Statement};
+use super::nodes::NodeInventory;
+use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
+use super::requirements::{Requirement, RequirementField, Requirements, Term, least};
 use super::target::named;
 use crate::engine::{AdmissionStage, untolerated};
 use crate::model::build::Build;
@@ -25,8 +25,8 @@ const TAINTS: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/ta
 const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
 
 /// The nodes of the new build that a workload could be scheduled on, and the policy of its namespace.
-pub(super) struct World<'w> {
-    pub nodes: &'w Nodes,
+pub(super) struct TargetNodes<'w> {
+    pub nodes: &'w NodeInventory,
     pub facts: &'w Facts,
     pub policy: &'w Policy,
     pub target: Build,
@@ -37,20 +37,20 @@ pub(super) struct World<'w> {
 }
 
 /// One node of the new build, as a workload sees it.
-struct Candidate<'w> {
+struct CandidateNode<'w> {
     host: &'w Host,
     selected: Match,
     /// A lasting taint that the pods do not tolerate.
     taint: Option<&'w Taint>,
 }
 
-impl<'w> World<'w> {
-    pub(super) fn new(nodes: &'w Nodes, facts: &'w Facts, policy: &'w Policy, target: Build) -> Self {
+impl<'w> TargetNodes<'w> {
+    pub(super) fn new(nodes: &'w NodeInventory, facts: &'w Facts, policy: &'w Policy, target: Build) -> Self {
         let pools = facts.hosts().iter().filter(|host| host.may_be_at_zero);
         let pools = pools
             .chain(&facts.pools)
             .filter(|pool| pool.build == Some(target));
-        World {
+        TargetNodes {
             known: nodes.of(target).map(|node| &node.host).chain(pools).collect(),
             nodes,
             facts,
@@ -77,7 +77,7 @@ impl<'w> World<'w> {
 
     /// What keeps the pods of a template off every node of the new build. If labels that such nodes can be given are all that
     /// they need, those are notes.
-    pub(super) fn obstacles(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>) -> Vec<Statement> {
+    pub(super) fn obstacles(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
         let only_to_come = [&self.to_come];
         let hosts: &[&Host] = if self.known.is_empty() {
             &only_to_come
@@ -99,7 +99,7 @@ impl<'w> World<'w> {
             return self.notes(requirements, host);
         }
         let selected = candidates.iter().filter(|it| it.selected != Match::No);
-        let selected: Vec<&Candidate<'_>> = selected.collect();
+        let selected: Vec<&CandidateNode<'_>> = selected.collect();
         if !selected.is_empty() {
             return self
                 .tainted(cx, &selected, candidates.len())
@@ -110,7 +110,7 @@ impl<'w> World<'w> {
         if said.is_empty() {
             said.push(self.not_together());
         }
-        let all: Vec<&Candidate<'_>> = candidates.iter().collect();
+        let all: Vec<&CandidateNode<'_>> = candidates.iter().collect();
         said.extend(self.tainted(cx, &all, all.len()));
         said
     }
@@ -120,7 +120,7 @@ impl<'w> World<'w> {
         cx: &PodCx<'_>,
         requirements: &Requirements<'_>,
         host: &'h Host,
-    ) -> Candidate<'h> {
+    ) -> CandidateNode<'h> {
         let always = least(&requirements.always, |requirement| {
             self.matches(requirement, host)
         });
@@ -133,7 +133,7 @@ impl<'w> World<'w> {
             AdmissionStage::Placed
         };
         let lacking = untolerated(subject, &host.taints, self.facts, self.policy, admission);
-        Candidate {
+        CandidateNode {
             host,
             selected: always.min(terms),
             taint: lacking.into_iter().find(|taint| taint.lasts()),
@@ -141,7 +141,7 @@ impl<'w> World<'w> {
     }
 
     /// The requirements that no node of the new build satisfies; of the affinity, the first of each term.
-    fn pins(&self, requirements: &Requirements<'_>, hosts: &[&Host]) -> Vec<Statement> {
+    fn pins(&self, requirements: &Requirements<'_>, hosts: &[&Host]) -> Vec<PlanFinding> {
         let is_met = |requirement: &Requirement<'_>| {
             hosts
                 .iter()
@@ -151,7 +151,7 @@ impl<'w> World<'w> {
             .always
             .iter()
             .filter(|requirement| !is_met(requirement));
-        let mut said: Vec<Statement> = unmet.map(|requirement| self.unmet(requirement)).collect();
+        let mut said: Vec<PlanFinding> = unmet.map(|requirement| self.unmet(requirement)).collect();
         let of_terms =
             |host: &&Host| requirements.matches_terms(&|requirement| self.matches(requirement, host));
         if hosts.iter().any(|host| of_terms(host) != Match::No) {
@@ -171,9 +171,9 @@ impl<'w> World<'w> {
 
     /// The labels that a node of the new build needs, so that the pods can be scheduled on it: those of the first term that
     /// needs no more.
-    fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<Statement> {
+    fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<PlanFinding> {
         let open = |requirement: &&Requirement<'_>| self.matches(requirement, host) == Match::Unknown;
-        let mut said: Vec<Statement> = Vec::new();
+        let mut said: Vec<PlanFinding> = Vec::new();
         let mut note = |requirement: &Requirement<'_>| {
             let mut nodes = self.nodes.all();
             let is_there = nodes.any(|node| requirement.matches(&node.host) == Match::Yes);
@@ -194,7 +194,7 @@ impl<'w> World<'w> {
     }
 
     /// A taint on each of these nodes that the pods do not tolerate. `of`: how many nodes there are in all.
-    fn tainted(&self, cx: &PodCx<'_>, candidates: &[&Candidate<'_>], of: usize) -> Option<Statement> {
+    fn tainted(&self, cx: &PodCx<'_>, candidates: &[&CandidateNode<'_>], of: usize) -> Option<PlanFinding> {
         if candidates.iter().any(|candidate| candidate.taint.is_none()) {
             return None;
         }
@@ -211,12 +211,12 @@ impl<'w> World<'w> {
             first.host.name
         );
         let because = if taint.marks_windows() {
-            Because::rule("missing-windows-toleration")
+            FindingSource::rule("missing-windows-toleration")
         } else {
-            Because::row("taints and tolerations", TAINTS)
+            FindingSource::row("taints and tolerations", TAINTS)
         };
         let path = cx.at(&["tolerations"]).named();
-        let statement = Statement::new(Class::Blocked, path, message, because).by(By::Taint);
+        let statement = PlanFinding::new(UpgradeClass::Blocked, path, message, because).by(BlockedBy::Taint);
         Some(statement.remedy(format!("add a toleration of {taint}")))
     }
 
@@ -231,7 +231,7 @@ impl<'w> World<'w> {
     }
 
     /// A requirement that no node of the new build satisfies, and why.
-    fn unmet(&self, requirement: &Requirement<'_>) -> Statement {
+    fn unmet(&self, requirement: &Requirement<'_>) -> PlanFinding {
         let key = requirement.key;
         let target = named(self.target);
         if self.has_nodes() {
@@ -248,8 +248,8 @@ impl<'w> World<'w> {
             let mut nodes = self.nodes.all();
             let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
                 let statement = self.pin(requirement, "no node of such a pool is known, nor its build");
-                return Statement {
-                    class: Class::Unknown,
+                return PlanFinding {
+                    class: UpgradeClass::Unknown,
                     ..statement
                 };
             };
@@ -268,53 +268,55 @@ impl<'w> World<'w> {
         }
     }
 
-    fn not_together(&self) -> Statement {
+    fn not_together(&self) -> PlanFinding {
         let message = format!(
             "each of its requirements is met by some node of {}, and no node meets them all",
             named(self.target)
         );
-        Statement::new(
-            Class::Pinned,
+        PlanFinding::new(
+            UpgradeClass::Pinned,
             "spec",
             message,
-            Because::row("node selection: all requirements at once", AFFINITY),
+            FindingSource::row("node selection: all requirements at once", AFFINITY),
         )
-        .by(By::NodeLabel)
+        .by(BlockedBy::NodeLabel)
         .remedy("give one pool of the new nodes all the labels, or take requirements out")
     }
 
-    fn pin(&self, requirement: &Requirement<'_>, why: &str) -> Statement {
+    fn pin(&self, requirement: &Requirement<'_>, why: &str) -> PlanFinding {
         let by = match requirement.place {
-            Place::RuntimeClass => By::RuntimeClass,
-            Place::NodeName => By::NodeName,
-            _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => By::NodeName,
-            _ if requirement.key == RESTRICTED_BUILD_LABEL => By::RestrictedBuildLabel,
-            Place::Selector if is_build_label(requirement.key) => By::NodeSelector,
-            Place::Affinity if is_build_label(requirement.key) => By::NodeAffinity,
-            _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => By::PoolLabel,
-            _ => By::NodeLabel,
+            RequirementField::RuntimeClass => BlockedBy::RuntimeClass,
+            RequirementField::NodeName => BlockedBy::NodeName,
+            _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => BlockedBy::NodeName,
+            _ if requirement.key == RESTRICTED_BUILD_LABEL => BlockedBy::RestrictedBuildLabel,
+            RequirementField::Selector if is_build_label(requirement.key) => BlockedBy::NodeSelector,
+            RequirementField::Affinity if is_build_label(requirement.key) => BlockedBy::NodeAffinity,
+            _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => {
+                BlockedBy::PoolLabel
+            }
+            _ => BlockedBy::NodeLabel,
         };
         let asks = shown(&requirement.shown());
         let message = match requirement.place {
-            Place::RuntimeClass => format!("its RuntimeClass selects {asks}, and {why}"),
+            RequirementField::RuntimeClass => format!("its RuntimeClass selects {asks}, and {why}"),
             _ => format!("it requires {asks}, and {why}"),
         };
         let remedy = match by {
-            By::RuntimeClass => self.another_class(),
-            By::NodeSelector | By::NodeAffinity | By::RestrictedBuildLabel => format!(
+            BlockedBy::RuntimeClass => self.another_class(),
+            BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => format!(
                 "take it out (placement holds pods to the builds that run their images), or require {} when the image runs \
                  there",
                 self.target
             ),
-            By::NodeName => "take it out: the scheduler finds a node".to_owned(),
-            By::NodeLabel => format!(
+            BlockedBy::NodeName => "take it out: the scheduler finds a node".to_owned(),
+            BlockedBy::NodeLabel => format!(
                 "give the nodes of {} the label, or take the requirement out",
                 named(self.target)
             ),
             _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
         };
-        Statement::new(
-            Class::Pinned,
+        PlanFinding::new(
+            UpgradeClass::Pinned,
             requirement.path.as_str(),
             message,
             because(requirement),
@@ -334,7 +336,7 @@ impl<'w> World<'w> {
         )
     }
 
-    fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> Statement {
+    fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> PlanFinding {
         let asks = shown(&requirement.shown());
         let now = if is_there || self.nodes.all().next().is_none() {
             ""
@@ -342,8 +344,8 @@ impl<'w> World<'w> {
             ", which no Windows node has now"
         };
         let message = format!("it requires {asks}{now}: the nodes to come need that label");
-        Statement::new(
-            Class::Unchanged,
+        PlanFinding::new(
+            UpgradeClass::Unchanged,
             requirement.path.as_str(),
             message,
             because(requirement),
@@ -354,25 +356,25 @@ impl<'w> World<'w> {
 }
 
 /// A required affinity that matches no node at all.
-fn no_term(requirements: &Requirements<'_>) -> Statement {
-    Statement::new(
-        Class::Pinned,
+fn no_term(requirements: &Requirements<'_>) -> PlanFinding {
+    PlanFinding::new(
+        UpgradeClass::Pinned,
         requirements.terms_path.as_str(),
         "its required node affinity matches no node: an empty term matches none",
-        Because::row("node selection: an empty nodeSelectorTerm", AFFINITY),
+        FindingSource::row("node selection: an empty nodeSelectorTerm", AFFINITY),
     )
-    .by(By::NodeAffinity)
+    .by(BlockedBy::NodeAffinity)
     .remedy("delete the required node affinity, or write into the term what the nodes must have")
 }
 
-fn because(requirement: &Requirement<'_>) -> Because {
+fn because(requirement: &Requirement<'_>) -> FindingSource {
     let (name, source) = match requirement.place {
-        Place::Selector => ("nodeSelector", SELECTOR),
-        Place::RuntimeClass => ("scheduling of the RuntimeClass", CLASS),
-        Place::Affinity => ("required node affinity", AFFINITY),
-        Place::NodeName => ("nodeName", NODE_NAME),
+        RequirementField::Selector => ("nodeSelector", SELECTOR),
+        RequirementField::RuntimeClass => ("scheduling of the RuntimeClass", CLASS),
+        RequirementField::Affinity => ("required node affinity", AFFINITY),
+        RequirementField::NodeName => ("nodeName", NODE_NAME),
     };
-    Because::row(
+    FindingSource::row(
         format!("node selection: {name}, {}", shown(requirement.key)),
         source,
     )

@@ -7,7 +7,7 @@ const DEEPEST: usize = 64;
 
 /// What comes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Piece<'p> {
+pub enum FramedPiece<'p> {
     /// The text of an object, from its first brace to its last.
     Whole(&'p [u8]),
     /// A line that belongs to no object, or an object without its end.
@@ -18,28 +18,28 @@ pub enum Piece<'p> {
 
 /// Puts objects together.
 #[derive(Default)]
-pub struct Pieces {
+pub struct ObjectFramer {
     /// The lines so far of an object over many lines.
-    open: Option<Open>,
+    open: Option<OpenObject>,
     /// What ends the lists, and the objects that hold them, around the next object.
     around: Vec<u8>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenObject {
     text: Vec<u8>,
     depth: usize,
     in_string: bool,
 }
 
-impl Pieces {
+impl ObjectFramer {
     /// Whether an object has begun and not ended.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
     /// Takes a line in.
-    pub fn take(&mut self, line: &[u8], longest: usize, mut give: impl FnMut(Piece<'_>)) {
+    pub fn take(&mut self, line: &[u8], longest: usize, mut give: impl FnMut(FramedPiece<'_>)) {
         let text = line.trim_ascii();
         if let Some(mut open) = self.open.take() {
             // No tool that lays objects out begins a line so: the log goes on after an object that was never ended.
@@ -47,38 +47,38 @@ impl Pieces {
             if !is_next {
                 open.add(text);
                 if open.depth == 0 {
-                    give(Piece::Whole(trim_comma(&open.text)));
+                    give(FramedPiece::Whole(trim_comma(&open.text)));
                 } else if open.text.len() > longest {
-                    give(Piece::TooLong);
+                    give(FramedPiece::TooLong);
                 } else if open.depth == 2 && is_list(text) {
                     if !self.go_into(b"}]") {
-                        give(Piece::Broken);
+                        give(FramedPiece::Broken);
                     }
                 } else {
                     self.open = Some(open);
                 }
                 return;
             }
-            give(Piece::Broken);
+            give(FramedPiece::Broken);
         }
         let text = trim_comma(text);
         match text {
             [] => {}
-            [b'{', .., b'}'] => give(Piece::Whole(text)),
+            [b'{', .., b'}'] => give(FramedPiece::Whole(text)),
             b"{" | b"[{" | b"[ {" => {
                 if text.len() > 1 && !self.go_into(b"]") {
-                    give(Piece::Broken);
+                    give(FramedPiece::Broken);
                 }
-                let mut open = Open::default();
+                let mut open = OpenObject::default();
                 open.add(b"{");
                 self.open = Some(open);
             }
             b"[" => {
                 if !self.go_into(b"]") {
-                    give(Piece::Broken);
+                    give(FramedPiece::Broken);
                 }
             }
-            [b'[', b'{', .., b'}', b']'] => give(Piece::Whole(text)),
+            [b'[', b'{', .., b'}', b']'] => give(FramedPiece::Whole(text)),
             _ => self.between(text, give),
         }
     }
@@ -93,7 +93,7 @@ impl Pieces {
     }
 
     /// A line between objects.
-    fn between(&mut self, text: &[u8], mut give: impl FnMut(Piece<'_>)) {
+    fn between(&mut self, text: &[u8], mut give: impl FnMut(FramedPiece<'_>)) {
         match (self.around.last(), text) {
             (Some(end), [first, ..]) if end == first => {
                 self.around.pop();
@@ -104,16 +104,16 @@ impl Pieces {
             (_, [.., b'}']) => {
                 let start = memmem::find(text, b" {").or_else(|| memmem::find(text, b"\t{"));
                 give(match start.and_then(|start| text.get(start + 1..)) {
-                    Some(object) => Piece::Whole(object),
-                    None => Piece::Broken,
+                    Some(object) => FramedPiece::Whole(object),
+                    None => FramedPiece::Broken,
                 });
             }
-            _ => give(Piece::Broken),
+            _ => give(FramedPiece::Broken),
         }
     }
 }
 
-impl Open {
+impl OpenObject {
     fn add(&mut self, line: &[u8]) {
         self.text.extend_from_slice(line);
         self.text.push(b'\n');
@@ -162,16 +162,16 @@ mod tests {
     use super::*;
 
     fn pieces(text: &str) -> Vec<String> {
-        let mut pieces = Pieces::default();
+        let mut pieces = ObjectFramer::default();
         let mut given = Vec::new();
         for line in text.lines() {
             pieces.take(line.as_bytes(), 1000, |piece| {
                 given.push(match piece {
-                    Piece::Whole(text) => String::from_utf8_lossy(text)
+                    FramedPiece::Whole(text) => String::from_utf8_lossy(text)
                         .split_whitespace()
                         .collect::<String>(),
-                    Piece::Broken => "broken".to_owned(),
-                    Piece::TooLong => "too long".to_owned(),
+                    FramedPiece::Broken => "broken".to_owned(),
+                    FramedPiece::TooLong => "too long".to_owned(),
                 });
             });
         }
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn lists_in_lists_without_end_are_broken_and_take_no_room() {
         for opening in ["[\n", "{\n\"items\": [\n"] {
-            let mut pieces = Pieces::default();
+            let mut pieces = ObjectFramer::default();
             let mut broken = 0;
             for line in opening.repeat(100_000).lines() {
                 pieces.take(line.as_bytes(), 1000, |piece| {
-                    broken += u32::from(piece == Piece::Broken);
+                    broken += u32::from(piece == FramedPiece::Broken);
                 });
             }
             assert_eq!(pieces.around.len(), DEEPEST, "{opening}");

@@ -10,7 +10,7 @@ use crate::model::json_types::{List, Map, Quantity, Str};
 /// CPU, memory and number of pods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Amount {
+pub struct ResourceList {
     /// Thousandths of a CPU.
     pub cpu_millis: u64,
     /// Bytes of memory.
@@ -19,12 +19,12 @@ pub struct Amount {
     pub pods: u64,
 }
 
-impl Amount {
+impl ResourceList {
     /// What a map of resources says; what it does not name, or not readably, is nothing.
     pub(super) fn of(resources: &Map<'_, Quantity<'_>>) -> Self {
         let millis = |name| resources.get(name).and_then(Quantity::millis).unwrap_or_default();
         let whole = |name| clamp(millis(name).div_ceil(1000));
-        Amount {
+        ResourceList {
             cpu_millis: clamp(millis("cpu")),
             memory_bytes: whole("memory"),
             pods: whole("pods"),
@@ -34,23 +34,23 @@ impl Amount {
     /// So many times this.
     #[must_use]
     pub(super) fn times(self, count: u64) -> Self {
-        self.each(Amount::all(count), u64::saturating_mul)
+        self.each(ResourceList::all(count), u64::saturating_mul)
     }
 
     /// This without that, and nothing where that is more.
     #[must_use]
-    pub(super) fn without(self, other: Amount) -> Self {
+    pub(super) fn without(self, other: ResourceList) -> Self {
         self.each(other, u64::saturating_sub)
     }
 
     /// Of each the larger.
     #[must_use]
-    fn max(self, other: Amount) -> Self {
+    fn max(self, other: ResourceList) -> Self {
         self.each(other, u64::max)
     }
 
     /// How many of these it takes to hold that; `None` where none of these would do.
-    pub(super) fn to_hold(self, other: Amount) -> Option<u64> {
+    pub(super) fn to_hold(self, other: ResourceList) -> Option<u64> {
         let count = |room: u64, needed: u64| match (room, needed) {
             (_, 0) => Some(0),
             (0, _) => None,
@@ -67,15 +67,15 @@ impl Amount {
     }
 
     fn all(count: u64) -> Self {
-        Amount {
+        ResourceList {
             cpu_millis: count,
             memory_bytes: count,
             pods: count,
         }
     }
 
-    fn each(self, other: Amount, with: fn(u64, u64) -> u64) -> Self {
-        Amount {
+    fn each(self, other: ResourceList, with: fn(u64, u64) -> u64) -> Self {
+        ResourceList {
             cpu_millis: with(self.cpu_millis, other.cpu_millis),
             memory_bytes: with(self.memory_bytes, other.memory_bytes),
             pods: with(self.pods, other.pods),
@@ -83,8 +83,8 @@ impl Amount {
     }
 }
 
-impl AddAssign for Amount {
-    fn add_assign(&mut self, other: Amount) {
+impl AddAssign for ResourceList {
+    fn add_assign(&mut self, other: ResourceList) {
         *self = self.each(other, u64::saturating_add);
     }
 }
@@ -96,30 +96,30 @@ fn clamp(value: u128) -> u64 {
 /// What of a pod spec says how much room it takes.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-pub(super) struct Asking<'a> {
+pub(super) struct PodRequests<'a> {
     pub node_name: Option<Str<'a>>,
-    init_containers: List<Asker<'a>>,
-    containers: List<Asker<'a>>,
+    init_containers: List<ContainerRequests<'a>>,
+    containers: List<ContainerRequests<'a>>,
     overhead: Map<'a, Quantity<'a>>,
     runtime_class_name: Option<Str<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct Asker<'a> {
+struct ContainerRequests<'a> {
     image: Option<Str<'a>>,
-    resources: Option<Resources<'a>>,
+    resources: Option<RequestedResources<'a>>,
     restart_policy: Option<Str<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Resources<'a> {
+struct RequestedResources<'a> {
     limits: Map<'a, Quantity<'a>>,
     requests: Map<'a, Quantity<'a>>,
 }
 
-impl Asking<'_> {
+impl PodRequests<'_> {
     /// Whether one of its images is for Linux by its name.
     pub(super) fn has_linux_image(&self) -> bool {
         let mut containers = self.init_containers.iter().chain(self.containers.iter());
@@ -139,12 +139,12 @@ impl Asking<'_> {
     /// request where none is written.
     ///
     /// Source: `k8s.io/component-helpers/resource`, `PodRequests`.
-    pub(super) fn requests(&self, overhead_of: impl Fn(&str) -> Option<Amount>) -> Amount {
-        let mut together = Amount::default();
+    pub(super) fn requests(&self, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> ResourceList {
+        let mut together = ResourceList::default();
         for container in &self.containers {
             together += container.asks();
         }
-        let (mut sidecars, mut most) = (Amount::default(), Amount::default());
+        let (mut sidecars, mut most) = (ResourceList::default(), ResourceList::default());
         for container in &self.init_containers {
             let mut now = sidecars;
             now += container.asks();
@@ -159,21 +159,21 @@ impl Asking<'_> {
         all += if self.overhead.is_empty() {
             of_class().unwrap_or_default()
         } else {
-            Amount::of(&self.overhead)
+            ResourceList::of(&self.overhead)
         };
-        Amount { pods: 1, ..all }
+        ResourceList { pods: 1, ..all }
     }
 }
 
-impl Asker<'_> {
-    fn asks(&self) -> Amount {
+impl ContainerRequests<'_> {
+    fn asks(&self) -> ResourceList {
         let Some(resources) = &self.resources else {
-            return Amount::default();
+            return ResourceList::default();
         };
         let (requests, limits) = (&resources.requests, &resources.limits);
-        let (asked, most) = (Amount::of(requests), Amount::of(limits));
+        let (asked, most) = (ResourceList::of(requests), ResourceList::of(limits));
         let or = |name, asked, most| if requests.get(name).is_some() { asked } else { most };
-        Amount {
+        ResourceList {
             cpu_millis: or("cpu", asked.cpu_millis, most.cpu_millis),
             memory_bytes: or("memory", asked.memory_bytes, most.memory_bytes),
             pods: 0,
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn a_pod_asks_for_what_the_scheduler_counts() {
         let requests = |spec: &str| {
-            let asking: Asking<'_> = serde_json::from_str(spec).unwrap();
-            let amount = asking.requests(|class| (class == "isolated").then(|| Amount::all(7)));
+            let asking: PodRequests<'_> = serde_json::from_str(spec).unwrap();
+            let amount = asking.requests(|class| (class == "isolated").then(|| ResourceList::all(7)));
             (amount.cpu_millis, amount.memory_bytes, amount.pods)
         };
         let of = |cpu: &str, memory: &str| {
@@ -230,13 +230,13 @@ mod tests {
 
     #[test]
     fn the_scarcest_resource_says_how_many_nodes_it_takes() {
-        let node = Amount {
+        let node = ResourceList {
             cpu_millis: 4000,
             memory_bytes: 100,
             pods: 10,
         };
         let needs = |cpu_millis, memory_bytes, pods| {
-            node.to_hold(Amount {
+            node.to_hold(ResourceList {
                 cpu_millis,
                 memory_bytes,
                 pods,
@@ -245,6 +245,6 @@ mod tests {
         assert_eq!(needs(0, 0, 0), Some(0));
         assert_eq!(needs(4001, 1, 1), Some(2));
         assert_eq!(needs(1, 1, 31), Some(4));
-        assert_eq!(Amount::default().to_hold(node), None);
+        assert_eq!(ResourceList::default().to_hold(node), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::amount::Asking;
+use super::resource_list::PodRequests;
 use crate::model::json_types::{List, Map, Quantity, Str};
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::resources::Meta;
@@ -11,55 +11,55 @@ use crate::model::workload::Kind;
 /// A workload.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct Outline<'a> {
-    spec: Option<Spec<'a>>,
+pub(super) struct WorkloadReplicas<'a> {
+    spec: Option<ReplicasSpec<'a>>,
     /// Of a PodTemplate, which has no spec.
-    template: Option<Template<'a>>,
-    status: Option<Status<'a>>,
+    template: Option<ReplicasTemplate<'a>>,
+    status: Option<ReplicasStatus<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct Spec<'a> {
+struct ReplicasSpec<'a> {
     replicas: Option<u64>,
     parallelism: Option<u64>,
-    template: Option<Template<'a>>,
-    job_template: Option<JobTemplate<'a>>,
+    template: Option<ReplicasTemplate<'a>>,
+    job_template: Option<ReplicasJobTemplate<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct JobTemplate<'a> {
-    spec: Option<JobSpec<'a>>,
+struct ReplicasJobTemplate<'a> {
+    spec: Option<ReplicasJobSpec<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct JobSpec<'a> {
-    template: Option<Template<'a>>,
+struct ReplicasJobSpec<'a> {
+    template: Option<ReplicasTemplate<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Template<'a> {
-    spec: Option<Asking<'a>>,
+struct ReplicasTemplate<'a> {
+    spec: Option<PodRequests<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Status<'a> {
+struct ReplicasStatus<'a> {
     phase: Option<Str<'a>>,
-    conditions: List<Condition<'a>>,
+    conditions: List<ReplicasCondition<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Condition<'a> {
+struct ReplicasCondition<'a> {
     r#type: Str<'a>,
     status: Str<'a>,
 }
 
-impl Status<'_> {
+impl ReplicasStatus<'_> {
     fn is(&self, condition: &str) -> bool {
         self.conditions
             .iter()
@@ -67,7 +67,7 @@ impl Status<'_> {
     }
 }
 
-impl<'a> Outline<'a> {
+impl<'a> WorkloadReplicas<'a> {
     /// How many pods it wants at a time; `None` where that is not its to say: DaemonSets go by nodes, CronJobs by the clock,
     /// and nothing of Kubernetes makes pods of a PodTemplate.
     pub(super) fn replicas(&self, kind: Kind) -> Option<u64> {
@@ -86,7 +86,7 @@ impl<'a> Outline<'a> {
     }
 
     /// What its pods ask for.
-    pub(super) fn asking(&self) -> Option<&Asking<'a>> {
+    pub(super) fn asking(&self) -> Option<&PodRequests<'a>> {
         let of_spec = self.spec.as_ref().and_then(|spec| {
             let of_job = || spec.job_template.as_ref()?.spec.as_ref()?.template.as_ref();
             spec.template.as_ref().or_else(of_job)
@@ -98,13 +98,13 @@ impl<'a> Outline<'a> {
 /// A pod.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct PodOutline<'a> {
+pub(super) struct PlacedPod<'a> {
     pub metadata: Meta<'a>,
-    pub spec: Option<Asking<'a>>,
-    status: Option<Status<'a>>,
+    pub spec: Option<PodRequests<'a>>,
+    status: Option<ReplicasStatus<'a>>,
 }
 
-impl PodOutline<'_> {
+impl PlacedPod<'_> {
     pub(super) fn has_ended(&self) -> bool {
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
@@ -133,7 +133,7 @@ impl PodOutline<'_> {
 /// A RuntimeClass, by what it adds to its pods.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct ClassOutline<'a> {
+pub(super) struct ClassOverhead<'a> {
     pub metadata: Meta<'a>,
     pub overhead: Option<Overhead<'a>>,
 }

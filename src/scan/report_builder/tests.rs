@@ -12,20 +12,20 @@ use crate::cluster::node::NodeView;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
-use crate::scan::judge::{Passed, look};
-use crate::scan::judged::Outcome;
-use crate::scan::world::World;
+use crate::scan::context::EvalContext;
+use crate::scan::evaluate::{SkipReason, evaluate_stored};
+use crate::scan::result::OwnerOutcome;
 
-fn scan(objects: &[(Kind, Value)]) -> Report {
+fn scan(objects: &[(Kind, Value)]) -> ScanReport {
     let facts = Facts::new(36, date(2026, 6, 1));
-    let world = World {
+    let world = EvalContext {
         facts: &facts,
         policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
     };
     let nodes: BTreeMap<String, Arc<NodeView>> = BTreeMap::new();
-    let ground = Ground {
+    let ground = PodContext {
         world: &world,
         nodes: Some(&nodes),
         is_other: &|name| name == "lin",
@@ -35,8 +35,8 @@ fn scan(objects: &[(Kind, Value)]) -> Report {
     for (kind, object) in objects {
         scan.look(*kind, &object.to_string());
     }
-    scan.report(Frame {
-        cluster: Cluster::default(),
+    scan.report(ReportHeader {
+        cluster: ScannedCluster::default(),
         judged_as: Vec::new(),
         nodes: Vec::new(),
     })
@@ -66,7 +66,7 @@ fn pod(name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
     json!({"metadata": meta(name, owner), "spec": spec(more), "status": {"phase": "Pending"}})
 }
 
-fn owners(report: &Report) -> Vec<String> {
+fn owners(report: &ScanReport) -> Vec<String> {
     let names = report
         .owners
         .iter()
@@ -97,7 +97,7 @@ fn what_a_known_controller_made_is_judged_at_its_owner_and_its_pods_are_named_by
         ),
     ]);
     assert_eq!(owners(&report), ["Deployment web"]);
-    assert_eq!(report.owners[0].outcome, Outcome::Denied);
+    assert_eq!(report.owners[0].outcome, OwnerOutcome::Denied);
     assert_eq!(
         (
             report.summary.objects,
@@ -202,15 +202,18 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
     let bound = |name: &str| pod(name, None, json!({"nodeName": "win-1"}));
     let mut facts = Facts::new(36, date(2026, 6, 1));
     facts.node_uids.insert("win-1".to_owned(), "u1".to_owned());
-    let world = World {
+    let world = EvalContext {
         facts: &facts,
         policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
     };
     let mirror = annotated(bound("mirror"), Some(("win-1", "u1")));
-    let looked = look(&world, Kind::Pod, &mirror.to_string()).unwrap();
-    assert!(matches!(looked, Looked::Passed(Passed::Mirror)), "{looked:?}");
+    let looked = evaluate_stored(&world, Kind::Pod, &mirror.to_string()).unwrap();
+    assert!(
+        matches!(looked, Evaluated::Passed(SkipReason::Mirror)),
+        "{looked:?}"
+    );
     for (kind, object) in [
         (Kind::Pod, annotated(bound("none"), None)),
         (Kind::Pod, annotated(bound("uid"), Some(("win-1", "u2")))),
@@ -225,10 +228,10 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
             annotated(template("web", None, 1), Some(("win-1", "u1"))),
         ),
     ] {
-        let looked = look(&world, kind, &object.to_string()).unwrap();
-        let Looked::Judged(judged) = looked else {
+        let looked = evaluate_stored(&world, kind, &object.to_string()).unwrap();
+        let Evaluated::Judged(judged) = looked else {
             panic!("{object}: {looked:?}")
         };
-        assert_eq!(judged.outcome, Outcome::Denied, "{object}");
+        assert_eq!(judged.outcome, OwnerOutcome::Denied, "{object}");
     }
 }

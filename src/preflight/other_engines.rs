@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::workloads::Workloads;
-use super::{Sight, Statement, Weight};
+use super::workloads::WorkloadFindings;
+use super::{ClusterInput, FindingStatus, PreflightFinding};
 use crate::registration::configuration_name;
 
 /// One row of the table: an engine, and its signs.
@@ -19,13 +19,13 @@ struct Engine {
     hooks: &'static [&'static str],
     /// Objects of its own that clash, by group and resource; a `*` ends a name that only begins so.
     named: &'static [(&'static str, &'static [&'static str])],
-    special: Special,
+    special: SpecialSign,
     /// Whether Transom ends the clash by itself.
     is_settled: bool,
 }
 
 /// Signs that are no group, configuration or object of the engine's own.
-enum Special {
+enum SpecialSign {
     None,
     /// The platform has it.
     Platform(&'static str),
@@ -44,7 +44,7 @@ const NONE: Engine = Engine {
     groups: &[],
     hooks: &[],
     named: &[],
-    special: Special::None,
+    special: SpecialSign::None,
     is_settled: false,
 };
 
@@ -105,7 +105,7 @@ static ENGINES: [Engine; 16] = [
         who: "Pod Security",
         clash: "with `spec.os.name: windows`, three checks of `restricted` do not apply; without it the Linux fields are required that Windows cannot have",
         ends: "leave `OSName` in `placement.fields`; HostProcess pods need a privileged namespace",
-        special: Special::PodSecurity,
+        special: SpecialSign::PodSecurity,
         ..NONE
     },
     Engine {
@@ -120,7 +120,7 @@ static ENGINES: [Engine; 16] = [
         who: "GKE's own webhook",
         clash: "it adds a toleration; placement leaves alone what is there",
         ends: "nothing",
-        special: Special::Platform("gke"),
+        special: SpecialSign::Platform("gke"),
         ..NONE
     },
     Engine {
@@ -154,7 +154,7 @@ static ENGINES: [Engine; 16] = [
         who: "PodTolerationRestriction",
         clash: "a toleration outside of a namespace's whitelist is an error 500 for the user",
         ends: "Transom reads the whitelist annotation and keeps to it",
-        special: Special::Whitelist,
+        special: SpecialSign::Whitelist,
         is_settled: true,
         ..NONE
     },
@@ -162,7 +162,7 @@ static ENGINES: [Engine; 16] = [
         who: "AKS Admissions Enforcer",
         clash: "it rewrites the selectors of webhooks",
         ends: "the configurations carry `admissions.enforcer/disabled`",
-        special: Special::Platform("aks"),
+        special: SpecialSign::Platform("aks"),
         is_settled: true,
         ..NONE
     },
@@ -179,14 +179,14 @@ static ENGINES: [Engine; 16] = [
         clash: "pools at zero have no nodes to learn taints and builds from",
         ends: "`nodePolicy.spec.pools`",
         groups: &["karpenter.sh"],
-        special: Special::Autoscaler,
+        special: SpecialSign::Autoscaler,
         ..NONE
     },
 ];
 
 impl Engine {
     /// What of it is here.
-    fn seen(&self, sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<String> {
+    fn seen(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
         let around = sight.around;
         let groups = self
             .groups
@@ -217,23 +217,23 @@ impl Engine {
         seen
     }
 
-    fn special(&self, sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<String> {
+    fn special(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
         let namespaces = || sight.snapshot.view.namespaces.iter();
         match self.special {
-            Special::Platform(name) if sight.platform.name == name => sight.platform.told_by.clone(),
-            Special::None | Special::Platform(_) => Vec::new(),
-            Special::PodSecurity => namespaces()
+            SpecialSign::Platform(name) if sight.platform.name == name => sight.platform.told_by.clone(),
+            SpecialSign::None | SpecialSign::Platform(_) => Vec::new(),
+            SpecialSign::PodSecurity => namespaces()
                 .filter(|(name, _)| workloads.in_namespaces.contains_key(*name))
                 .filter_map(|(name, namespace)| {
                     let profile = namespace.labels.get("pod-security.kubernetes.io/enforce")?;
                     (profile != "privileged").then(|| format!("namespace {name} enforces {profile}"))
                 })
                 .collect(),
-            Special::Whitelist => namespaces()
+            SpecialSign::Whitelist => namespaces()
                 .filter(|(_, namespace)| namespace.tolerations_whitelist.is_some())
                 .map(|(name, _)| format!("namespace {name}"))
                 .collect(),
-            Special::Autoscaler => (sight.around.autoscaler.iter())
+            SpecialSign::Autoscaler => (sight.around.autoscaler.iter())
                 .map(|_| "ConfigMap kube-system/cluster-autoscaler-status".to_owned())
                 .collect(),
         }
@@ -249,7 +249,7 @@ fn kind(is_mutating: bool) -> &'static str {
 }
 
 /// What is said of the engines that are here.
-pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
+pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let mut told: BTreeSet<String> = BTreeSet::new();
     for engine in &ENGINES {
@@ -261,10 +261,14 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         let nothing = engine.ends.is_empty() || engine.ends.starts_with("nothing") || engine.is_settled;
         let ends = (!engine.ends.is_empty() && engine.ends != "nothing").then(|| engine.ends.to_owned());
         all.push(
-            Statement {
-                weight: if nothing { Weight::Fine } else { Weight::Act },
+            PreflightFinding {
+                weight: if nothing {
+                    FindingStatus::Fine
+                } else {
+                    FindingStatus::Act
+                },
                 cure: ends,
-                ..Statement::fine(format!("{}: {}", engine.who, engine.clash))
+                ..PreflightFinding::fine(format!("{}: {}", engine.who, engine.clash))
             }
             .by(seen),
         );
@@ -279,13 +283,13 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
             );
             let cure =
                 format!("give it a name that sorts before {own}, where what it adds matters to Windows pods");
-            all.push(Statement::act(text, cure).by([&title]));
+            all.push(PreflightFinding::act(text, cure).by([&title]));
         } else if hooks.is_mutating && hooks.sees_pods && hooks.name != own && !told.contains(&title) {
             let text = format!(
                 "{} changes pods; what it does to those for Windows is not known",
                 hooks.name
             );
-            all.push(Statement::fine(text).by([&title]));
+            all.push(PreflightFinding::fine(text).by([&title]));
         }
     }
     if !sight.around.bindings.is_empty() {
@@ -299,7 +303,7 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
             let by = names
                 .iter()
                 .map(|name| format!("ValidatingAdmissionPolicyBinding {name}"));
-            all.push(Statement::fine(text).by(by));
+            all.push(PreflightFinding::fine(text).by(by));
         }
     }
     let signs = [
@@ -319,9 +323,9 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         .collect();
     if !unread.is_empty() {
         let text = format!("not known (not read): {}", unread.join(", "));
-        all.push(Statement::fine(text));
+        all.push(PreflightFinding::fine(text));
     } else if all.is_empty() {
-        all.push(Statement::fine("none that is known to clash"));
+        all.push(PreflightFinding::fine("none that is known to clash"));
     }
     all
 }
@@ -356,7 +360,7 @@ mod tests {
             .collect();
         assert_eq!(table, rows);
         for engine in &ENGINES {
-            let by_itself = matches!(engine.special, Special::None)
+            let by_itself = matches!(engine.special, SpecialSign::None)
                 && engine.groups.is_empty()
                 && engine.hooks.is_empty()
                 && engine.named.is_empty();
