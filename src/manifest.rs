@@ -364,7 +364,7 @@ fn unfold(
 
 #[cfg(test)]
 mod tests {
-    use super::Step::{Index, Key};
+    use super::NodeStep::{Index, Key};
     use super::*;
 
     fn read(text: &str) -> Parsed {

@@ -126,7 +126,7 @@ impl<'f> Planner<'f> {
     ///
     /// # Errors
     /// When it is not what its kind says.
-    pub fn look(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+    pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         match kind {
             Kind::Node => {
                 if let Body::Node(node) = &Object::parse(kind, json, ReviewStage::Stored)?.body {
@@ -142,8 +142,8 @@ impl<'f> Planner<'f> {
                 }
                 Ok(())
             }
-            Kind::Pod => self.look_at_pod(json),
-            kind if kind.has_pod() => self.look_at_template(kind, json),
+            Kind::Pod => self.visit_pod(json),
+            kind if kind.has_pod() => self.visit_template(kind, json),
             _ => Ok(()),
         }
     }
@@ -153,7 +153,7 @@ impl<'f> Planner<'f> {
         self.answers.insert(image, answer);
     }
 
-    fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+    fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         let subject = in_namespace(Object::parse(kind, json, ReviewStage::Stored)?);
         let outline: WorkloadReplicas<'_> = read(json)?;
         let key = WorkloadKey {
@@ -183,7 +183,7 @@ impl<'f> Planner<'f> {
             return Ok(());
         }
         let requests = self.requests(outline.asking());
-        self.judge(&subject, key, |workload| PlannedWorkload {
+        self.plan_workload(&subject, key, |workload| PlannedWorkload {
             replicas,
             requests,
             is_daemon_set: kind == Kind::DaemonSet,
@@ -197,7 +197,7 @@ impl<'f> Planner<'f> {
         asking.map_or_else(ResourceList::default, |asking| asking.requests(overhead))
     }
 
-    fn look_at_pod(&mut self, json: &str) -> Result<(), ObjectError> {
+    fn visit_pod(&mut self, json: &str) -> Result<(), ObjectError> {
         let pod: PlacedPod<'_> = read(json)?;
         if pod.has_ended() {
             return Ok(());
@@ -242,7 +242,7 @@ impl<'f> Planner<'f> {
                 let is_at_home =
                     |spec: &resource_list::PodRequests<'_>| pod.is_ready() || !spec.has_linux_image();
                 let runs_there = on.is_some() && !is_daemon && pod.spec.as_ref().is_some_and(is_at_home);
-                self.judge_pod(json, key, requests, runs_there)?
+                self.plan_pod(json, key, requests, runs_there)?
             }
         };
         let Some(workload) = index.and_then(|index| self.workloads.get_mut(index)) else {
@@ -279,7 +279,7 @@ impl<'f> Planner<'f> {
     }
 
     /// Judges a workload by one of its pods: its own object was not among what was looked at.
-    fn judge_pod(
+    fn plan_pod(
         &mut self,
         json: &str,
         key: WorkloadKey,
@@ -290,7 +290,7 @@ impl<'f> Planner<'f> {
         let read_from = (key.kind != "Pod").then(|| subject.meta.display_name().to_owned());
         let is_daemon_set = key.kind == "DaemonSet";
         let before = self.workloads.len();
-        self.judge_as(&subject, key, on_windows, |workload| PlannedWorkload {
+        self.plan_as(&subject, key, on_windows, |workload| PlannedWorkload {
             read_from,
             is_daemon_set,
             requests,
@@ -299,17 +299,17 @@ impl<'f> Planner<'f> {
         Ok((self.workloads.len() > before).then_some(before))
     }
 
-    fn judge(
+    fn plan_workload(
         &mut self,
         subject: &Object<'_>,
         key: WorkloadKey,
         with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
     ) {
-        self.judge_as(subject, key, false, with);
+        self.plan_as(subject, key, false, with);
     }
 
     /// Keeps what a subject says, where it is for Windows: by its evidence, or because it runs on Windows.
-    fn judge_as(
+    fn plan_as(
         &mut self,
         subject: &Object<'_>,
         key: WorkloadKey,

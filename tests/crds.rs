@@ -425,7 +425,7 @@ fn today() -> jiff::civil::Date {
 }
 
 /// What the API server has, as the watches would show it.
-fn look(cluster: &ControlPlane) -> ClusterCache {
+fn visit(cluster: &ControlPlane) -> ClusterCache {
     let by_name = |kind: &str| -> BTreeMap<String, Value> {
         let listed = cluster
             .kubectl(&["get", kind, "-o", "json"])
@@ -544,7 +544,7 @@ impl Writer {
             .unwrap();
         let client = kube::Client::try_from(config).unwrap();
         let mut snapshots = snapshots();
-        let first = snapshots.take(&Arc::new(look(&cluster)), None, jiff::Timestamp::now());
+        let first = snapshots.take(&Arc::new(visit(&cluster)), None, jiff::Timestamp::now());
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let recorder = Recorder::new(client.clone(), "transom".into());
@@ -601,21 +601,21 @@ impl Writer {
     }
 
     /// Shows the cluster as it is.
-    fn look(&self) {
-        self.show(look(&self.cluster));
+    fn visit(&self) {
+        self.show(visit(&self.cluster));
     }
 
     /// Tells what is registered.
     fn register(&self, registered: Arc<Configurations>) {
         self.known.lock().unwrap().1 = Some(registered);
-        self.look();
+        self.visit();
     }
 
     /// Shows the cluster as it is until something has come about.
     #[track_caller]
     fn until(&self, what: &str, done: impl Fn() -> bool) {
         let came = wait(Duration::from_secs(30), || {
-            self.look();
+            self.visit();
             done()
         });
         let stored = || self.cluster.kubectl(&["get", "wpp", "-o", "yaml"]).out;
@@ -699,7 +699,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     writer.until("its version is kept", || revisions(&writer.cluster).len() == 2);
     writer.apply("base", &json!({"mode": "Simulate"}));
     writer.until_condition("base", "Ready", "False PreviousVersionApplies");
-    writer.look();
+    writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
     assert_eq!(writer.get("base", ".status.effective.validation"), "Warn");
@@ -718,7 +718,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     ];
     writer.cluster.kubectl(&args).succeeded();
     // A replica that starts now uses it too: the leader has kept it in a ControllerRevision.
-    let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, jiff::Timestamp::now());
+    let started = snapshots().take(&Arc::new(visit(&writer.cluster)), None, jiff::Timestamp::now());
     assert_eq!(*started.policies, *set);
     assert!(started.lacking().is_empty());
     let problem = writer.get("base", ".status.lastProblem");
@@ -746,7 +746,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
         json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
     writer.until_condition("base", "Ready", "False PreviousVersionApplies");
-    writer.look();
+    writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
     let told = || {
@@ -815,7 +815,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
 
     // Neither more looks nor another leader tell it again.
     let another = |labels: Option<&str>| {
-        let mut seen = look(&writer.cluster);
+        let mut seen = visit(&writer.cluster);
         if let Some(value) = labels {
             let web = Arc::make_mut(seen.namespaces.get_mut("web").unwrap());
             web.labels.insert("transom.dev/mod".into(), value.to_owned());
@@ -861,7 +861,7 @@ fn a_status_is_written_once(writer: &Writer) {
     let versions = || ["base", "same"].map(|name| writer.get(name, ".metadata.resourceVersion"));
     let before = versions();
     for _ in 0..30 {
-        writer.look();
+        writer.visit();
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(versions(), before, "statuses are written without a change");
@@ -937,7 +937,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
 }
 
 fn an_old_view_does_not_write_over_others(writer: &Writer) {
-    let mut old = look(&writer.cluster);
+    let mut old = visit(&writer.cluster);
     old.namespaces.insert("more".into(), Arc::default());
     let foreign = json!({"status": {"conditions": [{"type": "Reviewed", "status": "True", "reason": "ByTeam",
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});

@@ -672,9 +672,12 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
-    let stale = plan(&old, Some(&stored.want(stored.taints.iter().cloned().collect())))
-        .patch(&old)
-        .unwrap();
+    let stale = plan(
+        &old,
+        Some(&stored.desired(stored.taints.iter().cloned().collect())),
+    )
+    .patch(&old)
+    .unwrap();
     let refused = nodes
         .patch("w1", &PatchParams::default(), &Patch::Merge(&stale))
         .await
@@ -686,7 +689,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
 
     let (lease, leadership) = World::leadership(true);
     let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
-    let want = stored.want(stored.taints.iter().cloned().collect());
+    let want = stored.desired(stored.taints.iter().cloned().collect());
     let decide = move |node: &NodeView| plan(node, Some(&want));
     let outcome = apply(&writer, Arc::clone(&old), &decide).await;
     assert!(matches!(outcome, ApplyResult::Wrote(..)), "{outcome:?}");

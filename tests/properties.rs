@@ -102,9 +102,9 @@ fn mutate(pod: &Value, facts: &Facts, policy: &Policy) -> (bool, Option<Patch>, 
     (response["allowed"] == true, operations, after)
 }
 
-fn with_subject<T>(pod: &Value, look: impl FnOnce(&Object<'_>) -> T) -> T {
+fn with_subject<T>(pod: &Value, visit: impl FnOnce(&Object<'_>) -> T) -> T {
     let json = pod.to_string();
-    look(&Object::parse(Kind::Pod, &json, ReviewStage::Written).expect("the pod is readable"))
+    visit(&Object::parse(Kind::Pod, &json, ReviewStage::Written).expect("the pod is readable"))
 }
 
 fn inspected(pod: &Value, facts: &Facts, policy: &Policy) -> Evaluation {

@@ -119,7 +119,7 @@ impl AuditRecord {
 
     /// Whether the review is more than one that was plainly allowed: a denial, a patch, a warning, something that would
     /// have come of it or was kept from it, or an object that could not be read or was too large.
-    pub fn has_something_to_tell(&self) -> bool {
+    pub fn is_noteworthy(&self) -> bool {
         const PLAIN: [&str; 7] = [
             "decision", "verdict", "evidence", "rules", "policy", "owner", "schema",
         ];

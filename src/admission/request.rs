@@ -49,7 +49,7 @@ pub(super) enum RequestObject<'a> {
 impl<'a> Request<'a> {
     /// The namespace by which the request is judged; none where the object has none, or is not looked at.
     pub fn policy_namespace(&self) -> Option<&str> {
-        self.looked_at()?;
+        self.reviewed_kind()?;
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
     }
 
@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
     }
 
     /// The kind of the object, where this operation on it is one that is looked at.
-    pub(super) fn looked_at(&self) -> Option<Kind> {
+    pub(super) fn reviewed_kind(&self) -> Option<Kind> {
         let is_looked_at = matches!(&*self.operation, "CREATE" | "UPDATE")
             && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize");
         self.known_kind().filter(|_| is_looked_at)
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
 
     /// The kind of the object that comes next, where it can be read at once: of an update the text is wanted first.
     fn next_object(&self) -> Option<Kind> {
-        self.looked_at().filter(|_| &*self.operation == "CREATE")
+        self.reviewed_kind().filter(|_| &*self.operation == "CREATE")
     }
 
     /// The text of the object; empty where there is none.

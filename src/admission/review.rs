@@ -41,7 +41,7 @@ pub fn review_request(
 ) -> ReviewAnswer {
     let mut record = AuditRecord::of(phase, &request);
     let object = request.object.take();
-    let Some(kind) = request.looked_at() else {
+    let Some(kind) = request.reviewed_kind() else {
         return answer(&request, ReviewDecision::default(), record);
     };
     let policy = policy_for(&request, context);

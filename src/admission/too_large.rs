@@ -63,7 +63,7 @@ pub fn review_head(
 ) -> ReviewAnswer {
     let request = &head.request;
     let mut record = AuditRecord::of(phase, request);
-    let Some(kind) = request.looked_at() else {
+    let Some(kind) = request.reviewed_kind() else {
         let annotations = noted(oversize, OversizeDecision::NotEvaluated, Decision::Skip, None);
         return answer(
             request,
@@ -230,7 +230,7 @@ mod tests {
                 "too large: 25.3 MiB; denied"
             );
             assert_eq!(record.labels.decision, "deny");
-            assert!(record.has_something_to_tell());
+            assert!(record.is_noteworthy());
         }
         let unknown = Oversize { bytes: None, ..SIZE };
         let (_, answer) = judged(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
@@ -290,7 +290,7 @@ mod tests {
                 answer["auditAnnotations"]["not-evaluated"],
                 format!("too large: 25.3 MiB; {why}")
             );
-            assert!(record.has_something_to_tell(), "{why}");
+            assert!(record.is_noteworthy(), "{why}");
         }
         let (_, answer) = judged(&head("Deployment", "CREATE", controller, ""), SIZE, Action::Deny);
         assert_eq!(answer["allowed"], false, "no controller makes Deployments");
@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(warning.contains("25.3 MiB"), warned, "{warning}");
             assert!(warning.len() <= 250, "{warning}");
             assert_eq!(answer["auditAnnotations"]["decision"], "allow");
-            assert!(record.has_something_to_tell());
+            assert!(record.is_noteworthy());
         }
     }
 }

@@ -10,38 +10,38 @@ use crate::model::text::cut;
 
 /// What is wrong with the selector at `base` of a pod policy.
 pub fn problems(base: Vec<FieldStep>, selector: &LabelSelector) -> Vec<FieldError> {
-    let mut look = Look {
+    let mut visit = Look {
         base,
         problems: Vec::new(),
     };
     for (key, value) in &selector.match_labels {
-        look.label(key, value);
+        visit.label(key, value);
     }
     for (i, expression) in selector.match_expressions.iter().enumerate() {
-        look.expression(
+        visit.expression(
             i,
             &expression.key,
             expression.operator.as_str(),
             &expression.values,
         );
     }
-    look.problems
+    visit.problems
 }
 
 /// What is wrong with the selector at `base`, as Kubernetes has it.
 fn problems_of(base: Vec<FieldStep>, selector: &meta::LabelSelector) -> Vec<FieldError> {
-    let mut look = Look {
+    let mut visit = Look {
         base,
         problems: Vec::new(),
     };
     for (key, value) in selector.match_labels.iter().flatten() {
-        look.label(key, value);
+        visit.label(key, value);
     }
     for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
         let values = expression.values.as_deref().unwrap_or_default();
-        look.expression(i, &expression.key, &expression.operator, values);
+        visit.expression(i, &expression.key, &expression.operator, values);
     }
-    look.problems
+    visit.problems
 }
 
 /// The `spec.nodeSelector` of a node policy.

@@ -48,7 +48,7 @@ impl OutcomeCounts {
     }
 
     /// Whether there is something to tell.
-    pub fn tells(&self) -> bool {
+    pub fn is_relevant(&self) -> bool {
         self.outcomes.iter().any(|count| *count > 0)
     }
 

@@ -109,7 +109,7 @@ impl<'e> EventOutcome<'e> {
         told.note(RequestOutcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
             // Of what was not stored nothing was removed either.
-            told.take_back(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
+            told.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
         }
         told
     }
@@ -140,7 +140,7 @@ impl<'e> EventOutcome<'e> {
         }
     }
 
-    fn take_back(&mut self, outcomes: &[RequestOutcome]) {
+    fn retract(&mut self, outcomes: &[RequestOutcome]) {
         for outcome in outcomes {
             if let Some(noted) = self.outcomes.get_mut(*outcome as usize) {
                 *noted = false;

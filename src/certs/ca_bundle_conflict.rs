@@ -14,7 +14,7 @@ pub(super) struct CaBundleConflict {
     published: [Option<String>; 2],
     /// The last times that it was overwritten, [`TIMES`] at most, the oldest first.
     overwritten: Vec<Instant>,
-    said: String,
+    message: String,
 }
 
 impl CaBundleConflict {
@@ -53,7 +53,7 @@ impl CaBundleConflict {
             [writer] => format!("the field manager {writer:?}"),
             writers => format!("one of the field managers {}", writers.join(", ")),
         };
-        self.said = format!(
+        self.message = format!(
             "{who} overwrites the caBundle of the {title} again and again, and the leader puts it back: in between the API \
              server does not trust Transom, and goes by failurePolicy; take caBundle out of what it writes, and out of what \
              it restores (GitOps: ignore webhooks[].clientConfig.caBundle)"
@@ -61,12 +61,12 @@ impl CaBundleConflict {
     }
 
     /// What is to be said of the other writer, as long as it goes on.
-    pub(super) fn said(&self, now: Instant) -> Option<String> {
+    pub(super) fn message(&self, now: Instant) -> Option<String> {
         let first = self
             .overwritten
             .first()
             .filter(|_| self.overwritten.len() == TIMES)?;
-        (now.duration_since(*first) < WITHIN).then(|| self.said.clone())
+        (now.duration_since(*first) < WITHIN).then(|| self.message.clone())
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
                 second(at),
             );
             contest.published(0, bundle);
-            contest.said(second(at)).is_some()
+            contest.message(second(at)).is_some()
         };
         for at in 0..10 {
             // A CA that changes is no other writer.
@@ -107,12 +107,12 @@ mod tests {
         assert!(!overwrite(&mut contest, "9", 300), "twice, long after");
         assert!(!overwrite(&mut contest, "9", 310));
         assert!(overwrite(&mut contest, "9", 320));
-        let said = contest.said(second(321)).unwrap();
+        let message = contest.message(second(321)).unwrap();
         assert!(
-            said.starts_with("the field manager \"argocd-controller\" overwrites"),
-            "{said}"
+            message.starts_with("the field manager \"argocd-controller\" overwrites"),
+            "{message}"
         );
-        assert!(contest.said(second(359)).is_some());
-        assert_eq!(contest.said(second(360)), None, "it has stopped");
+        assert!(contest.message(second(359)).is_some());
+        assert_eq!(contest.message(second(360)), None, "it has stopped");
     }
 }

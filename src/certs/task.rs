@@ -110,9 +110,9 @@ impl<T: PartialEq> Observed<T> {
 }
 
 /// An object as it is from now on, or why that cannot be seen.
-type ObjectWatch<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
+type ObjectStream<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
 
-fn follow<K>(api: &Api<K>, name: &str) -> ObjectWatch<K>
+fn follow<K>(api: &Api<K>, name: &str) -> ObjectStream<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -272,10 +272,10 @@ impl TaskState {
             // Readiness is held since the start.
             return Ok(LOOK_AGAIN);
         }
-        self.presence.contested(self.contest.said(Instant::now()));
+        self.presence.contested(self.contest.message(Instant::now()));
         loop {
             let pending = self.serve();
-            self.tell();
+            self.log_state();
             let next = match self.task.mode.clone() {
                 CertificateMode::SelfManaged => self.issue().await?,
                 CertificateMode::Provided {
@@ -341,7 +341,7 @@ impl TaskState {
     }
 
     /// Says whether Transom is ready.
-    fn tell(&self) {
+    fn log_state(&self) {
         let readiness = &self.task.readiness;
         let situation = self.situation();
         let Some(served) = situation.served else {

@@ -40,7 +40,7 @@ pub struct AuditLogArgs {
     #[arg(long, short, value_name = "[NAME=]PATH")]
     filename: Vec<String>,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<AuditLogFormat>,
     /// What a row of the text output is for
     #[arg(long, value_enum, value_name = "WHAT", default_value = "workload")]
     by: GroupBy,
@@ -71,7 +71,7 @@ pub struct AuditLogArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum AuditLogFormat {
     Text,
     Json,
 }
@@ -150,15 +150,15 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
     };
     let mut report = read(&paths, LogReader::new(WebhookNames::new(&webhook), filter));
     if check_cluster {
-        block_on(live::look(&connect, &mut report))?;
+        block_on(live::check_workloads(&connect, &mut report))?;
     }
     let shown = render::AuditLogView {
         by: by.into(),
         most: limit.rows(),
     };
     output.write(|format, out| match format {
-        Format::Text => render::text(&report, shown, out),
-        Format::Json => render::json(&report, out),
+        AuditLogFormat::Text => render::text(&report, shown, out),
+        AuditLogFormat::Json => render::json(&report, out),
     })?;
     Ok(if report.inputs.iter().any(|input| input.error.is_some()) {
         ExitCode::from(2)

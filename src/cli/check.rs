@@ -44,7 +44,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     paths: PathArgs,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<CheckFormat>,
     /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
     /// Repeatable
     #[arg(long, value_name = "GLOB")]
@@ -73,7 +73,7 @@ pub struct CheckArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum CheckFormat {
     Text,
     Json,
 }
@@ -100,7 +100,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     of_file.declare(&mut facts);
     let mut policies = of_file.set;
 
-    let shows_text = targets.iter().any(|target| target.format == Format::Text);
+    let shows_text = targets.iter().any(|target| target.format == CheckFormat::Text);
     let mut manifests = Manifests::new(shows_text).within(Scope {
         // As in kubectl apply -n: objects that name no namespace go into it.
         namespace: args.namespaces.namespace.first().cloned(),
@@ -162,15 +162,15 @@ struct CheckPass<'a> {
 }
 
 impl CheckPass<'_> {
-    fn report(&mut self, format: Format, out: &mut dyn Write) -> io::Result<(CheckSummary, usize)> {
+    fn report(&mut self, format: CheckFormat, out: &mut dyn Write) -> io::Result<(CheckSummary, usize)> {
         let unjudged = NotEvaluated::of(self.manifests);
         let (summary, errors) = match format {
-            Format::Json => {
+            CheckFormat::Json => {
                 let mut json = Json::default();
                 let errors = self.check(|checked| json.add(&checked));
                 (json.finish(&errors, &unjudged, out)?, errors)
             }
-            Format::Text => {
+            CheckFormat::Text => {
                 let mut text = TextReport::new(out, !self.args.no_advice);
                 let mut written = Ok(());
                 let errors = self.check(|checked: Checked<'_>| {
@@ -206,10 +206,10 @@ impl CheckPass<'_> {
 }
 
 /// A bar on standard error, for runs that are long enough to wonder about, on a terminal only.
-fn progress(objects: usize, target: &OutputTarget<Format>) -> ProgressBar {
+fn progress(objects: usize, target: &OutputTarget<CheckFormat>) -> ProgressBar {
     const LONG: usize = 2000;
     let shown_elsewhere =
-        target.file.is_some() || target.format == Format::Json || !io::stdout().is_terminal();
+        target.file.is_some() || target.format == CheckFormat::Json || !io::stdout().is_terminal();
     if objects < LONG || is_quiet() || !io::stderr().is_terminal() || !shown_elsewhere {
         return ProgressBar::hidden();
     }

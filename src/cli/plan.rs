@@ -62,7 +62,7 @@ pub struct PlanArgs {
           value_parser = FailOn::among(["never", "blocked"]))]
     fail_on: FailOn,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<PlanFormat>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub struct PlanArgs {
 const RIGHTS: &str = "docs/plan.md has the rights that it takes";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum PlanFormat {
     Text,
     Json,
 }
@@ -93,8 +93,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         anstream::eprintln!("transom: {}", one_line(error));
     }
     args.output.write(|format, out| match format {
-        Format::Text => plan_text(&plan, out),
-        Format::Json => write_json(&plan, out),
+        PlanFormat::Text => plan_text(&plan, out),
+        PlanFormat::Json => write_json(&plan, out),
     })?;
     let is_blocked = plan.summary.can_move != plan.summary.affected;
     Ok(
@@ -142,7 +142,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     for pass in 0..Planner::PASSES {
         let errors = manifests.visit(|kind, json| {
             if Planner::pass(kind) == Some(pass) {
-                planner.look(kind, json).map_err(|error| error.to_string())
+                planner.visit(kind, json).map_err(|error| error.to_string())
             } else {
                 Ok(())
             }
@@ -194,19 +194,19 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         None => (*snapshot.policies).clone(),
     };
     let mut planner = Planner::new(&snapshot.facts, &counting, args.question());
-    let mut look = |kind: Kind, json: &str| {
-        if let Err(error) = planner.look(kind, json) {
+    let mut visit = |kind: Kind, json: &str| {
+        if let Err(error) = planner.visit(kind, json) {
             errors.push(format!("cannot read a {kind}: {error}"));
         }
     };
     let mut lost = Vec::new();
     for (kind, path) in AROUND {
-        let seen = visit_list(client, kind, path, &mut look).await;
+        let seen = visit_list(client, kind, path, &mut visit).await;
         lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
     }
     let unlisted = walk(client, &[], |met| {
         if let ListItem::Object(kind, json) = met {
-            look(kind, json);
+            visit(kind, json);
         }
     });
     lost.extend(unlisted.await.into_iter().map(|list| {

@@ -46,14 +46,14 @@ pub struct PreflightArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<PreflightFormat>,
     /// What ends in exit status 1: deny is a workload that would be denied
     #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
     fail_on: FailOn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum PreflightFormat {
     Text,
     Json,
     /// Values for helm install
@@ -64,14 +64,14 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        look(&connected.client, &namespace)
+        read_cluster(&connected.client, &namespace)
             .await
             .map_err(anyhow::Error::msg)
     })?;
     args.output.write(|format, out| match format {
-        Format::Text => text::write(&report, out),
-        Format::Json => write_json(&report, out),
-        Format::Values => out.write_all(report.values.yaml().as_bytes()),
+        PreflightFormat::Text => text::write(&report, out),
+        PreflightFormat::Json => write_json(&report, out),
+        PreflightFormat::Values => out.write_all(report.values.yaml().as_bytes()),
     })?;
     let fails = args.fail_on == FailOn::Deny && report.summary.denied > 0;
     Ok(match (report.gaps.is_empty(), fails) {
@@ -82,7 +82,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster, and makes the report.
-async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
+async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, String> {
     let around = around::read(client).await?;
     let once = once::read(client, namespace, "transom").await?;
     let today = today();
@@ -111,10 +111,10 @@ async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
     };
     let unlisted = walk(client, &[], |met| {
         let ListItem::Object(kind, json) = met else { return };
-        workloads.look(kind, json);
+        workloads.visit(kind, json);
         if let Some(planner) = &mut planner {
             // What is not what its kind says is told of above.
-            let _ = planner.look(kind, json);
+            let _ = planner.visit(kind, json);
         }
     });
     let unlisted = unlisted.await;
@@ -154,8 +154,8 @@ async fn planner<'f>(
         (Kind::Node, "/api/v1/nodes"),
         (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
     ] {
-        let mut look = |kind, json: &str| drop(planner.look(kind, json));
-        visit_list(client, kind, path, &mut look).await.ok()?;
+        let mut visit = |kind, json: &str| drop(planner.visit(kind, json));
+        visit_list(client, kind, path, &mut visit).await.ok()?;
     }
     Some(planner)
 }

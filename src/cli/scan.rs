@@ -44,7 +44,7 @@ pub struct ScanArgs {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<ScanFormat>,
     /// Include the plan of an upgrade to this release or build in the page, as in ltsc2025; needs -o html (for text and
     /// JSON see transom plan)
     #[arg(long, value_name = "RELEASE", value_parser = PlanTarget::parse)]
@@ -68,7 +68,7 @@ pub struct ScanArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum ScanFormat {
     Text,
     Json,
     Html,
@@ -93,21 +93,21 @@ fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
 pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     let overrides = assume::overrides(&args.assume)?;
     let targets = args.output.targets()?;
-    if args.plan_to.is_some() && !targets.iter().any(|target| target.format == Format::Html) {
+    if args.plan_to.is_some() && !targets.iter().any(|target| target.format == ScanFormat::Html) {
         bail!("--plan-to puts a plan into the page: add -o html=FILE, or use transom plan --to");
     }
     let (report, plan) = block_on(reading::scan(args, &overrides))?;
     args.output.write(|format, out| match format {
-        Format::Text => {
+        ScanFormat::Text => {
             let shown = ScanView {
                 advice: !args.no_advice,
                 rows: args.limit.rows(),
             };
             scan_text(&report, shown, out)
         }
-        Format::Json => scan_json(&report, out),
-        Format::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
-        Format::Sarif => sarif(&report, out),
+        ScanFormat::Json => scan_json(&report, out),
+        ScanFormat::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
+        ScanFormat::Sarif => sarif(&report, out),
     })?;
     Ok(
         match (report.gaps.is_empty(), is_in(args.fail_on, &report.summary)) {

@@ -72,7 +72,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         lease: args.names.lease,
         certificate_secret: args.names.certificate_secret,
         keep_webhooks: args.keep_webhooks,
-        take_back: take_back::RevertOptions {
+        revert: take_back::RevertOptions {
             on_nodes: KeepOptions {
                 labels: args.keep_node_labels,
                 taints: args.keep_taints,
@@ -201,11 +201,11 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
     let stays = [
         (options.keep_webhooks, "the webhook configurations"),
         (
-            options.take_back.on_nodes.labels,
+            options.revert.on_nodes.labels,
             "the label node-restriction.kubernetes.io/windows-build of nodes",
         ),
-        (options.take_back.on_nodes.taints, "the taints of nodes"),
-        (options.take_back.keep_runtime_classes, "the RuntimeClasses"),
+        (options.revert.on_nodes.taints, "the taints of nodes"),
+        (options.revert.keep_runtime_classes, "the RuntimeClasses"),
     ];
     for (_, what) in stays.iter().filter(|(stays, _)| *stays) {
         writeln!(out, "kept, and yours from now on: {what}")?;

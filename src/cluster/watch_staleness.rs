@@ -27,7 +27,7 @@ pub struct WatchStaleness(Arc<Mutex<BTreeMap<&'static str, WatchContact>>>);
 #[derive(Clone, Copy, Debug)]
 struct WatchContact {
     /// The last byte of an answer that was no refusal; before the first one, the start.
-    heard: Instant,
+    record_contact: Instant,
     /// Whether the log has told that it is stale.
     told: bool,
 }
@@ -44,7 +44,7 @@ impl WatchStaleness {
     /// A client for the watch of a resource, and for nothing else: every byte of an answer that is no refusal shows that the
     /// watch works, bookmarks too, which are no events.
     pub fn client(&self, client: &Client, resource: &'static str) -> Client {
-        self.heard(resource);
+        self.record_contact(resource);
         let (freshness, client) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request| {
             let (freshness, client) = (freshness.clone(), client.clone());
@@ -52,12 +52,12 @@ impl WatchStaleness {
                 let response = client.send(request).await?;
                 let is_good = response.status().is_success();
                 if is_good {
-                    freshness.heard(resource);
+                    freshness.record_contact(resource);
                 }
                 Ok::<_, kube::Error>(response.map(|body| {
                     body.map_frame(move |frame| {
                         if is_good {
-                            freshness.heard(resource);
+                            freshness.record_contact(resource);
                         }
                         frame
                     })
@@ -72,7 +72,7 @@ impl WatchStaleness {
         loop {
             tokio::time::sleep(LOOK).await;
             for (resource, watch) in self.watches().iter_mut() {
-                let age = watch.heard.elapsed();
+                let age = watch.record_contact.elapsed();
                 if std::mem::replace(&mut watch.told, age >= STALE) == watch.told {
                     continue;
                 }
@@ -91,13 +91,14 @@ impl WatchStaleness {
         }
     }
 
-    fn heard(&self, resource: &'static str) {
-        let heard = Instant::now();
+    fn record_contact(&self, resource: &'static str) {
+        let record_contact = Instant::now();
         let mut watches = self.watches();
-        let watch = watches
-            .entry(resource)
-            .or_insert(WatchContact { heard, told: false });
-        watch.heard = heard;
+        let watch = watches.entry(resource).or_insert(WatchContact {
+            record_contact,
+            told: false,
+        });
+        watch.record_contact = record_contact;
     }
 
     fn watches(&self) -> MutexGuard<'_, BTreeMap<&'static str, WatchContact>> {
@@ -125,7 +126,7 @@ impl Collector for LastContactCollector {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (resource, watch) in watches {
             // A clock that is set does not change how long ago it was.
-            let at = now.saturating_sub(watch.heard.elapsed());
+            let at = now.saturating_sub(watch.record_contact.elapsed());
             ConstGauge::new(at.as_secs_f64()).encode(family.encode_family(&[("resource", resource)])?)?;
         }
         Ok(())

@@ -26,9 +26,7 @@ pub use self::chart::of_the_chart;
 pub use self::helm_hooks::HOOKS;
 pub use self::preview::{CleanupPreview, preview};
 use self::stop_leader::LeaderState;
-use super::node_policies::take_back::{
-    RevertOptions as TakeBack, RevertReport as TakenBack, take_back_everything,
-};
+use super::node_policies::take_back::{RevertOptions, RevertReport, take_back_everything};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::cluster::revisions::POLICY_UID_LABEL;
@@ -58,7 +56,7 @@ pub struct CleanupOptions {
     /// Keep the webhook configurations.
     pub keep_webhooks: bool,
     /// What stays on nodes, and whether RuntimeClasses stay.
-    pub take_back: TakeBack,
+    pub revert: RevertOptions,
     /// Delete the CustomResourceDefinitions too, and with them every policy.
     pub crds: bool,
     /// The hook of the chart that this runs as, one of [`HOOKS`]: its own objects stay.
@@ -122,8 +120,8 @@ impl Cleanup<'_> {
         });
         if others.is_empty() {
             say("takes back what is Transom's on nodes, and RuntimeClasses".to_owned());
-            self.take_back().await;
-            reports::take_away(self.client, &mut self.report).await;
+            self.revert().await;
+            reports::remove_reports(self.client, &mut self.report).await;
         } else {
             let what = "the labels and taints of nodes, RuntimeClasses, and reports";
             self.report.kept.push(other_installations::kept(&others, what));
@@ -163,14 +161,14 @@ impl Cleanup<'_> {
     }
 
     /// Takes back what the controllers put on nodes, and their RuntimeClasses.
-    async fn take_back(&mut self) {
-        let TakenBack {
+    async fn revert(&mut self) {
+        let RevertReport {
             nodes,
             runtime_classes,
             kept,
             left,
             failures,
-        } = take_back_everything(self.client, self.options.take_back).await;
+        } = take_back_everything(self.client, self.options.revert).await;
         let nodes = match nodes.as_slice() {
             [] => None,
             [name] => Some(format!("Node {name}: what was Transom's is taken back")),

@@ -29,7 +29,7 @@ pub struct ConditionUpdate {
     /// The message for an Event and for one line of the status, where there is less room.
     pub brief: String,
     /// Which of its changes an Event tells.
-    pub told: EventPolicy,
+    pub events: EventPolicy,
 }
 
 /// Which changes of a condition an Event tells.
@@ -46,14 +46,14 @@ pub enum EventPolicy {
 }
 
 impl ConditionUpdate {
-    /// A condition that is to be `True`. `amiss`: reason and message of why it is not; `well`: those where nothing is.
-    pub fn wanted(
+    /// A condition that is to be `True`. `unmet`: reason and message of why it is not; `met`: those where nothing is.
+    pub fn expect_true(
         kind: &'static str,
-        amiss: Option<(&'static str, String)>,
-        well: (&'static str, &str),
+        unmet: Option<(&'static str, String)>,
+        met: (&'static str, &str),
     ) -> Self {
-        let is_bad = amiss.is_some();
-        let (reason, message) = amiss.unwrap_or_else(|| (well.0, well.1.to_owned()));
+        let is_bad = unmet.is_some();
+        let (reason, message) = unmet.unwrap_or_else(|| (met.0, met.1.to_owned()));
         ConditionUpdate {
             kind,
             holds: !is_bad,
@@ -61,17 +61,17 @@ impl ConditionUpdate {
             reason,
             brief: message.clone(),
             message,
-            told: EventPolicy::Never,
+            events: EventPolicy::Never,
         }
     }
 
-    /// A condition that is to be `False`. `amiss`: reason and message of why it is not; `well`: those where nothing is.
-    pub fn unwanted(
+    /// A condition that is to be `False`. `unmet`: reason and message of why it is not; `met`: those where nothing is.
+    pub fn expect_false(
         kind: &'static str,
-        amiss: Option<(&'static str, String)>,
-        well: (&'static str, &str),
+        unmet: Option<(&'static str, String)>,
+        met: (&'static str, &str),
     ) -> Self {
-        let statement = ConditionUpdate::wanted(kind, amiss, well);
+        let statement = ConditionUpdate::expect_true(kind, unmet, met);
         ConditionUpdate {
             holds: statement.is_bad,
             ..statement
@@ -80,13 +80,13 @@ impl ConditionUpdate {
 
     /// The same, told where so much of it changes.
     #[must_use]
-    pub fn told(self, told: EventPolicy) -> Self {
-        ConditionUpdate { told, ..self }
+    pub fn with_events(self, events: EventPolicy) -> Self {
+        ConditionUpdate { events, ..self }
     }
 
     /// Whether an Event is to tell it, given the conditions that stand in the status.
     pub fn is_news(&self, before: &[Condition]) -> bool {
-        if self.told == EventPolicy::Never {
+        if self.events == EventPolicy::Never {
             return false;
         }
         match before.iter().find(|condition| condition.type_ == self.kind) {
@@ -94,7 +94,7 @@ impl ConditionUpdate {
             Some(before) if before.status != status(self.holds) => true,
             Some(before) => {
                 self.is_bad
-                    && match self.told {
+                    && match self.events {
                         EventPolicy::Never | EventPolicy::Turns => false,
                         EventPolicy::Reasons => before.reason != self.reason,
                         EventPolicy::Words => before.message != self.message,

@@ -157,7 +157,7 @@ pub async fn run(
         };
         drop(snapshot);
         let before = tell.send_replace(known.clone());
-        say(&namespace, before.as_deref(), known.as_deref());
+        log_change(&namespace, before.as_deref(), known.as_deref());
         let wait = if known.is_some() { EVERY } else { SETTLE };
         let changed = async { latest.wait_for(|now| now.registered != registered).await.is_ok() };
         match timeout(wait, changed).await {
@@ -228,7 +228,7 @@ async fn probe(pods: &Api<Pod>) -> ProbeResult {
 }
 
 /// Tells the log what has changed.
-fn say(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeResult>) {
+fn log_change(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeResult>) {
     if before == now {
         return;
     }

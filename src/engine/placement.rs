@@ -82,9 +82,9 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// Looks at the pod as the draft has it now.
-    fn with<T>(&self, draft: &PodPatch<'_, 'p>, look: impl FnOnce(&PodCx<'_>) -> T) -> T {
+    fn with<T>(&self, draft: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
         let cx = self.as_written.with_draft(draft.template());
-        look(&PodCx {
+        visit(&PodCx {
             cx,
             spec: draft.pod(),
             meta: &draft.template().meta,

@@ -427,7 +427,7 @@ impl Facts {
 
     /// Whether these judge as others do, namespaces aside: how many alike nodes there are, and their names, make no
     /// difference.
-    pub fn judges_as(&self, other: &Facts) -> bool {
+    pub fn evaluates_as(&self, other: &Facts) -> bool {
         let has = |facts: &Facts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
         self.sorts.len() == other.sorts.len()
             && self.sorts().all(|sort| has(other, sort))

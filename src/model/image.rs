@@ -380,9 +380,9 @@ mod tests {
     const D: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
     /// Parses, with `@D` standing for a digest.
-    pub(super) fn on<T>(text: &str, look: impl FnOnce(&ImageRef<'_>) -> T) -> T {
+    pub(super) fn on<T>(text: &str, visit: impl FnOnce(&ImageRef<'_>) -> T) -> T {
         let text = text.replace("@D", &format!("@{D}"));
-        look(&ImageRef::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
+        visit(&ImageRef::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
     }
 
     /// The rows of a table, `image => expected`; a line of `#` is a remark.

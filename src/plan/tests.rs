@@ -63,7 +63,7 @@ fn planned(
             .iter()
             .filter(|(kind, _)| Planner::pass(*kind) == Some(pass))
         {
-            planner.look(*kind, json).unwrap();
+            planner.visit(*kind, json).unwrap();
         }
     }
     for (image, answer) in answers {

@@ -45,7 +45,7 @@ impl<'w> DaemonSets<'w> {
     }
 
     /// Looks at one of them.
-    pub fn look(&mut self, judged: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
+    pub fn visit(&mut self, judged: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
         let name = format!("{}/{}", judged.namespace, judged.name);
         let title = format!("DaemonSet {name}");
         let evidence = [&title];
@@ -73,14 +73,14 @@ impl<'w> DaemonSets<'w> {
             );
             let off = self.keeping_off(&constraints);
             if !off.is_empty() {
-                self.tell(PreflightFinding::act(
+                self.push(PreflightFinding::act(
                     format!("{what}, and it does not tolerate {} of Windows nodes", list(&off, MOST)),
                     "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
                 ).by(evidence));
             }
             let wrong = lands(&self.linux_nodes);
             if !wrong.is_empty() {
-                self.tell(
+                self.push(
                     PreflightFinding::act(
                         format!(
                             "{what}, and it makes them for Linux nodes too: {}",
@@ -100,7 +100,7 @@ impl<'w> DaemonSets<'w> {
             } else {
                 "says no operating system"
             };
-            self.tell(PreflightFinding::act(
+            self.push(PreflightFinding::act(
                 format!("{title} {what}, and makes pods for Windows nodes: {}", list(&wrong, MOST)),
                 "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; placement.linuxPods \
                  only warns of a DaemonSet, and nothing of Transom moves pods that are there",
@@ -116,7 +116,7 @@ impl<'w> DaemonSets<'w> {
         taints.map(ToString::to_string).collect()
     }
 
-    fn tell(&mut self, statement: PreflightFinding) {
+    fn push(&mut self, statement: PreflightFinding) {
         if self.statements.len() < MOST_TOLD {
             self.statements.push(statement);
         } else {

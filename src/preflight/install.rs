@@ -86,7 +86,7 @@ fn modes(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadF
 fn node_taints(values: &mut HelmValues, sight: ClusterInput<'_>) {
     let mut required: Vec<Taint> = Vec::new();
     let mut differing = Vec::new();
-    for taint in recommendations::seen_taints(sight) {
+    for taint in recommendations::observed_taints(sight) {
         // It would evict what runs.
         if taint.effect == "NoExecute" {
             continue;

@@ -186,16 +186,16 @@ static ENGINES: [Engine; 16] = [
 
 impl Engine {
     /// What of it is here.
-    fn seen(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
+    fn evidence(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
         let around = sight.around;
         let groups = self
             .groups
             .iter()
             .filter(|group| around.groups.contains_key(**group));
-        let mut seen: Vec<String> = groups.map(|group| format!("API group {group}")).collect();
+        let mut evidence: Vec<String> = groups.map(|group| format!("API group {group}")).collect();
         for hooks in &around.hooks {
             if self.hooks.iter().any(|part| hooks.name.contains(part)) {
-                seen.push(format!("{} {}", kind(hooks.is_mutating), hooks.name));
+                evidence.push(format!("{} {}", kind(hooks.is_mutating), hooks.name));
             }
         }
         for (of, wanted) in self.named {
@@ -207,14 +207,14 @@ impl Engine {
                 })
             };
             let names = around.named.get(*of).into_iter().flatten();
-            seen.extend(
+            evidence.extend(
                 names
                     .filter(|name| is_wanted(name))
                     .map(|name| format!("{resource} {name}")),
             );
         }
-        seen.extend(self.special(sight, workloads));
-        seen
+        evidence.extend(self.special(sight, workloads));
+        evidence
     }
 
     fn special(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
@@ -253,11 +253,11 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
     let mut all = Vec::new();
     let mut told: BTreeSet<String> = BTreeSet::new();
     for engine in &ENGINES {
-        let seen = engine.seen(sight, workloads);
-        if seen.is_empty() {
+        let evidence = engine.evidence(sight, workloads);
+        if evidence.is_empty() {
             continue;
         }
-        told.extend(seen.iter().cloned());
+        told.extend(evidence.iter().cloned());
         let nothing = engine.ends.is_empty() || engine.ends.starts_with("nothing") || engine.is_settled;
         let ends = (!engine.ends.is_empty() && engine.ends != "nothing").then(|| engine.ends.to_owned());
         all.push(
@@ -270,7 +270,7 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
                 cure: ends,
                 ..PreflightFinding::fine(format!("{}: {}", engine.who, engine.clash))
             }
-            .by(seen),
+            .by(evidence),
         );
     }
     let own = configuration_name("transom");

@@ -70,7 +70,7 @@ impl Platform {
     /// Tells it. Where nothing speaks for one it is bare metal: the operator's own nodes.
     pub fn of(around: &ClusterEnvironment) -> Self {
         for signs in &PLATFORMS {
-            let told_by = signs.seen(around);
+            let told_by = signs.evidence(around);
             if !told_by.is_empty() {
                 return Platform {
                     name: signs.name,
@@ -121,19 +121,19 @@ impl Platform {
 }
 
 impl PlatformSigns {
-    fn seen(&self, around: &ClusterEnvironment) -> Vec<String> {
-        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    fn evidence(&self, around: &ClusterEnvironment) -> Vec<String> {
+        let mut evidence: BTreeMap<String, String> = BTreeMap::new();
         for group in self.groups {
             if around.groups.contains_key(*group) {
-                seen.insert((*group).to_owned(), format!("API group {group}"));
+                evidence.insert((*group).to_owned(), format!("API group {group}"));
             }
         }
         for node in &around.nodes {
             if let Some((what, said)) = self.of_node(node) {
-                seen.entry(what).or_insert(said);
+                evidence.entry(what).or_insert(said);
             }
         }
-        seen.into_values().collect()
+        evidence.into_values().collect()
     }
 
     fn of_node(&self, node: &AnyNode) -> Option<(String, String)> {

@@ -37,7 +37,7 @@ pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
         all.push(ValuesEntry { path, value, why });
     };
     let known = sight.platform.list("toleratedTaints");
-    let seen: Vec<(Value, String)> = (seen_taints(sight).iter())
+    let seen: Vec<(Value, String)> = (observed_taints(sight).iter())
         .map(|taint| (taint_value(taint), taint.to_string()))
         .filter(|(value, _)| !known.contains(value))
         .collect();
@@ -79,7 +79,7 @@ pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
 }
 
 /// The taints of Windows nodes that a Windows pod may well tolerate.
-pub fn seen_taints(sight: ClusterInput<'_>) -> Vec<Taint> {
+pub fn observed_taints(sight: ClusterInput<'_>) -> Vec<Taint> {
     let taints = lasting_taints(sight.snapshot).into_keys();
     taints.filter(|taint| is_for_windows(taint, sight)).collect()
 }

@@ -84,7 +84,7 @@ impl PreflightCluster {
         let facts = facts(sight);
         let mut workloads = WorkloadFindings::new(sight, &facts, &[]);
         for (kind, object) in objects {
-            workloads.look(*kind, &object.to_string());
+            workloads.visit(*kind, &object.to_string());
         }
         workloads.not_listed = owned(not_listed);
         workloads.finish();
@@ -111,13 +111,13 @@ fn workload(spec: &Value) -> Value {
 }
 
 #[track_caller]
-fn said<'r>(report: &'r Preflight, part: &str) -> &'r PreflightFinding {
+fn finding<'r>(report: &'r Preflight, part: &str) -> &'r PreflightFinding {
     let mut all = report.sections.iter().flat_map(|section| &section.statements);
     all.find(|statement| statement.text.contains(part))
         .unwrap_or_else(|| panic!("{part:?} is not said: {:#?}", report.sections))
 }
 
-fn is_said(report: &Preflight, part: &str) -> bool {
+fn has_finding(report: &Preflight, part: &str) -> bool {
     let mut all = report.sections.iter().flat_map(|section| &section.statements);
     all.any(|statement| statement.text.contains(part))
 }
@@ -139,8 +139,8 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
         values["tolerations"].is_null() && values["webhooks"].is_null(),
         "{values}"
     );
-    assert!(is_said(&report, "none that is known to clash"));
-    assert!(!is_said(&report, "there is a newer build"));
+    assert!(has_finding(&report, "none that is known to clash"));
+    assert!(!has_finding(&report, "there is a newer build"));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "each DaemonSet selects",
         "none is seen",
     ] {
-        assert!(!is_said(&report, claim), "{claim}: {:#?}", report.sections);
+        assert!(!has_finding(&report, claim), "{claim}: {:#?}", report.sections);
     }
     let sections = report.sections.iter().filter(|section| {
         let mut said = section.statements.iter();
@@ -243,12 +243,15 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
     assert!(!report.denied[0].rules.is_empty());
     assert_eq!(report.gaps[0].what, "Deployment /odd");
     assert!(
-        said(&report, "placement would change")
+        finding(&report, "placement would change")
             .evidence
             .contains(&"tolerations in 1".to_owned())
     );
     // The chart's own pods have nowhere to go.
-    assert_eq!(said(&report, "there is no Linux node").weight, FindingStatus::Act);
+    assert_eq!(
+        finding(&report, "there is no Linux node").weight,
+        FindingStatus::Act
+    );
 }
 
 #[test]
@@ -363,8 +366,8 @@ fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
         .map(|it| it["key"].as_str().unwrap())
         .collect();
     assert_eq!(keys, ["os", "team"]);
-    assert_eq!(said(&report, &spot.to_string()).weight, FindingStatus::Act);
-    assert_eq!(said(&report, &own.to_string()).weight, FindingStatus::Fine);
+    assert_eq!(finding(&report, &spot.to_string()).weight, FindingStatus::Act);
+    assert_eq!(finding(&report, &own.to_string()).weight, FindingStatus::Fine);
 }
 
 #[test]
@@ -401,7 +404,7 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
         ..NodeGroupResource::default()
     });
     let report = world.report(&[]);
-    assert_eq!(said(&report, "makes Windows nodes").evidence, ["NodePool win"]);
+    assert_eq!(finding(&report, "makes Windows nodes").evidence, ["NodePool win"]);
     assert_eq!(
         report.values.json()["nodePolicy"]["spec"]["pools"],
         json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
@@ -435,13 +438,13 @@ fn a_runtime_class_is_held_against_the_nodes() {
     ]
     .into();
     let report = world.report(&[]);
-    said(&report, "gone selects the build 10.0.17763, and no node has it");
-    said(
+    finding(&report, "gone selects the build 10.0.17763, and no node has it");
+    finding(
         &report,
         "no Windows node reports the handler runhcs-wcow-hypervisor of odd",
     );
-    said(&report, "open selects no nodes");
-    assert!(!is_said(&report, "gvisor"));
+    finding(&report, "open selects no nodes");
+    assert!(!has_finding(&report, "gvisor"));
     let classes = &report.values.json()["policy"]["spec"]["placement"]["runtimeClasses"];
     assert_eq!(
         *classes,
@@ -490,9 +493,9 @@ fn daemon_sets_are_judged_as_they_are_written() {
     ] {
         let report = PreflightCluster::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))]);
         match expected {
-            Some(text) => assert_eq!(said(&report, text).evidence, ["DaemonSet shop/web"], "{spec}"),
+            Some(text) => assert_eq!(finding(&report, text).evidence, ["DaemonSet shop/web"], "{spec}"),
             None => assert!(
-                is_said(&report, "each DaemonSet selects"),
+                has_finding(&report, "each DaemonSet selects"),
                 "{spec}: {:#?}",
                 report.sections
             ),
@@ -528,11 +531,11 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
         ])
     );
     assert_eq!(
-        said(&report, "sidecar injectors").evidence,
+        finding(&report, "sidecar injectors").evidence,
         ["MutatingWebhookConfiguration istio-sidecar-injector"]
     );
-    said(&report, "zzz is called after zz-transom");
-    said(&report, "own changes pods; what");
+    finding(&report, "zzz is called after zz-transom");
+    finding(&report, "own changes pods; what");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         let mut statements: Vec<&PreflightFinding> = section.statements.iter().collect();
         statements.sort_by_key(|statement| statement.weight == FindingStatus::Fine);
         for statement in statements {
-            said(out, statement)?;
+            write_finding(out, statement)?;
             if section.title == "Workloads" && statement.text.contains(DENIED) {
                 denied(report, out)?;
             }
@@ -118,7 +118,7 @@ fn first(report: &Preflight) -> Vec<String> {
     lines
 }
 
-fn said(out: &mut dyn Write, statement: &PreflightFinding) -> io::Result<()> {
+fn write_finding(out: &mut dyn Write, statement: &PreflightFinding) -> io::Result<()> {
     let mark = match statement.weight {
         FindingStatus::Act => "  ! ",
         FindingStatus::Fine => "  - ",

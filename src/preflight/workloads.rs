@@ -142,7 +142,7 @@ impl<'w> WorkloadFindings<'w> {
     }
 
     /// Looks at one object.
-    pub fn look(&mut self, kind: Kind, json: &str) {
+    pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
         // What does not parse is told by the look.
         let subject = Object::parse(kind, json, ReviewStage::Stored);
@@ -271,7 +271,7 @@ impl<'w> WorkloadFindings<'w> {
                     self.networks
                         .insert(format!("{}/{}", judged.namespace, judged.name));
                 }
-                self.daemon_sets.look(judged, &subject, pod);
+                self.daemon_sets.visit(judged, &subject, pod);
             }
         }
     }

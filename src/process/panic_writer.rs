@@ -25,7 +25,7 @@ struct PanicWriter {
     said: Sender<()>,
 }
 
-/// From now on panics and [`say`] wait for nothing.
+/// From now on panics and [`write_line`] wait for nothing.
 ///
 /// # Errors
 /// There is no thread to be had.
@@ -35,13 +35,13 @@ pub(super) fn start() -> std::io::Result<()> {
         .name("last words".to_owned())
         .spawn(move || speak(&words))?;
     if SPEAKER.set(speaker).is_ok() {
-        set_hook(Box::new(|panic| say(of_panic(panic))));
+        set_hook(Box::new(|panic| write_line(of_panic(panic))));
     }
     Ok(())
 }
 
 /// Says something: a log that waits to be written does not stand before it.
-pub fn say(text: String) {
+pub fn write_line(text: String) {
     let Some(speaker) = SPEAKER.get() else {
         return anstream::eprint!("{text}");
     };

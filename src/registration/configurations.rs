@@ -172,7 +172,7 @@ impl Configurations {
     }
 
     /// What is wrong with the registration, whatever a policy wishes.
-    pub fn amiss(&self) -> Vec<CoverageGap> {
+    pub fn problems(&self) -> Vec<CoverageGap> {
         let contested = self.contested.iter().map(|said| CoverageGap {
             reason: "CaBundleOverwritten",
             message: said.clone(),

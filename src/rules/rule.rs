@@ -126,7 +126,7 @@ impl Rule {
     };
 
     /// Whether the rule looks at objects of this kind.
-    pub fn looks_at(&self, kind: Kind) -> bool {
+    pub fn applies_to(&self, kind: Kind) -> bool {
         match self.check {
             Check::Pod(_) => kind.has_pod(),
             Check::PodAnd(kinds, _) => kind.has_pod() || kinds.contains(&kind),
@@ -176,7 +176,7 @@ impl Rule {
 
     fn applies(&self, cx: &Cx<'_>) -> bool {
         cx.has_any(self.needs)
-            && self.looks_at(cx.subject.kind)
+            && self.applies_to(cx.subject.kind)
             && self.kubernetes.contains(&cx.facts.kubernetes)
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
             && (!self.stored_only || cx.subject.stage == ReviewStage::Stored)

@@ -94,14 +94,18 @@ impl StoredObject {
 /// # Errors
 /// The object is not what its kind says.
 pub fn evaluate_stored(world: &EvalContext<'_>, kind: Kind, json: &str) -> Result<Evaluated, ObjectError> {
-    look_at(world, &Object::parse(kind, json, ReviewStage::Stored)?, json)
+    evaluate_object(world, &Object::parse(kind, json, ReviewStage::Stored)?, json)
 }
 
 /// The same, of an object that is parsed already.
 ///
 /// # Errors
 /// As [`evaluate_stored`].
-pub fn look_at(world: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Result<Evaluated, ObjectError> {
+pub fn evaluate_object(
+    world: &EvalContext<'_>,
+    subject: &Object<'_>,
+    json: &str,
+) -> Result<Evaluated, ObjectError> {
     let kind = subject.kind;
     if !kind.has_pod() {
         return Ok(Evaluated::Passed(SkipReason::NoPod));
@@ -125,7 +129,7 @@ pub fn look_at(world: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Res
     };
     let foresight = simulate_create(kind, json, &context)?;
     let not_asked = world.not_asked(&subject.namespace);
-    Ok(Evaluated::Judged(Box::new(judged(
+    Ok(Evaluated::Judged(Box::new(owner_result(
         subject,
         around,
         &foresight,
@@ -134,7 +138,7 @@ pub fn look_at(world: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Res
     ))))
 }
 
-fn judged(
+fn owner_result(
     subject: &Object<'_>,
     around: StoredObject,
     foresight: &Simulation<'_>,

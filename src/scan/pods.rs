@@ -67,7 +67,7 @@ pub fn trouble(
         ground,
     };
     let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-        Some(node) => pod.misplaced(node, around.said())?,
+        Some(node) => pod.misplaced(node, around.kubelet_messages())?,
         None if around.waits_for_a_node(now) => pod.waits()?,
         None => return None,
     };
@@ -141,23 +141,24 @@ impl ScannedPod<'_> {
         (images.iter().flatten()).any(|image| image.reference.is_windows_only_repository())
     }
 
-    fn misplaced(&self, node: &str, said: KubeletMessages) -> Option<TroubleText> {
+    fn misplaced(&self, node: &str, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let nodes = self.ground.nodes?;
         let windows = nodes.get(node).filter(|view| view.is_windows());
         match windows {
-            Some(view) => self.on_windows(view, said),
-            None if (self.ground.is_other)(node) => self.on_another(node, said),
+            Some(view) => self.on_windows(view, kubelet_messages),
+            None if (self.ground.is_other)(node) => self.on_another(node, kubelet_messages),
             None => None,
         }
     }
 
     /// A pod on a node that is not for Windows.
-    fn on_another(&self, node: &str, said: KubeletMessages) -> Option<TroubleText> {
-        let is_sure = || self.is_certain() || self.has_windows_only_image() || said.is_wrong_platform();
+    fn on_another(&self, node: &str, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
+        let is_sure =
+            || self.is_certain() || self.has_windows_only_image() || kubelet_messages.is_wrong_platform();
         if !self.is_for(Verdict::Windows) || !is_sure() {
             return None;
         }
-        let remedy = self.anew("select kubernetes.io/os: windows");
+        let remedy = self.recreate_advice("select kubernetes.io/os: windows");
         Some((
             PodProblem::OperatingSystem,
             format!("a Windows pod on {node}, which is no Windows node"),
@@ -165,13 +166,15 @@ impl ScannedPod<'_> {
         ))
     }
 
-    fn on_windows(&self, node: &NodeView, said: KubeletMessages) -> Option<TroubleText> {
+    fn on_windows(&self, node: &NodeView, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let name = &node.name;
-        let of_linux = self.is_for(Verdict::Linux) && (self.is_certain() || said.is_wrong_platform());
+        let of_linux =
+            self.is_for(Verdict::Linux) && (self.is_certain() || kubelet_messages.is_wrong_platform());
         // A pod of which nothing is known may be for Windows: an agent for every operating system mostly is.
         // Not one whose image is for Windows by its name: there is none for the build of this node.
         let of_another_build = self.is_for(Verdict::Unknown) && image_for_windows(self.spec).is_some();
-        let of_none = self.is_for(Verdict::Unknown) && !of_another_build && said.is_wrong_platform();
+        let of_none =
+            self.is_for(Verdict::Unknown) && !of_another_build && kubelet_messages.is_wrong_platform();
         if of_linux || of_none {
             let message = if of_linux {
                 format!("a Linux pod on {name}, which is a Windows node")
@@ -180,17 +183,17 @@ impl ScannedPod<'_> {
                     "on {name}, a Windows node, where its image does not run; it selects no operating system"
                 )
             };
-            let remedy = self.anew("select kubernetes.io/os: linux");
+            let remedy = self.recreate_advice("select kubernetes.io/os: linux");
             return Some((PodProblem::OperatingSystem, message, remedy));
         }
         if of_another_build {
-            return self.wrong_build(node, said);
+            return self.wrong_build(node, kubelet_messages);
         }
         if self.is_for(Verdict::Linux) || self.is_for(Verdict::Unknown) {
             return None;
         }
         self.without_class(Some(node))
-            .or_else(|| self.wrong_build(node, said))
+            .or_else(|| self.wrong_build(node, kubelet_messages))
     }
 
     /// A pod whose RuntimeClass is gone, or whose node does not have its handler.
@@ -231,7 +234,7 @@ impl ScannedPod<'_> {
         class.map_or(ContainerIsolation::Process, |(_, class)| class.isolation())
     }
 
-    fn wrong_build(&self, node: &NodeView, said: KubeletMessages) -> Option<TroubleText> {
+    fn wrong_build(&self, node: &NodeView, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let isolation = self.isolation();
         // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
@@ -243,7 +246,9 @@ impl ScannedPod<'_> {
         let unfit = images.iter().flatten().find_map(|image| {
             let (build, is_certain) = image.build?;
             let fails = compatibility(build, host?, isolation) == Compatibility::Fails;
-            let is_told = is_certain && !in_doubt || said.is_wrong_build() || said.is_wrong_platform();
+            let is_told = is_certain && !in_doubt
+                || kubelet_messages.is_wrong_build()
+                || kubelet_messages.is_wrong_platform();
             (fails && is_told).then_some((image.text, build))
         });
         let of_node = match (host, host.and_then(Build::release)) {
@@ -259,18 +264,18 @@ impl ScannedPod<'_> {
                 let select = format!("require {BUILD_LABEL} to be {}", runs.join(" or "));
                 (
                     format!("its image {image} is for {build}, which {of_node} does not run"),
-                    self.anew(&if runs.is_empty() {
+                    self.recreate_advice(&if runs.is_empty() {
                         "use an image for a build that there are nodes of".to_owned()
                     } else {
                         select
                     }),
                 )
             }
-            None if said.is_wrong_build() => (
+            None if kubelet_messages.is_wrong_build() => (
                 format!(
                     "an image of it is for another Windows build than that of {of_node}: so its kubelet says"
                 ),
-                self.anew(&format!(
+                self.recreate_advice(&format!(
                     "use an image for that build, or select the image's with {BUILD_LABEL}"
                 )),
             ),
@@ -280,7 +285,7 @@ impl ScannedPod<'_> {
     }
 
     /// What to write, and where: a pod cannot be changed, and its owner makes it anew.
-    fn anew(&self, what: &str) -> String {
+    fn recreate_advice(&self, what: &str) -> String {
         match &self.owner {
             Some(owner) => format!("let the template of the {owner} {what}"),
             None => format!("delete the pod, and create it again; let it {what}"),

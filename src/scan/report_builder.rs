@@ -7,7 +7,7 @@ use std::hash::RandomState;
 use jiff::Timestamp;
 
 use super::dedup::{DedupKey, dedup_key, is_at_zero};
-use super::evaluate::{Evaluated, look_at};
+use super::evaluate::{Evaluated, evaluate_object};
 use super::pods::{PodContext, trouble};
 use super::report::{
     NamespaceReport, NodeReport, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
@@ -115,7 +115,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Looks at one object, as JSON. Owners come before what they own.
-    pub fn look(&mut self, kind: Kind, json: &str) {
+    pub fn visit(&mut self, kind: Kind, json: &str) {
         self.summary.objects += 1;
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
@@ -131,8 +131,8 @@ impl<'s> Scan<'s> {
             )
         });
         if is_meant && !self.foreign.is_seen(&subject, json) {
-            match look_at(self.ground.world, &subject, json) {
-                Ok(Evaluated::Judged(judged)) => self.judged(*judged),
+            match evaluate_object(self.ground.world, &subject, json) {
+                Ok(Evaluated::Judged(judged)) => self.add_result(*judged),
                 Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
                 Err(error) => return self.unreadable(kind, json, &error.to_string()),
             }
@@ -161,7 +161,7 @@ impl<'s> Scan<'s> {
         Some(above.unwrap_or_else(|| format!("{} {}", owner.kind, owner.name)))
     }
 
-    fn judged(&mut self, judged: OwnerResult) {
+    fn add_result(&mut self, judged: OwnerResult) {
         self.summary.count(&judged);
         if judged.is_clean() && judged.verdict != Verdict::Windows {
             return;

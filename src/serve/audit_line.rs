@@ -59,7 +59,7 @@ pub fn log(record: &AuditRecord) {
             )
         };
     }
-    if record.has_something_to_tell() {
+    if record.is_noteworthy() {
         line!(info);
     } else {
         line!(debug);

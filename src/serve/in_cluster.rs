@@ -105,7 +105,7 @@ pub async fn run(
 
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();
-    let leadership = stand_for_election(&mut election, &client, &namespace, &args, ended);
+    let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::named_namespaces(args.exclude_namespace).chain([namespace.clone()]);
     let snapshots = SnapshotBuilder::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
@@ -181,7 +181,7 @@ pub async fn run(
         reconcile: reconciles.of("certificates"),
         registered: tell_registered,
     };
-    tasks.spawn_saying("certificates", certificates.run());
+    tasks.spawn_reporting("certificates", certificates.run());
 
     let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer::watching(latest));
@@ -194,7 +194,7 @@ pub async fn run(
 }
 
 /// Takes part in the election of the leader until `ended` is true.
-fn stand_for_election(
+fn run_for_election(
     election: &mut Tasks,
     client: &Client,
     namespace: &str,
@@ -236,7 +236,7 @@ impl SnapshotTask {
         let (publish, views) = watch::channel(None);
         let (client, namespace, readiness) = (client.clone(), namespace.to_owned(), self.readiness.clone());
         let freshness = self.freshness.clone();
-        tasks.spawn_saying("watches", async move {
+        tasks.spawn_reporting("watches", async move {
             watches::run(client, &namespace, readiness, &freshness, publish).await
         });
         // Until the first view reviews are judged by the built-in policy, which changes and denies nothing.
@@ -370,7 +370,7 @@ fn start_controllers(
         reconcile: reconciles.of("node_policies"),
     };
     let latest = latest.clone();
-    tasks.spawn_saying("node policies", async move {
+    tasks.spawn_reporting("node policies", async move {
         match node_policies::run(context, latest).await {
             Ok(()) => "it has nothing to do".to_owned(),
             Err(ended) => ended.to_string(),

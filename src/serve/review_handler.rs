@@ -63,7 +63,7 @@ impl ReviewHandler for Reviewer {
             Some(cautious) if unknown_namespace(read.request(), &snapshot).is_some() => cautious,
             _ => &snapshot.policies,
         };
-        read.judge(phase, &snapshot, policies)
+        read.review(phase, &snapshot, policies)
     }
 
     /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
@@ -79,7 +79,7 @@ impl ReviewHandler for Reviewer {
         {
             return Err(self.news_of(namespace.to_owned()));
         }
-        Ok(read.judge(phase, &snapshot, &snapshot.policies))
+        Ok(read.review(phase, &snapshot, &snapshot.policies))
     }
 }
 
@@ -104,7 +104,7 @@ impl<'b> DecodedReview<'b> {
         }
     }
 
-    fn judge(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> ReviewResponse {
+    fn review(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> ReviewResponse {
         let facts = &snapshot.facts;
         let context = AdmissionContext { facts, policies };
         let answer = match self {

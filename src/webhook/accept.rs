@@ -22,7 +22,7 @@ pub(super) struct Listener {
     pub(super) router: Router,
     pub(super) limits: Arc<Limits>,
     pub(super) connections: Arc<Semaphore>,
-    pub(super) crowd: ConnectionSet,
+    pub(super) connection_set: ConnectionSet,
     pub(super) open: Gauge,
     pub(super) evicted: Counter,
 }
@@ -50,7 +50,7 @@ pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::
             Ok((_, _, None)) => return,
             Err(error) if is_of_one_client(&error) => {}
             Err(error) => {
-                let wait = failures.tell(&error, Instant::now());
+                let wait = failures.report(&error, Instant::now());
                 // A connection that goes gives its descriptor back.
                 listener.evict();
                 tokio::select! {
@@ -74,7 +74,7 @@ impl Listener {
     }
 
     fn evict(&self) {
-        if self.crowd.make_room() {
+        if self.connection_set.make_room() {
             self.evicted.inc();
         }
     }
@@ -88,7 +88,7 @@ impl Listener {
         stages: watch::Receiver<ServerStage>,
     ) {
         let open = OpenConnection::new(self.open.clone());
-        let place = self.crowd.enter(peer.ip());
+        let place = self.connection_set.enter(peer.ip());
         let (tls, router, limits) = (self.tls.clone(), self.router.clone(), Arc::clone(&self.limits));
         tokio::spawn(async move {
             tokio::select! {
@@ -118,7 +118,7 @@ struct AcceptFailures {
 
 impl AcceptFailures {
     /// How long to wait after one more. One line a minute tells it: the client that causes it may go on.
-    fn tell(&mut self, error: &std::io::Error, now: Instant) -> Duration {
+    fn report(&mut self, error: &std::io::Error, now: Instant) -> Duration {
         let wait = self.pause.next();
         let is_news = (self.told).is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
         if is_news {
@@ -174,7 +174,7 @@ mod tests {
         let (mut failures, start) = (AcceptFailures::default(), Instant::now());
         let error = std::io::Error::other("too many open files");
         let mut told_at = |second: u64| {
-            failures.tell(&error, start + Duration::from_secs(second));
+            failures.report(&error, start + Duration::from_secs(second));
             failures
                 .told
                 .map(|told| told.saturating_duration_since(start).as_secs())

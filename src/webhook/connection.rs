@@ -242,10 +242,10 @@ impl ConnectionClock {
 
     async fn tick(&mut self) -> ConnectionState {
         self.ticks.tick().await;
-        self.look(Instant::now())
+        self.check(Instant::now())
     }
 
-    fn look(&mut self, now: Instant) -> ConnectionState {
+    fn check(&mut self, now: Instant) -> ConnectionState {
         let requests = self.activity.requests.load(Relaxed);
         if self.activity.in_flight.load(Relaxed) > 0 || requests != self.requests {
             self.requests = requests;

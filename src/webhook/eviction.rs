@@ -33,7 +33,7 @@ struct ConnectionEntry {
 /// A connection's place in the crowd, until dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
-    crowd: ConnectionSet,
+    connections: ConnectionSet,
     pub(super) client: Peer,
     pub(super) activity: Arc<ConnectionStats>,
 }
@@ -41,17 +41,17 @@ pub(super) struct ConnectionGuard {
 impl ConnectionSet {
     /// Takes a connection in.
     pub(super) fn enter(&self, address: IpAddr) -> ConnectionGuard {
-        let mut guests = self.lock();
-        guests.next += 1;
-        let client = Peer::new(guests.next, address);
+        let mut table = self.lock();
+        table.next += 1;
+        let client = Peer::new(table.next, address);
         let activity = Arc::new(ConnectionStats::new(Instant::now()));
-        let guest = ConnectionEntry {
+        let entry = ConnectionEntry {
             client: client.clone(),
             activity: Arc::clone(&activity),
         };
-        guests.by_number.insert(client.connection, guest);
+        table.by_number.insert(client.connection, entry);
         ConnectionGuard {
-            crowd: self.clone(),
+            connections: self.clone(),
             client,
             activity,
         }
@@ -59,14 +59,14 @@ impl ConnectionSet {
 
     /// Ends the connection that is the first to go; whether there was one that had not been told yet.
     pub(super) fn make_room(&self) -> bool {
-        let mut guests = self.lock();
+        let mut table = self.lock();
         let now = Instant::now();
-        let standings = guests.by_number.values().map(|guest| guest.standing(now));
-        let Some(number) = first_to_evict(standings) else {
+        let ranks = table.by_number.values().map(|entry| entry.rank(now));
+        let Some(number) = first_to_evict(ranks) else {
             return false;
         };
-        if let Some(guest) = guests.by_number.remove(&number) {
-            guest.client.gone.cancel();
+        if let Some(entry) = table.by_number.remove(&number) {
+            entry.client.gone.cancel();
         }
         true
     }
@@ -78,12 +78,12 @@ impl ConnectionSet {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.crowd.lock().by_number.remove(&self.client.connection);
+        self.connections.lock().by_number.remove(&self.client.connection);
     }
 }
 
 impl ConnectionEntry {
-    fn standing(&self, now: Instant) -> EvictionRank {
+    fn rank(&self, now: Instant) -> EvictionRank {
         let last_good = self.activity.last_good();
         let worth = if self.client.is_known() {
             EvictionClass::Known
@@ -129,20 +129,20 @@ struct EvictionRank {
 
 /// The connection that goes first: of those of least use, of the network that has most of them, the one that was of no
 /// use for longest.
-fn first_to_evict(standings: impl Iterator<Item = EvictionRank>) -> Option<u64> {
+fn first_to_evict(ranks: impl Iterator<Item = EvictionRank>) -> Option<u64> {
     let mut least: Vec<EvictionRank> = Vec::new();
-    for standing in standings {
-        let lowest = least.first().map_or(standing.worth, |first| first.worth);
-        if standing.worth < lowest {
+    for rank in ranks {
+        let lowest = least.first().map_or(rank.worth, |first| first.worth);
+        if rank.worth < lowest {
             least.clear();
         }
-        if standing.worth <= lowest {
-            least.push(standing);
+        if rank.worth <= lowest {
+            least.push(rank);
         }
     }
     let mut crowded: HashMap<IpAddr, usize> = HashMap::new();
-    for standing in &least {
-        *crowded.entry(standing.network).or_default() += 1;
+    for rank in &least {
+        *crowded.entry(rank.network).or_default() += 1;
     }
     let rank = |one: &&EvictionRank| {
         let neighbours = crowded.get(&one.network).copied();
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_never_completed_a_review_goes_before_what_did_and_that_before_what_is_of_use() {
-        use Worth::{Fresh, Idle, Known, Unproven};
+        use EvictionClass::{Fresh, Idle, Known, Unproven};
         assert_eq!(
             first(&[(1, Known, 900), (2, Fresh, 0)]),
             Some(1),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_network_with_most_connections_gives_one_up_and_of_these_the_oldest() {
-        use Worth::Unproven;
+        use EvictionClass::Unproven;
         let two_networks = [
             (1, Unproven, 9),
             (2, Unproven, 3),
@@ -199,12 +199,12 @@ mod tests {
 
     #[test]
     fn a_connection_is_fresh_unproven_idle_and_fresh_again() {
-        let crowd = ConnectionSet::default();
-        let place = crowd.enter([10, 0, 0, 1].into());
+        let connections = ConnectionSet::default();
+        let place = connections.enter([10, 0, 0, 1].into());
         let worth_at = |after: u64| {
-            let guests = crowd.lock();
-            let guest = guests.by_number.values().next().unwrap();
-            guest.standing(Instant::now() + Duration::from_secs(after)).worth
+            let table = connections.lock();
+            let entry = table.by_number.values().next().unwrap();
+            entry.rank(Instant::now() + Duration::from_secs(after)).worth
         };
         assert_eq!(
             (worth_at(0), worth_at(1)),
@@ -218,17 +218,17 @@ mod tests {
         place.activity.in_flight.fetch_add(1, Relaxed);
         assert_eq!(worth_at(1), EvictionClass::Fresh);
         drop(place);
-        assert!(!crowd.make_room(), "what left is not there to go");
+        assert!(!connections.make_room(), "what left is not there to go");
     }
 
     #[test]
     fn each_call_for_room_tells_another_connection() {
-        let crowd = ConnectionSet::default();
-        let places = [1, 1, 2].map(|network| crowd.enter([10, 0, 0, network].into()));
+        let connections = ConnectionSet::default();
+        let places = [1, 1, 2].map(|network| connections.enter([10, 0, 0, network].into()));
         let told = || places.each_ref().map(|place| place.client.gone.is_cancelled());
-        assert!(crowd.make_room());
+        assert!(connections.make_room());
         assert_eq!(told(), [true, false, false]);
-        assert!(crowd.make_room() && crowd.make_room());
-        assert_eq!((told(), crowd.make_room()), ([true; 3], false));
+        assert!(connections.make_room() && connections.make_room());
+        assert_eq!((told(), connections.make_room()), ([true; 3], false));
     }
 }

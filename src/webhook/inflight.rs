@@ -113,11 +113,11 @@ impl InflightLimiter {
             small: 0,
             large: None,
             review: None,
-            is_judged: false,
+            is_reviewing: false,
             end: CancelTarget::Unheard,
         };
         table.open.insert(number, request);
-        table.tell();
+        table.update_gauges();
         InflightPermit {
             shares: self.clone(),
             number,
@@ -217,10 +217,10 @@ impl InflightPermit {
     }
 
     /// A review that is being judged is not refused any more; false where it was refused already.
-    pub(super) fn set_judged(&self, is_judged: bool) -> bool {
+    pub(super) fn set_reviewing(&self, is_reviewing: bool) -> bool {
         match self.lock().open.get_mut(&self.number) {
             Some(open) => {
-                open.is_judged = is_judged;
+                open.is_reviewing = is_reviewing;
                 true
             }
             None => false,
@@ -237,7 +237,7 @@ impl InflightPermit {
     /// Ends when the request is refused, because others need its room.
     pub(super) async fn refused(&self) {
         let heard = match self.lock().open.get_mut(&self.number) {
-            Some(open) => open.hear(),
+            Some(open) => open.subscribe(),
             None => return,
         };
         heard.cancelled().await;
@@ -307,7 +307,7 @@ struct InflightRequest {
     large: Option<(usize, OwnedSemaphorePermit)>,
     /// It is one of the reviews in flight.
     review: Option<OwnedSemaphorePermit>,
-    is_judged: bool,
+    is_reviewing: bool,
     end: CancelTarget,
 }
 
@@ -383,7 +383,7 @@ impl InflightTable {
         request.small += more;
         request.awaits_client.get_or_insert(ClientWait::from(asking.now));
         self.small += more;
-        self.tell();
+        self.update_gauges();
         Ok(())
     }
 
@@ -411,14 +411,14 @@ impl InflightTable {
         request.large = Some((bytes, permit));
         request.awaits_client = Some(ClientWait::from(Instant::now()));
         self.large += bytes;
-        self.tell();
+        self.update_gauges();
         Ok(())
     }
 
     fn complete(&mut self, number: u64, permit: OwnedSemaphorePermit) -> Result<(), RejectReason> {
         self.get(number)?.review = Some(permit);
         self.reviews += 1;
-        self.tell();
+        self.update_gauges();
         Ok(())
     }
 
@@ -426,11 +426,11 @@ impl InflightTable {
         self.give_back(number)?;
         let request = self.get(number)?;
         request.since = Instant::now();
-        request.is_judged = false;
+        request.is_reviewing = false;
         request.end = CancelTarget::Connection;
         let was_review = request.review.take().is_some();
         self.reviews -= usize::from(was_review);
-        self.tell();
+        self.update_gauges();
         Ok(())
     }
 
@@ -460,7 +460,7 @@ impl InflightTable {
         self.small -= request.small;
         self.large -= request.large.as_ref().map_or(0, |(bytes, _)| *bytes);
         self.reviews -= usize::from(request.review.is_some());
-        self.tell();
+        self.update_gauges();
         Some(request)
     }
 
@@ -500,7 +500,7 @@ impl InflightTable {
     ) -> Option<u64> {
         let mut networks: HashMap<IpAddr, u128> = HashMap::new();
         let mut connections: HashMap<u64, u128> = HashMap::new();
-        let waiting = || self.open.iter().filter(|(_, request)| !request.is_judged);
+        let waiting = || self.open.iter().filter(|(_, request)| !request.is_reviewing);
         for (_, request) in waiting() {
             let burden = request.burden(now);
             *networks.entry(request.client.network).or_default() += burden;
@@ -525,7 +525,7 @@ impl InflightTable {
             .map(|(number, _)| *number)
     }
 
-    fn tell(&self) {
+    fn update_gauges(&self) {
         self.gauges.open.set(signed(self.open.len()));
         self.gauges.reviews.set(signed(self.reviews));
         self.gauges.bytes.set(signed(self.small + self.large));
@@ -534,7 +534,7 @@ impl InflightTable {
 
 impl InflightRequest {
     /// A token that is cancelled when the request is refused.
-    fn hear(&mut self) -> CancellationToken {
+    fn subscribe(&mut self) -> CancellationToken {
         match &self.end {
             CancelTarget::Heard(token) => token.clone(),
             CancelTarget::Connection => self.client.gone.clone(),
@@ -763,11 +763,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_network_that_holds_most_gives_way_to_one_that_has_waited() {
         let shares = shares(9);
-        let mut crowd = Vec::new();
+        let mut connections = Vec::new();
         for connection in [1, 2, 3] {
             let share = whole(&shares, &client(connection, 1), 4 * MIB).await;
             share.complete().await.unwrap();
-            crowd.push(share);
+            connections.push(share);
         }
         advance(Duration::from_millis(1)).await;
         let large = whole(&shares, &client(4, 2), 8 * MIB).await;
@@ -780,7 +780,7 @@ mod tests {
             "{:?}",
             began.elapsed()
         );
-        assert_eq!(crowd.iter().filter(|share| is_refused(share)).count(), 2);
+        assert_eq!(connections.iter().filter(|share| is_refused(share)).count(), 2);
         assert!(!is_refused(&large));
         assert_eq!(in_flight(&shares).2, 19 * MIB);
     }
@@ -791,7 +791,7 @@ mod tests {
         let (one, two) = (client(1, 1), client(2, 2));
         let judged = whole(&shares, &one, MAX_BODY).await;
         judged.complete().await.unwrap();
-        assert!(judged.set_judged(true));
+        assert!(judged.set_reviewing(true));
         let waiting = open(&shares, &two);
         assert_eq!(waiting.take_whole(MIB).await, Err(RejectReason::Bytes));
 
@@ -800,7 +800,7 @@ mod tests {
         let next = open(&shares, &two);
         next.grow_to(MIB).await.unwrap();
         assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
-        assert!(!judged.set_judged(true));
+        assert!(!judged.set_reviewing(true));
     }
 
     #[tokio::test(start_paused = true)]

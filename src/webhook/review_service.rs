@@ -130,17 +130,17 @@ impl ReviewService {
         endpoint: ReviewEndpoint,
         taken: &Arc<ReceivedRequest>,
     ) -> Result<ReviewResponse, Rejection> {
-        let news = match self.run(endpoint, taken, Self::judge_if_known).await? {
+        let news = match self.run(endpoint, taken, Self::review_if_known).await? {
             Ok(reply) => return Ok(reply),
             Err(news) => news,
         };
         // Reviews that wait must not keep out those that need not.
         if !self.shares.is_half_full() {
-            taken.share.set_judged(false);
+            taken.share.set_reviewing(false);
             // Whether the news came or not: the API server has waited enough.
             let _ = timeout(NEWS_WAIT, news).await;
         }
-        self.run(endpoint, taken, Self::judge).await
+        self.run(endpoint, taken, Self::review).await
     }
 
     /// Does some work on a review: here, or in its turn on a thread of its own where the review is large.
@@ -166,7 +166,7 @@ impl ReviewService {
         let Ok(Ok(turn)) = turn else {
             return Err(self.shed(RejectReason::Large));
         };
-        if !taken.share.set_judged(true) {
+        if !taken.share.set_reviewing(true) {
             return Err(self.shed(RejectReason::Share));
         }
         // What was taken and the turn go along: when the client gives up, the thread still works on these bytes.
@@ -181,21 +181,21 @@ impl ReviewService {
         })
     }
 
-    fn judge_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
         let started = Instant::now();
         let reply = self.reviewer.review_if_known(phase, sent)?;
-        self.judged(phase, sent, &reply, started);
+        self.record_review(phase, sent, &reply, started);
         Ok(reply)
     }
 
-    fn judge(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
         let started = Instant::now();
         let reply = self.reviewer.review(phase, sent);
-        self.judged(phase, sent, &reply, started);
+        self.record_review(phase, sent, &reply, started);
         reply
     }
 
-    fn judged(&self, phase: Phase, sent: ReviewBody<'_>, reply: &ReviewResponse, started: Instant) {
+    fn record_review(&self, phase: Phase, sent: ReviewBody<'_>, reply: &ReviewResponse, started: Instant) {
         self.metrics.reviewed(phase, reply, started.elapsed());
         if let ReviewBody::Head { .. } = sent {
             self.metrics.too_large(reply);

@@ -209,7 +209,7 @@ async fn trace(State(tracer): State<Tracer>, request: Request, next: Next) -> Re
     if let Some(SpanFacts { bytes, record }) = extensions.remove() {
         span.read(bytes);
         if let Some(record) = record {
-            span.judged(&record);
+            span.set_review(&record);
         }
     }
     let error = match extensions.remove() {

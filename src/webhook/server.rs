@@ -280,7 +280,7 @@ impl Server {
             router: health::router(readiness.clone(), metrics.clone()),
             limits: Arc::new(limits.of_health()),
             connections: Arc::new(Semaphore::new(HEALTH_CONNECTIONS)),
-            crowd: ConnectionSet::default(),
+            connection_set: ConnectionSet::default(),
             open: Gauge::default(),
             evicted: Counter::default(),
         };
@@ -307,7 +307,7 @@ impl Server {
         let (open, evicted) = connections_counted(&metrics);
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            crowd: ConnectionSet::default(),
+            connection_set: ConnectionSet::default(),
             open,
             evicted,
             router: router(reviewer, &limits, &metrics, tracer),

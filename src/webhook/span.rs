@@ -42,7 +42,7 @@ impl ReviewSpan {
     }
 
     /// The review was judged: what the audit line says of it, but for who asked.
-    pub fn judged(&mut self, record: &AuditRecord) {
+    pub fn set_review(&mut self, record: &AuditRecord) {
         let Some(span) = &mut self.0 else { return };
         let AuditRecord {
             labels,

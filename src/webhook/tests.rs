@@ -191,7 +191,7 @@ async fn run(config: WebhookConfig) -> Running {
 impl Running {
     async fn http1<B>(&self) -> http1::SendRequest<B>
     where
-        B: Body<Data = Bytes, ServerError = Infallible> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
         let stream = connect(self.address, &self.ca, "http/1.1").await.unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -201,7 +201,7 @@ impl Running {
 
     async fn http2<B>(&self) -> http2::SendRequest<B>
     where
-        B: Body<Data = Bytes, ServerError = Infallible> + Send + Unpin + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
     {
         let stream = connect(self.address, &self.ca, "h2").await.unwrap();
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))

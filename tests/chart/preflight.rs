@@ -93,7 +93,7 @@ fn values_of(platform: &'static str) -> Value {
     let deployment = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
         "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
         "containers": [{"name": "c", "image": "i"}]}}}});
-    workloads.look(Kind::Deployment, &deployment.to_string());
+    workloads.visit(Kind::Deployment, &deployment.to_string());
     let report = Preflight::new(
         sight,
         workloads,

@@ -26,12 +26,12 @@ pub(super) struct ConfigurationPresence {
     drift: Family<PresenceLabels, Gauge>,
     seen: [Option<Configuration>; 2],
     contested: Option<String>,
-    tell: watch::Sender<Option<Arc<Configurations>>>,
+    log_state: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 impl ConfigurationPresence {
     /// Nothing was seen yet.
-    pub fn new(metrics: &Metrics, tell: watch::Sender<Option<Arc<Configurations>>>) -> Self {
+    pub fn new(metrics: &Metrics, log_state: watch::Sender<Option<Arc<Configurations>>>) -> Self {
         let [present, drift] = [(); 2].map(|()| Family::<PresenceLabels, Gauge>::default());
         metrics.register(|registry| {
             registry.register(
@@ -50,7 +50,7 @@ impl ConfigurationPresence {
             drift,
             seen: [None, None],
             contested: None,
-            tell,
+            log_state,
         }
     }
 
@@ -106,25 +106,25 @@ impl ConfigurationPresence {
             (Some(true) | None, true) | (Some(false), false) => {}
         }
         *seen = Some(now);
-        self.tell();
+        self.log_state();
     }
 
     /// Takes in what is to be said of another writer that overwrites the `caBundle` again and again.
     pub fn contested(&mut self, said: Option<String>) {
         if self.contested != said {
             self.contested = said;
-            self.tell();
+            self.log_state();
         }
     }
 
-    fn tell(&self) {
+    fn log_state(&self) {
         if let [Some(mutating), Some(validating)] = &self.seen {
             let registered = Configurations {
                 mutating: mutating.clone(),
                 validating: validating.clone(),
                 contested: self.contested.clone(),
             };
-            self.tell.send_if_modified(|told| {
+            self.log_state.send_if_modified(|told| {
                 let differs = told.as_deref() != Some(&registered);
                 if differs {
                     *told = Some(Arc::new(registered));
@@ -153,8 +153,8 @@ mod tests {
     fn a_configuration_that_goes_and_comes_back_is_told_once_each_time_and_shown_as_a_gauge() {
         let log = Log::default();
         let _listening = log.listen();
-        let (metrics, (tell, told)) = (Metrics::new("0", None), watch::channel(None));
-        let mut presence = ConfigurationPresence::new(&metrics, tell);
+        let (metrics, (log_state, told)) = (Metrics::new("0", None), watch::channel(None));
+        let mut presence = ConfigurationPresence::new(&metrics, log_state);
         let shown = |name: &str, r#type: &str| {
             let text = metrics.expose();
             let start = format!("transom_{name}{{type=\"{type}\"}} ");

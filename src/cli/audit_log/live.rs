@@ -42,7 +42,7 @@ type NamedWorkload = (String, String);
 ///
 /// # Errors
 /// The logs are of several clusters, or the cluster cannot be asked at all.
-pub async fn look(connect: &ConnectArgs, report: &mut AuditReport) -> anyhow::Result<()> {
+pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) -> anyhow::Result<()> {
     if report.clusters.len() > 1 {
         let names: Vec<&str> = report
             .clusters
@@ -156,7 +156,7 @@ async fn ask(client: &Client, world: &EvalContext<'_>, namespace: &str, workload
             Err(why) => return CurrentState::Unknown(why.to_string()),
         };
         match look_at(world, kind, &text) {
-            Ok(Evaluated::Judged(judged)) => return of_judged(&judged),
+            Ok(Evaluated::Judged(judged)) => return from_result(&judged),
             Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,
             Ok(Evaluated::Passed(SkipReason::Mirror | SkipReason::NoPod)) => {
@@ -168,7 +168,7 @@ async fn ask(client: &Client, world: &EvalContext<'_>, namespace: &str, workload
     CurrentState::Unknown("its owners have no end".to_owned())
 }
 
-fn of_judged(judged: &OwnerResult) -> CurrentState {
+fn from_result(judged: &OwnerResult) -> CurrentState {
     if let Some(why) = &judged.not_asked {
         return CurrentState::Unknown(format!("admission is not asked: {why}"));
     }

@@ -81,10 +81,10 @@ pub(super) async fn scan(
     let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
         ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
         ListItem::Object(kind, json) => {
-            scan.look(kind, json);
+            scan.visit(kind, json);
             if let Some(planner) = &mut planner {
                 // The scan names what cannot be read.
-                let _ = planner.look(kind, json);
+                let _ = planner.visit(kind, json);
             }
         }
     });
@@ -139,7 +139,7 @@ async fn planner<'w>(
     let mut planner = Planner::new(world.facts, &world.policies, question);
     let seen = visit_nodes(client, |kind, json| {
         // A node that cannot be read is no node of a plan.
-        let _ = planner.look(kind, json);
+        let _ = planner.visit(kind, json);
     });
     seen.await.context("the nodes, for --plan-to")?;
     Ok(Some(planner))

@@ -60,13 +60,13 @@ impl Cleanup<'_> {
             preview.stays.push("the webhook configurations".to_owned());
         } else {
             let api = self.cluster::<MutatingWebhookConfiguration>();
-            preview.look(&api, &configuration, "").await;
+            preview.record(&api, &configuration, "").await;
             let api = self.cluster::<ValidatingWebhookConfiguration>();
-            preview.look(&api, &configuration, "").await;
+            preview.record(&api, &configuration, "").await;
         }
         let scaled = "scaled to 0";
         preview
-            .look(&self.own::<Deployment>(), &options.name, scaled)
+            .record(&self.own::<Deployment>(), &options.name, scaled)
             .await;
         let others = other_installations::others(self.client, &configuration).await;
         let others = others.unwrap_or_else(|why| {
@@ -82,19 +82,19 @@ impl Cleanup<'_> {
             preview.stays.push(other_installations::kept(&others, what));
         }
         preview
-            .look(&self.own::<Secret>(), &options.certificate_secret, "")
+            .record(&self.own::<Secret>(), &options.certificate_secret, "")
             .await;
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             preview
-                .look(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP, "")
+                .record(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP, "")
                 .await;
             self.preview_revisions(preview).await;
         }
-        preview.look(&self.own::<Lease>(), &options.lease, "").await;
+        preview.record(&self.own::<Lease>(), &options.lease, "").await;
         for hook in HOOKS {
             let name = format!("{}-{hook}", options.name);
             preview
-                .look(&self.own::<Job>(), &name, "with its account and permissions")
+                .record(&self.own::<Job>(), &name, "with its account and permissions")
                 .await;
         }
         if !options.crds {
@@ -107,7 +107,7 @@ impl Cleanup<'_> {
                 "windowspodpolicies.transom.dev",
                 "windowsnodepolicies.transom.dev",
             ] {
-                preview.look(&api, name, "with every policy").await;
+                preview.record(&api, name, "with every policy").await;
             }
         } else {
             let what = "the CustomResourceDefinitions and the policies";
@@ -128,7 +128,7 @@ impl Cleanup<'_> {
     }
 
     async fn preview_nodes(&self, preview: &mut CleanupPreview) {
-        let keep = self.options.take_back.on_nodes;
+        let keep = self.options.revert.on_nodes;
         let api = self.cluster::<WatchedNode>();
         let mut params = ListParams::default().limit(PAGE);
         let mut marked = Vec::new();
@@ -161,7 +161,7 @@ impl Cleanup<'_> {
     }
 
     async fn preview_runtime_classes(&self, preview: &mut CleanupPreview) {
-        if self.options.take_back.keep_runtime_classes {
+        if self.options.revert.keep_runtime_classes {
             return preview.stays.push("the RuntimeClasses".to_owned());
         }
         let api = self.cluster::<RuntimeClass>();
@@ -201,7 +201,7 @@ impl Cleanup<'_> {
 
 impl CleanupPreview {
     /// Notes an object if it exists.
-    async fn look<K>(&mut self, api: &Api<K>, name: &str, how: &str)
+    async fn record<K>(&mut self, api: &Api<K>, name: &str, how: &str)
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
     {

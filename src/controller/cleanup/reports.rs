@@ -6,7 +6,7 @@ use super::CleanupReport;
 use crate::controller::reports::{GarbageCollection, ReportApi, sweep};
 
 /// Deletes them all, and says what was done.
-pub async fn take_away(client: &Client, report: &mut CleanupReport) {
+pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
     for dialect in ReportApi::ALL {
         match sweep(client, dialect, || true).await {
             Ok(GarbageCollection::All(0)) => {}
@@ -76,7 +76,7 @@ mod tests {
     #[tokio::test]
     async fn reports_that_may_not_be_seen_are_named_as_left_where_there_is_such_a_kind_and_are_no_failure() {
         let mut report = CleanupReport::default();
-        take_away(&client(), &mut report).await;
+        remove_reports(&client(), &mut report).await;
         let [left] = &report.left[..] else {
             panic!("{report:?}")
         };

@@ -57,7 +57,7 @@ impl NodeEvents {
     }
 
     /// Tells everything, in the log and by Events: about the node where it is one, else about the policy.
-    pub async fn tell(&mut self, policies: &NodePolicies, writer: &Writer) {
+    pub async fn flush(&mut self, policies: &NodePolicies, writer: &Writer) {
         self.since = None;
         for ((policy, said), NodeChangeEvent { change, nodes }) in std::mem::take(&mut self.changes) {
             let names = list(nodes.iter().map(|(name, _)| name), NAMED);

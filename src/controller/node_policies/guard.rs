@@ -110,7 +110,7 @@ impl<'g> Guard<'g> {
     }
 
     /// Looks at one object.
-    pub fn look(&mut self, kind: Kind, json: &str) {
+    pub fn visit(&mut self, kind: Kind, json: &str) {
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => {
@@ -134,15 +134,15 @@ impl<'g> Guard<'g> {
             (place, subject.owner_kind())
         });
         match (kind, owner) {
-            (Kind::Pod, owner) => self.look_at_pod(&subject, json, place, owner),
+            (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),
             // Its owner is judged, in its stead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             (Kind::Job, _) if is_finished(json) => {}
-            _ => self.look_at_template(&subject, json, place),
+            _ => self.visit_template(&subject, json, place),
         }
     }
 
-    fn look_at_template(&mut self, subject: &Object<'_>, json: &str, place: ObjectKey) {
+    fn visit_template(&mut self, subject: &Object<'_>, json: &str, place: ObjectKey) {
         let counts = self.counts(&subject.namespace);
         let inference = infer_os(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
@@ -165,7 +165,7 @@ impl<'g> Guard<'g> {
         }
     }
 
-    fn look_at_pod(
+    fn visit_pod(
         &mut self,
         subject: &Object<'_>,
         json: &str,

@@ -67,9 +67,9 @@ impl PolicyResolver {
             SelectedPolicy::Policy(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
-                let mut want = policy.want(cleared);
-                want.inherits = owner != OwnerState::Selects;
-                plan(node, Some(&want))
+                let mut desired = policy.desired(cleared);
+                desired.inherits = owner != OwnerState::Selects;
+                plan(node, Some(&desired))
             }
         }
     }

@@ -58,7 +58,7 @@ impl NodePolicy {
         let mut left_out = Vec::new();
         let mut taints: Vec<Taint> = Vec::new();
         for taint in &spec.required {
-            let wanted = Taint {
+            let required = Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
                 effect: taint.effect.as_str().to_owned(),
@@ -66,18 +66,18 @@ impl NodePolicy {
             // The API server refuses both; a policy may have been stored before its schema did.
             if taint.effect == TaintEffect::NoExecute && spec.no_execute == NoExecute::Forbidden {
                 left_out.push(format!(
-                    "spec.taints.required: {wanted} is left out, because NoExecute evicts running pods: set \
+                    "spec.taints.required: {required} is left out, because NoExecute evicts running pods: set \
                      spec.taints.noExecute: Allowed if that is what you want"
                 ));
             } else if taints
                 .iter()
-                .any(|t| t.key == wanted.key && t.effect == wanted.effect)
+                .any(|t| t.key == required.key && t.effect == required.effect)
             {
                 left_out.push(format!(
-                    "spec.taints.required: {wanted} is left out, because a node carries one taint of a key and effect"
+                    "spec.taints.required: {required} is left out, because a node carries one taint of a key and effect"
                 ));
             } else {
-                taints.push(wanted);
+                taints.push(required);
             }
         }
         let pools = DeclaredPools::of(&stored.spec).problems.into_iter();
@@ -99,7 +99,7 @@ impl NodePolicy {
     }
 
     /// What it wants of a node. `cleared`: the taints that may be set on it, if it lacks them.
-    pub fn want(&self, cleared: BTreeSet<Taint>) -> DesiredNode {
+    pub fn desired(&self, cleared: BTreeSet<Taint>) -> DesiredNode {
         let spec = &self.stored.spec;
         DesiredNode {
             policy: self.name.clone(),

@@ -77,7 +77,7 @@ impl NodeController {
             policies: NodePolicies::of(&view.node_policies),
             ..PolicyResolver::default()
         };
-        self.heed_new_generations(&decider.policies, start);
+        self.apply_new_generations(&decider.policies, start);
         let nodes = self.nodes_now(view);
         let orphans = nodes.iter().any(|node| decider.is_orphan(node))
             || runtime_classes::has_orphans(&view.runtime_classes, &decider.policies);
@@ -121,14 +121,14 @@ impl NodeController {
     }
 
     /// Another generation of a policy is a new start for all that waits.
-    fn heed_new_generations(&mut self, policies: &NodePolicies, now: Instant) {
+    fn apply_new_generations(&mut self, policies: &NodePolicies, now: Instant) {
         let generations: BTreeMap<String, i64> = policies
             .iter()
             .map(|policy| (policy.name.clone(), policy.generation))
             .collect();
         if generations != self.generations {
             self.back_off = WriteBackoff::new(self.context.settings.back_off);
-            self.answers.heed(&generations);
+            self.answers.apply_generations(&generations);
             self.generations = generations;
             self.asked_others = None;
         }
@@ -224,7 +224,7 @@ impl NodeController {
         }
         let due = self.news.due();
         if !more || due.is_some_and(|due| due <= Instant::now()) {
-            self.news.tell(&decider.policies, &self.writer).await;
+            self.news.flush(&decider.policies, &self.writer).await;
         }
         alarms.into_iter().min()
     }

@@ -1,5 +1,5 @@
 //! RuntimeClasses: one for each release and isolation, where a node policy manages them. What is planned here, from what
-//! `want` says there should be, is pure; what carries it out stands in `write`.
+//! `desired` says there should be, is pure; what carries it out stands in `write`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -128,16 +128,16 @@ pub fn plan(
             )
             .map(AsRef::as_ref)
             .collect();
-        for wanted in desired(policy, &of_policy, absent, existing, &mut state) {
-            if !taken.insert(wanted.name.clone()) {
+        for desired in desired(policy, &of_policy, absent, existing, &mut state) {
+            if !taken.insert(desired.name.clone()) {
                 continue;
             }
-            let step = match existing.get(&wanted.name) {
-                None => Some(ClassChange::Create(Box::new(wanted.to_class()))),
-                Some(class) => against(class, &wanted, &mut state),
+            let step = match existing.get(&desired.name) {
+                None => Some(ClassChange::Create(Box::new(desired.to_class()))),
+                Some(class) => against(class, &desired, &mut state),
             };
-            if existing.contains_key(&wanted.name) {
-                state.names.push(wanted.name);
+            if existing.contains_key(&desired.name) {
+                state.names.push(desired.name);
             }
             plan.changes.extend(step);
         }
@@ -145,12 +145,12 @@ pub fn plan(
     }
     report_contradictions(existing, &taken, &mut plan);
     plan.changes
-        .extend(unwanted(existing, policies, &taken, others_are_gone));
+        .extend(undesired_classes(existing, policies, &taken, others_are_gone));
     plan
 }
 
 /// The classes of ours that no policy wants any more.
-fn unwanted(
+fn undesired_classes(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     policies: &NodePolicies,
     taken: &BTreeSet<String>,
@@ -180,21 +180,21 @@ pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &No
 /// What is to be done about a class that exists.
 fn against(
     class: &Arc<RuntimeClass>,
-    wanted: &DesiredClass,
+    desired: &DesiredClass,
     state: &mut ClassesOfPolicy,
 ) -> Option<ClassChange> {
     let Some(owned) = OwnedClass::of(class) else {
         state.notes.push(format!(
             "{} was not made by Transom: it is used as it is, and never changed",
-            wanted.name
+            desired.name
         ));
-        state.problems.extend(misfit(class, wanted));
+        state.problems.extend(misfit(class, desired));
         return None;
     };
-    if class.handler != wanted.handler {
+    if class.handler != desired.handler {
         return Some(ClassChange::Delete {
             class: Arc::clone(class),
-            policy: wanted.owned.policy.clone(),
+            policy: desired.owned.policy.clone(),
             why: "its handler changes, and a handler is immutable",
         });
     }
@@ -202,7 +202,7 @@ fn against(
     let labelled = labels
         .and_then(|l| l.get(MANAGED_BY_LABEL))
         .is_some_and(|by| by == MANAGED_BY);
-    if owned == wanted.owned && labelled && wanted.is_scheduled(class) {
+    if owned == desired.owned && labelled && desired.is_scheduled(class) {
         return None;
     }
     let mut selector: BTreeMap<&str, Option<&str>> = BTreeMap::new();
@@ -210,29 +210,29 @@ fn against(
     // A merge patch takes a key away with null.
     selector.extend(now.into_iter().flatten().map(|(key, _)| (key.as_str(), None)));
     selector.extend(
-        wanted
+        desired
             .node_selector
             .iter()
             .map(|(key, value)| (key.as_str(), Some(value.as_str()))),
     );
     Some(ClassChange::Update {
-        name: wanted.name.clone(),
+        name: desired.name.clone(),
         patch: json!({
             "metadata": {
                 "resourceVersion": class.metadata.resource_version,
                 "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-                "annotations": {OWNED_ANNOTATION: wanted.annotation()},
+                "annotations": {OWNED_ANNOTATION: desired.annotation()},
             },
-            "scheduling": {"nodeSelector": selector, "tolerations": wanted.tolerations()},
+            "scheduling": {"nodeSelector": selector, "tolerations": desired.tolerations()},
         }),
     })
 }
 
 /// What of a class that Transom did not make does not fit the release that it is used for.
-fn misfit(class: &RuntimeClass, wanted: &DesiredClass) -> Option<String> {
+fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
     let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
     let says = |key: &str| selector.get(key).map(String::as_str);
-    let name = &wanted.name;
+    let name = &desired.name;
     if let Some(os) = says(OS_LABEL)
         .or(says(BETA_OS_LABEL))
         .filter(|os| *os != "windows")
@@ -245,9 +245,9 @@ fn misfit(class: &RuntimeClass, wanted: &DesiredClass) -> Option<String> {
     let build = says(BUILD_LABEL).or(says(RESTRICTED_BUILD_LABEL))?;
     let release = RELEASES
         .iter()
-        .find(|release| release.name == wanted.owned.release)?;
+        .find(|release| release.name == desired.owned.release)?;
     let runs = Build::parse_label(build).is_some_and(|host| {
-        compatibility(release.build, host, model(wanted.owned.isolation)) == Compatibility::Runs
+        compatibility(release.build, host, model(desired.owned.isolation)) == Compatibility::Runs
     });
     (!runs).then(|| {
         format!(

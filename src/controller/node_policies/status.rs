@@ -164,7 +164,7 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Condit
         reason,
         brief: message.clone(),
         message,
-        told: EventPolicy::Never,
+        events: EventPolicy::Never,
     }
 }
 
@@ -199,7 +199,7 @@ fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     if statement.is_bad {
         statement.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
     }
-    statement.told(EventPolicy::Reasons)
+    statement.with_events(EventPolicy::Reasons)
 }
 
 fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
@@ -217,7 +217,7 @@ fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> C
     if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, statement.is_bad) {
         statement.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
-    statement.told(EventPolicy::Reasons)
+    statement.with_events(EventPolicy::Reasons)
 }
 
 fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
@@ -270,10 +270,10 @@ fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {
         message.push_str(more);
     }
     let brief = in_brief(&classes.problems, &message);
-    let amiss = (!classes.problems.is_empty()).then(|| ("Problem", message.clone()));
+    let unmet = (!classes.problems.is_empty()).then(|| ("Problem", message.clone()));
     ConditionUpdate {
         brief,
-        ..ConditionUpdate::wanted(CLASSES_READY, amiss, ("AsWanted", &message))
+        ..ConditionUpdate::expect_true(CLASSES_READY, unmet, ("AsWanted", &message))
     }
 }
 
@@ -285,10 +285,10 @@ fn where_any(
     no: &'static str,
     quiet: &str,
 ) -> ConditionUpdate {
-    let amiss = (!parts.is_empty()).then(|| (yes, parts.join("; ")));
+    let unmet = (!parts.is_empty()).then(|| (yes, parts.join("; ")));
     ConditionUpdate {
         brief: in_brief(parts, quiet),
-        ..ConditionUpdate::unwanted(kind, amiss, (no, quiet))
+        ..ConditionUpdate::expect_false(kind, unmet, (no, quiet))
     }
 }
 

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use super::NodeControllerSettings;
 use super::nodes::apply::{ApplyResult, apply};
 use super::nodes::ownership::NodeOwnership;
-use super::nodes::plan::{KeepOptions, NodePlan, plan_to_take_back};
+use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
 use super::runtime_classes::write::{ClassWriteResult, carry_out, users};
 use super::runtime_classes::{ClassChange, OwnedClass};
 use super::writer::Writer;
@@ -70,7 +70,7 @@ pub async fn take_back_everything(client: &Client, options: RevertOptions) -> Re
 }
 
 async fn nodes(writer: &Writer, options: RevertOptions, report: &mut RevertReport) {
-    let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, options.on_nodes) };
+    let decide = move |node: &NodeView| -> NodePlan { plan_revert(node, options.on_nodes) };
     let api: Api<WatchedNode> = Api::all(writer.client.clone());
     let mut params = ListParams::default().limit(PAGE);
     let mut left = RemainingObjects::default();

@@ -28,13 +28,13 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
             missing.len()
         )
     };
-    let amiss = policy.filter(|_| !missing.is_empty());
-    let amiss = amiss.map(|policy| ("NodesWithoutLabel", message(policy)));
-    let well = (
+    let unmet = policy.filter(|_| !missing.is_empty());
+    let unmet = unmet.map(|policy| ("NodesWithoutLabel", message(policy)));
+    let met = (
         "NoneMissing",
         "no node lacks a label by which placement would require its build",
     );
-    ConditionUpdate::wanted("BuildLabelsPresent", amiss, well).told(EventPolicy::Turns)
+    ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)
 }
 
 /// The nodes without the label, where placement may have to require it: the cluster has several builds.

@@ -248,7 +248,7 @@ impl EventDeduper {
     }
 
     /// Notes that something has been told, by us or by another replica.
-    pub fn tell(&mut self, note: NamespaceEvent) {
+    pub fn publish(&mut self, note: NamespaceEvent) {
         self.told.insert(note.event);
     }
 
@@ -284,7 +284,7 @@ impl EventDeduper {
                 }
             }
             self.refused = None;
-            self.tell(note);
+            self.publish(note);
         }
         more
     }

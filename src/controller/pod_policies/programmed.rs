@@ -35,18 +35,18 @@ pub(super) fn programmed(
         reason: "CallsDoNotArrive",
         message: said.to_owned(),
     });
-    let amiss = unreached.into_iter().chain(registered.amiss());
-    let gaps: Vec<CoverageGap> = amiss.chain(gaps).collect();
+    let unmet = unreached.into_iter().chain(registered.problems());
+    let gaps: Vec<CoverageGap> = unmet.chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())
             .collect::<Vec<_>>()
             .join("; ")
     };
-    let amiss = gaps.first().map(|first| (first.reason, message()));
-    let well = (
+    let unmet = gaps.first().map(|first| (first.reason, message()));
+    let met = (
         "Programmed",
         "the webhook configurations have everything that the policy needs",
     );
-    ConditionUpdate::wanted("Programmed", amiss, well).told(EventPolicy::Reasons)
+    ConditionUpdate::expect_true("Programmed", unmet, met).with_events(EventPolicy::Reasons)
 }

@@ -132,13 +132,13 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Stat
 
 /// Whether the reports on stored objects are written: nothing while that is not known, or none are asked for.
 fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
-    let amiss = match reporting {
+    let unmet = match reporting {
         ReportingState::Off | ReportingState::Unknown => return None,
         ReportingState::Written => None,
         ReportingState::Amiss(reason, message) => Some((*reason, message.clone())),
     };
-    let well = ("Written", "the reports say what was found of stored objects");
-    Some(ConditionUpdate::wanted(REPORTS_WRITTEN, amiss, well).told(EventPolicy::Reasons))
+    let met = ("Written", "the reports say what was found of stored objects");
+    Some(ConditionUpdate::expect_true(REPORTS_WRITTEN, unmet, met).with_events(EventPolicy::Reasons))
 }
 
 fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
@@ -249,20 +249,20 @@ fn statements(
 ) -> Vec<ConditionUpdate> {
     let decoded = outcome.in_force();
     vec![
-        accepted(outcome, in_force).told(EventPolicy::Words),
-        overridden(reach).told(EventPolicy::Turns),
-        overlapping(name, reach).told(EventPolicy::Turns),
-        exemptions_expired(decoded, today).told(EventPolicy::Words),
-        exemptions_expiring(decoded, today).told(EventPolicy::Words),
-        labels_ignored(reach).told(EventPolicy::Turns),
+        accepted(outcome, in_force).with_events(EventPolicy::Words),
+        overridden(reach).with_events(EventPolicy::Turns),
+        overlapping(name, reach).with_events(EventPolicy::Turns),
+        exemptions_expired(decoded, today).with_events(EventPolicy::Words),
+        exemptions_expiring(decoded, today).with_events(EventPolicy::Words),
+        labels_ignored(reach).with_events(EventPolicy::Turns),
     ]
 }
 
 /// Whether the stored version can be used, as a whole or without what this version of Transom does not know.
 fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
-    let well = ("Accepted", "the policy applies as it is stored");
+    let met = ("Accepted", "the policy applies as it is stored");
     let (reason, error, consequence) = match outcome {
-        PolicyState::InForce(decoded) => return left_out(decoded, well),
+        PolicyState::InForce(decoded) => return left_out(decoded, met),
         PolicyState::LastGood {
             generation, error, ..
         } => (
@@ -292,12 +292,12 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     };
     ConditionUpdate {
         brief: told(LONGEST_NOTE),
-        ..ConditionUpdate::wanted("Accepted", Some((reason, told(LONGEST_PROBLEMS))), well)
+        ..ConditionUpdate::expect_true("Accepted", Some((reason, told(LONGEST_PROBLEMS))), met)
     }
 }
 
 /// What this version of Transom does not know of a policy: it is left out, and the rest applies.
-fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> ConditionUpdate {
+fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpdate {
     let rule = |name: &String| match rules::nearest(name) {
         Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
         None => cut(name, 64).into_owned(),
@@ -317,7 +317,7 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> ConditionUpd
         .filter_map(|(reason, what, names)| Some((reason, what, names?)));
     let unknown: Vec<(&'static str, &str, String)> = unknown.collect();
     let Some((reason, ..)) = unknown.first() else {
-        return ConditionUpdate::wanted("Accepted", None, well);
+        return ConditionUpdate::expect_true("Accepted", None, met);
     };
     let names: Vec<String> = (unknown.iter())
         .map(|(_, what, names)| format!("{what} {names}"))
@@ -333,31 +333,31 @@ fn left_out(decoded: &DecodedPolicy, well: (&'static str, &str)) -> ConditionUpd
     }
     ConditionUpdate {
         holds: true,
-        ..ConditionUpdate::wanted("Accepted", Some((*reason, message)), well)
+        ..ConditionUpdate::expect_true("Accepted", Some((*reason, message)), met)
     }
 }
 
 /// Whether the policy does what it says: its spec is usable, and the webhooks that it needs are registered.
 fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> ConditionUpdate {
-    let well = ("Ready", "the policy is accepted and programmed");
+    let met = ("Ready", "the policy is accepted and programmed");
     let failing = [Some(accepted), programmed]
         .into_iter()
         .flatten()
         .find(|said| !said.holds);
-    let amiss = failing.map(|said| {
+    let unmet = failing.map(|said| {
         let kind = said.kind;
         (
             said.reason,
             format!("the condition {kind} is False: {}", said.message),
         )
     });
-    ConditionUpdate::wanted("Ready", amiss, well)
+    ConditionUpdate::expect_true("Ready", unmet, met)
 }
 
 /// Whether the policy applies nowhere, because others come first in every namespace that it selects.
 fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
     let is_overridden = !reach.selected.is_empty() && !reach.applies_somewhere;
-    let amiss = is_overridden.then(|| {
+    let unmet = is_overridden.then(|| {
         let message = format!(
             "other policies come first in all {} namespaces that this policy selects: {}; give this one a higher priority, or \
              delete it",
@@ -366,11 +366,11 @@ fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
         );
         ("OtherPoliciesApply", message)
     });
-    let well = (
+    let met = (
         "NotOverridden",
         "the policy applies in a namespace, or selects none",
     );
-    ConditionUpdate::unwanted("Overridden", amiss, well)
+    ConditionUpdate::expect_false("Overridden", unmet, met)
 }
 
 fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
@@ -393,20 +393,20 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
             ties.join(", ")
         )
     };
-    let amiss = (!ties.is_empty()).then(|| ("SamePriority", message()));
-    let well = (
+    let unmet = (!ties.is_empty()).then(|| ("SamePriority", message()));
+    let met = (
         "Unambiguous",
         "no policy of the same priority selects the same namespaces",
     );
-    ConditionUpdate::unwanted("Overlapping", amiss, well)
+    ConditionUpdate::expect_false("Overlapping", unmet, met)
 }
 
 fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
     let message = |names| format!("exemptions that no longer count: {names}; renew or remove them");
-    let amiss = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
-    ConditionUpdate::unwanted(
+    let unmet = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
+    ConditionUpdate::expect_false(
         "ExemptionsExpired",
-        amiss,
+        unmet,
         ("NoneExpired", "no exemption has expired"),
     )
 }
@@ -415,10 +415,10 @@ fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Conditio
     let message = |names| {
         format!("exemptions that end within {SOON} days: {names}; renew them, or mend what they lift before")
     };
-    let amiss =
+    let unmet =
         exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));
-    let well = ("NoneExpires", "no exemption expires soon");
-    ConditionUpdate::unwanted("ExemptionsExpiring", amiss, well)
+    let met = ("NoneExpires", "no exemption expires soon");
+    ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
 }
 
 /// The exemptions that stand so, by their notes.
@@ -436,12 +436,12 @@ fn labels_ignored(reach: &PolicyReach<'_>) -> ConditionUpdate {
             reach.ignored.len()
         )
     };
-    let amiss = listed(&reach.ignored).map(|namespaces| ("WithoutEffect", message(namespaces)));
-    let well = (
+    let unmet = listed(&reach.ignored).map(|namespaces| ("WithoutEffect", message(namespaces)));
+    let met = (
         "AllCount",
         "every label for Transom counts on the namespaces where the policy does",
     );
-    ConditionUpdate::unwanted("NamespaceLabelsIgnored", amiss, well)
+    ConditionUpdate::expect_false("NamespaceLabelsIgnored", unmet, met)
 }
 
 /// Whether there are namespaces without a policy. That can be intended, so it is not bad: Events report each namespace that
@@ -456,13 +456,13 @@ fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
         )
     };
     let some = listed(&names).map(|namespaces| ("SelectedByNone", message(namespaces)));
-    let well = (
+    let met = (
         "AllSelected",
         "every namespace that admission asks about has a policy",
     );
     ConditionUpdate {
         is_bad: false,
-        ..ConditionUpdate::unwanted(WITHOUT_POLICY, some, well)
+        ..ConditionUpdate::expect_false(WITHOUT_POLICY, some, met)
     }
 }
 

@@ -617,7 +617,7 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
         ]
     );
     for note in &due {
-        teller.tell(note.clone());
+        teller.publish(note.clone());
     }
     assert_eq!(teller.due(&policies.seen(&seen), now()), (vec![], false));
 
@@ -698,7 +698,7 @@ fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
         let (due, more) = teller.due(&policies.seen(&seen), now());
         let count = due.len();
         for note in due {
-            teller.tell(note);
+            teller.publish(note);
         }
         (count, more)
     });
@@ -992,7 +992,7 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
         policies.update(seen);
         let (due, _) = teller.due(&policies.seen(seen), now());
         for note in &due {
-            teller.tell(note.clone());
+            teller.publish(note.clone());
         }
         due
     };

@@ -92,7 +92,7 @@ impl EvalInputs {
             return false;
         }
         let (before, facts) = (&self.judged_by.facts, &known.facts);
-        let is_other = !before.judges_as(facts) || (since >= SELDOM && before.hosts() != facts.hosts());
+        let is_other = !before.evaluates_as(facts) || (since >= SELDOM && before.hosts() != facts.hosts());
         if is_other {
             *self = EvalInputs::new(Arc::clone(known), now);
         }

@@ -26,7 +26,7 @@ use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
-use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, look_at};
+use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, evaluate_object};
 
 /// How often it is looked what is to be done besides.
 const LOOK: Duration = Duration::from_millis(500);
@@ -272,7 +272,7 @@ impl ReportsController<'_> {
         if kind == Kind::Pod {
             self.mind_pod(world, &subject, json);
         }
-        let judged = match look_at(world, &subject, json) {
+        let judged = match evaluate_object(world, &subject, json) {
             Ok(Evaluated::Judged(judged)) => judged,
             // Most pods: of these nothing was ever said.
             Ok(Evaluated::Owned(..)) => {

@@ -27,7 +27,7 @@ fn object(kind: Kind, spec: &Value) -> String {
 }
 
 /// Decision, the rules that are open at Warn or above, and those that repair resolves.
-fn judged(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
+fn evaluated(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(kind, &spec(over));
     let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
@@ -87,7 +87,7 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
     for kind in KINDS {
         for (over, rule) in ignored_fields() {
             let case = format!("{kind} {over}");
-            let (decision, open, _) = judged(kind, &over, &with(IgnoredFields::Deny));
+            let (decision, open, _) = evaluated(kind, &over, &with(IgnoredFields::Deny));
             assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{case}");
             let passes = if kind == Kind::Pod {
                 Decision::Patch
@@ -96,10 +96,10 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
             };
             // What is only recorded is not printed.
             for (let_be, told) in [(IgnoredFields::Warn, vec![rule]), (IgnoredFields::Audit, vec![])] {
-                let (decision, open, _) = judged(kind, &over, &with(let_be));
+                let (decision, open, _) = evaluated(kind, &over, &with(let_be));
                 assert_eq!((decision, open), (passes, told), "{case} {let_be}");
             }
-            let (decision, open, removed) = judged(kind, &over, &with(IgnoredFields::Remove));
+            let (decision, open, removed) = evaluated(kind, &over, &with(IgnoredFields::Remove));
             assert_eq!((decision, open, removed), (passes, vec![], vec![rule]), "{case}");
         }
     }
@@ -134,7 +134,7 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
         ),
     ] {
         for kind in KINDS {
-            let (decision, open, _) = judged(kind, &over, &with(IgnoredFields::Warn));
+            let (decision, open, _) = evaluated(kind, &over, &with(IgnoredFields::Warn));
             assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{kind} {over}");
         }
     }
@@ -151,7 +151,7 @@ fn removal_resolves_nothing_in_a_template_that_the_api_server_refuses() {
             Decision::Deny
         };
         assert_eq!(
-            judged(kind, &over, &with(IgnoredFields::Remove)).0,
+            evaluated(kind, &over, &with(IgnoredFields::Remove)).0,
             expected,
             "{kind}"
         );
@@ -171,7 +171,7 @@ fn a_rule_with_a_word_of_its_own_goes_by_that() {
             ..with(word)
         };
         assert_eq!(
-            judged(Kind::Deployment, &over, &policy).0,
+            evaluated(Kind::Deployment, &over, &policy).0,
             decision,
             "{action} {word}"
         );
@@ -181,7 +181,7 @@ fn a_rule_with_a_word_of_its_own_goes_by_that() {
         ..with(IgnoredFields::Warn)
     };
     assert_eq!(
-        judged(Kind::Pod, &over, &audit),
+        evaluated(Kind::Pod, &over, &audit),
         (Decision::Patch, vec![], vec![])
     );
 }

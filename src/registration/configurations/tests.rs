@@ -276,7 +276,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
     ] {
         let registered = registered(&options);
         assert_eq!(registered.drift(), Vec::<String>::new());
-        assert_eq!(registered.amiss(), []);
+        assert_eq!(registered.problems(), []);
     }
 }
 
@@ -408,7 +408,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     // The status of every policy says it, with the cure.
     let mut widened = registered(&RegistrationOptions::default());
     widened.validating.entries[0].call = WebhookCall::default();
-    let [differs] = widened.amiss().try_into().unwrap();
+    let [differs] = widened.problems().try_into().unwrap();
     assert_eq!(differs.reason, "Differs");
     assert!(
         differs.message.contains("run helm upgrade again"),

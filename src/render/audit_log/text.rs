@@ -327,7 +327,7 @@ impl Columns {
 /// The lines of a table by what they are for. What was plainly allowed is in the sums only.
 fn sums<'r>(rows: &[&'r WorkloadRow], by: AuditGroupBy) -> BTreeMap<Vec<&'r str>, AuditTotals<'r>> {
     let mut sums: BTreeMap<Vec<&str>, AuditTotals<'_>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.counts.tells()) {
+    for row in rows.iter().filter(|row| row.counts.is_relevant()) {
         let (namespace, workload) = (row.namespace.as_str(), row.workload.as_str());
         if by == AuditGroupBy::Rule {
             for (name, rule) in &row.rules {

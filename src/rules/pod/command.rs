@@ -69,10 +69,10 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
     needs: FieldSet::COMMAND.or(FieldSet::EXEC),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
-            look_at(&container.command, || container.at(&["command"]), out);
+            check_command(&container.command, || container.at(&["command"]), out);
             for (fields, handler) in handlers(&container) {
                 if let Some(exec) = handler.and_then(|handler| handler.exec.as_ref()) {
-                    look_at(
+                    check_command(
                         &exec.command,
                         || container.at(fields).fields(&["exec", "command"]),
                         out,
@@ -103,7 +103,7 @@ fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Optio
     ]
 }
 
-fn look_at(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporter<'_>) {
+fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporter<'_>) {
     let Some(first) = command.first() else {
         return;
     };

@@ -83,7 +83,9 @@ impl ScannedPod<'_> {
         Some((
             PodProblem::WaitsForAffinity,
             "its required node affinity matches no node: an empty term matches none".to_owned(),
-            self.anew("have no empty term: write into it what the nodes must have, or delete the affinity"),
+            self.recreate_advice(
+                "have no empty term: write into it what the nodes must have, or delete the affinity",
+            ),
         ))
     }
 
@@ -121,7 +123,7 @@ impl ScannedPod<'_> {
         (
             PodProblem::WaitsForOs,
             format!("no Windows node has {what}"),
-            self.anew("select kubernetes.io/os: windows"),
+            self.recreate_advice("select kubernetes.io/os: windows"),
         )
     }
 
@@ -160,7 +162,9 @@ impl ScannedPod<'_> {
                     "it excludes build {}, and no Windows node is left; there is {there}",
                     shown(&excluded, " and ")
                 ),
-                self.anew("exclude only builds that do not run its image, or add a node of another build"),
+                self.recreate_advice(
+                    "exclude only builds that do not run its image, or add a node of another build",
+                ),
             );
         }
         let what = if asked.is_empty() {
@@ -171,7 +175,7 @@ impl ScannedPod<'_> {
         (
             PodProblem::WaitsForBuild,
             format!("it asks for {what}; there is {there}"),
-            self.anew("use an image for a build that there is, and select that one, or add a node of the build that it asks for"),
+            self.recreate_advice("use an image for a build that there is, and select that one, or add a node of the build that it asks for"),
         )
     }
 
@@ -212,7 +216,7 @@ impl ScannedPod<'_> {
         let remedy = if is_placed {
             "delete the pod: placement gives the next one the toleration".to_owned()
         } else {
-            self.anew(&format!("tolerate {}", tolerations.join(", ")))
+            self.recreate_advice(&format!("tolerate {}", tolerations.join(", ")))
         };
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         Some((
@@ -259,7 +263,7 @@ impl ScannedPod<'_> {
                 "its image {image} is for {build}, which none of the nodes that it may run on runs; there is {}",
                 builds(nodes)
             ),
-            self.anew("use an image for a build that there is, or add a node that runs this one"),
+            self.recreate_advice("use an image for a build that there is, or add a node that runs this one"),
         ))
     }
 }

@@ -147,8 +147,8 @@ impl PodRecord {
             .or(self.metadata.creation_timestamp)
     }
 
-    pub(super) fn said(&self) -> KubeletMessages {
-        let mut said = KubeletMessages::default();
+    pub(super) fn kubelet_messages(&self) -> KubeletMessages {
+        let mut kubelet_messages = KubeletMessages::default();
         let lists = [
             &self.status.init_container_statuses,
             &self.status.container_statuses,
@@ -161,10 +161,10 @@ impl PodRecord {
                     .flatten()
                     .filter_map(|words| words.message.as_deref())
                 {
-                    said.read(message);
+                    kubelet_messages.read(message);
                 }
             }
         }
-        said
+        kubelet_messages
     }
 }

@@ -33,7 +33,7 @@ fn scan(objects: &[(Kind, Value)]) -> ScanReport {
     };
     let mut scan = Scan::new(&ground, "2026-06-01T12:00:00Z".parse().unwrap());
     for (kind, object) in objects {
-        scan.look(*kind, &object.to_string());
+        scan.visit(*kind, &object.to_string());
     }
     scan.report(ReportHeader {
         cluster: ScannedCluster::default(),

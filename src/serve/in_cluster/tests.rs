@@ -131,7 +131,7 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
             "the task \"nodes\" ended unexpectedly: it panicked",
         ),
         (
-            outcome(|tasks, _| tasks.spawn_saying("certificates", async { "no names" })).await,
+            outcome(|tasks, _| tasks.spawn_reporting("certificates", async { "no names" })).await,
             "the task \"certificates\" ended unexpectedly: no names",
         ),
         (

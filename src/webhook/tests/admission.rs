@@ -17,7 +17,7 @@ pub(super) fn metered(limits: &Limits) -> (Router, Metrics) {
 
 pub(super) async fn asked<B>(router: &Router, request: Request<B>) -> Response<axum::body::Body>
 where
-    B: Body<Data = Bytes, ServerError = Infallible> + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     router.clone().oneshot(request).await.unwrap()
 }

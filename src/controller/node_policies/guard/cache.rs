@@ -48,7 +48,7 @@ impl GuardCache {
     }
 
     /// Forgets what was answered for another generation of a policy.
-    pub fn heed(&mut self, generations: &BTreeMap<String, i64>) {
+    pub fn apply_generations(&mut self, generations: &BTreeMap<String, i64>) {
         self.by_policy
             .retain(|name, answer| generations.get(name) == Some(&answer.generation));
     }
@@ -148,7 +148,7 @@ async fn survey(
     let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
     let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
     let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
-    let surveyed = visit_pod_carriers(client, |kind, json| guard.look(kind, json)).await;
+    let surveyed = visit_pod_carriers(client, |kind, json| guard.visit(kind, json)).await;
     let affected = guard.affected();
     let hurt = guard.hurt();
     let said = match surveyed {

@@ -37,7 +37,7 @@ fn hurt_under(
     let facts = facts::of(view, &PoolHistory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
     let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
     for (kind, object) in objects {
-        guard.look(*kind, &object.to_string());
+        guard.visit(*kind, &object.to_string());
     }
     guard.hurt()
 }

@@ -34,24 +34,24 @@ pub struct DesiredNode {
     pub inherits: bool,
 }
 
-/// Decides what is to be written to a node. `want` is `None` where no policy selects it any more.
+/// Decides what is to be written to a node. `desired` is `None` where no policy selects it any more.
 ///
 /// What is not Transom's by the owner annotation is never taken away; what stood there before is not Transom's.
-pub fn plan(node: &NodeView, want: Option<&DesiredNode>) -> NodePlan {
+pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
     if node.deleting {
         return NodePlan::default();
     }
     let read = NodeOwnership::of(node);
     let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
-    match (want, node.reported_os()) {
-        (None, _) => take_back(node, &before, read.as_ref(), KeepOptions::default()),
-        (Some(want), ReportedOs::Other) => {
-            let mut plan = take_back(node, &before, read.as_ref(), KeepOptions::default());
+    match (desired, node.reported_os()) {
+        (None, _) => revert(node, &before, read.as_ref(), KeepOptions::default()),
+        (Some(desired), ReportedOs::Other) => {
+            let mut plan = revert(node, &before, read.as_ref(), KeepOptions::default());
             if node.labels.get(OS_LABEL).is_some_and(|os| os == "windows") {
                 plan.remains.push(format!(
                     "its label {OS_LABEL} is \"windows\", but its kubelet reports \"{}\": restart the kubelet, which \
                      writes the label (policy {})",
-                    node.operating_system, want.policy
+                    node.operating_system, desired.policy
                 ));
             }
             plan
@@ -62,7 +62,7 @@ pub fn plan(node: &NodeView, want: Option<&DesiredNode>) -> NodePlan {
             ],
             ..NodePlan::default()
         },
-        (Some(want), ReportedOs::Windows) => in_force(node, want, &before, read.as_ref()),
+        (Some(desired), ReportedOs::Windows) => in_force(node, desired, &before, read.as_ref()),
     }
 }
 
@@ -76,13 +76,13 @@ pub struct KeepOptions {
 }
 
 /// Plans to take back everything that is ours on a node, but what is to be kept; that is Transom's no longer.
-pub fn plan_to_take_back(node: &NodeView, keep: KeepOptions) -> NodePlan {
+pub fn plan_revert(node: &NodeView, keep: KeepOptions) -> NodePlan {
     let read = NodeOwnership::of(node);
     let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
-    take_back(node, &before, read.as_ref(), keep)
+    revert(node, &before, read.as_ref(), keep)
 }
 
-fn take_back(
+fn revert(
     node: &NodeView,
     before: &NodeOwnership,
     read: Result<&NodeOwnership, &String>,
@@ -126,16 +126,16 @@ fn without(
 
 fn in_force(
     node: &NodeView,
-    want: &DesiredNode,
+    desired: &DesiredNode,
     before: &NodeOwnership,
     read: Result<&NodeOwnership, &String>,
 ) -> NodePlan {
     let mut plan = NodePlan::default();
     let mut owned = before.clone();
-    owned.policy.clone_from(&want.policy);
+    owned.policy.clone_from(&desired.policy);
     report_kubelet_labels(node, &mut plan);
-    labels(node, want, &mut owned, &mut plan);
-    taints(node, want, before, &mut owned, &mut plan);
+    labels(node, desired, &mut owned, &mut plan);
+    taints(node, desired, before, &mut owned, &mut plan);
     if owned.is_empty() {
         owned = NodeOwnership::default();
     }
@@ -156,10 +156,10 @@ fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
     }
 }
 
-fn labels(node: &NodeView, want: &DesiredNode, owned: &mut NodeOwnership, plan: &mut NodePlan) {
+fn labels(node: &NodeView, desired: &DesiredNode, owned: &mut NodeOwnership, plan: &mut NodePlan) {
     for row in &LABELS {
         let now = node.labels.get(row.key);
-        if !(row.is_wanted)(&want.labels) {
+        if !(row.is_wanted)(&desired.labels) {
             if now.is_some_and(|value| owned.may_take_label(row.key, value)) {
                 plan.set_label(node, row.key, None);
             }
@@ -184,29 +184,29 @@ fn labels(node: &NodeView, want: &DesiredNode, owned: &mut NodeOwnership, plan: 
 
 fn taints(
     node: &NodeView,
-    want: &DesiredNode,
+    desired: &DesiredNode,
     before: &NodeOwnership,
     owned: &mut NodeOwnership,
     plan: &mut NodePlan,
 ) {
-    if before.generation != want.generation || before.policy != want.policy {
+    if before.generation != desired.generation || before.policy != desired.policy {
         owned.reversals.clear();
     }
     owned
         .reversals
-        .retain(|text, _| want.taints.iter().any(|taint| taint.to_string() == *text));
+        .retain(|text, _| desired.taints.iter().any(|taint| taint.to_string() == *text));
     let mut list = TaintList {
         now: node.taints.clone(),
         changed: false,
     };
-    give_up_unwanted(want, before, owned, &mut list, plan);
-    for taint in &want.taints {
-        one_taint(taint, want, before, owned, &mut list, plan);
+    release_undesired(desired, before, owned, &mut list, plan);
+    for taint in &desired.taints {
+        one_taint(taint, desired, before, owned, &mut list, plan);
     }
     owned.generation = if owned.reversals.is_empty() {
         0
     } else {
-        want.generation
+        desired.generation
     };
     if list.changed {
         plan.taints = Some(list.now);
@@ -247,31 +247,31 @@ impl TaintList {
 }
 
 /// Takes away what is ours and wanted no more; forgets what is ours no more.
-fn give_up_unwanted(
-    want: &DesiredNode,
+fn release_undesired(
+    desired: &DesiredNode,
     before: &NodeOwnership,
     owned: &mut NodeOwnership,
     list: &mut TaintList,
     plan: &mut NodePlan,
 ) {
     for taint in &before.taints {
-        if want.taints.contains(taint) {
+        if desired.taints.contains(taint) {
             continue;
         }
         // Replaced in one write by what the policy wants there now.
-        let successor = want
+        let successor = desired
             .taints
             .iter()
             .find(|t| t.key == taint.key && t.effect == taint.effect);
         if list.has(taint) && before.may_take_taint(taint) {
-            if want.mode == TaintMode::Report && !want.inherits {
+            if desired.mode == TaintMode::Report && !desired.inherits {
                 plan.remains.push(format!(
                     "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
                      to Apply to have it taken away"
                 ));
                 continue;
             }
-            if successor.is_some_and(|successor| !want.cleared.contains(successor)) {
+            if successor.is_some_and(|successor| !desired.cleared.contains(successor)) {
                 continue;
             }
             list.remove(taint);
@@ -283,7 +283,7 @@ fn give_up_unwanted(
 
 fn one_taint(
     taint: &Taint,
-    want: &DesiredNode,
+    desired: &DesiredNode,
     before: &NodeOwnership,
     owned: &mut NodeOwnership,
     list: &mut TaintList,
@@ -302,7 +302,7 @@ fn one_taint(
     // It was ours, and another writer has taken it away.
     if before.taints.contains(taint) {
         owned.taints.retain(|ours| ours != taint);
-        if want.mode == TaintMode::Apply {
+        if desired.mode == TaintMode::Apply {
             *owned.reversals.entry(text.clone()).or_default() += 1;
         }
     }
@@ -326,10 +326,10 @@ fn one_taint(
              (the node pool), or change the policy to try again"
         ));
         plan.contested.push(taint.clone());
-    } else if want.mode == TaintMode::Report {
+    } else if desired.mode == TaintMode::Report {
         plan.remains
             .push(format!("it lacks the taint {taint} (taints.mode is Report)"));
-    } else if want.cleared.contains(taint) {
+    } else if desired.cleared.contains(taint) {
         list.add(taint);
         owned.taints.push(taint.clone());
         plan.changes.push(NodeChange::TaintSet(taint.clone()));

@@ -155,7 +155,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     };
     let (policy, mut standing, mut known) = held_back(refused());
     let mut stored: Option<WindowsNodePolicyStatus> = None;
-    let mut look = |standing: &NodesOfPolicy, known: &PolicyFacts| {
+    let mut visit = |standing: &NodesOfPolicy, known: &PolicyFacts| {
         let news = news_of(&policy, standing, known, stored.as_ref());
         stored = Some(status_of(
             &policy,
@@ -168,24 +168,24 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
             .map(|event| format!("{:?} {} {}", event.type_, event.reason, event.note.unwrap()))
             .collect::<Vec<_>>()
     };
-    assert_eq!(look(&standing, &known), ["Warning WouldHurt short"]);
-    assert_eq!(look(&standing, &known), Vec::<String>::new());
+    assert_eq!(visit(&standing, &known), ["Warning WouldHurt short"]);
+    assert_eq!(visit(&standing, &known), Vec::<String>::new());
     // Others would be hurt: no other reason.
     known.guarded = GuardResult::Refused {
         message: "longer".to_owned(),
         brief: "other".to_owned(),
     };
-    assert_eq!(look(&standing, &known), Vec::<String>::new());
+    assert_eq!(visit(&standing, &known), Vec::<String>::new());
     known.guarded = GuardResult::Unknown("forbidden".to_owned());
     assert_eq!(
-        look(&standing, &known),
+        visit(&standing, &known),
         ["Warning NotKnown not set, because it cannot be known whether a workload would be hurt: forbidden"]
     );
     standing.waiting.clear();
     standing
         .contested
         .insert("w1".to_owned(), vec![Taint::no_schedule("os", "windows")]);
-    let told = look(&standing, &known);
+    let told = visit(&standing, &known);
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!(told[0], "Normal NobodyHurt no taint is held back");
     assert!(
@@ -194,7 +194,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     );
     standing.contested.clear();
     assert_eq!(
-        look(&standing, &known),
+        visit(&standing, &known),
         ["Normal NoOtherWriter no other writer undoes what is written"]
     );
 }
